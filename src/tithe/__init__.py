@@ -1,0 +1,48 @@
+"""Keep a small weighted share of your data, learn from that, and get a certificate of what it cost you."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Block": "tithe.core.data",
+    "Coreset": "tithe.core.data",
+    "concat": "tithe.core.data",
+    "FileFormatError": "tithe.core.errors",
+    "KMeansObjective": "tithe.objectives.clustering",
+    "KMedianObjective": "tithe.objectives.clustering",
+    "GenericObjective": "tithe.objectives.generic",
+    "Uniform": "tithe.constructions.uniform",
+    "Sensitivity": "tithe.constructions.sensitivity",
+    "Lightweight": "tithe.constructions.lightweight",
+    "Rings": "tithe.constructions.rings",
+    "build_coreset": "tithe.build",
+    "calibrate": "tithe.calibrate",
+    "Certificate": "tithe.certify",
+    "distortion": "tithe.metrics",
+    "effective_sample_size": "tithe.metrics",
+    "size_for": "tithe.metrics",
+    "size_from_pilot": "tithe.metrics",
+    "load_coreset": "tithe.persist",
+    "save_model": "tithe.persist",
+    "load_model": "tithe.persist",
+    "CoresetKMeans": "tithe.learners.cluster",
+    "CoresetKMedians": "tithe.learners.cluster",
+    "CoresetEstimator": "tithe.learners.meta",
+    "choose_k": "tithe.learners.choose_k",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'tithe' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,182 @@
+"""Calibration: weights that reproduce exact totals of the full data.
+
+Survey statistics knows this as calibration (Deville and Särndal 1992). Given drawn rows with
+weights w_i, features a_i in R^q (column 0 is 1) and their exact full-data total T, the new
+weights are
+
+    w'_i = w_i g_i,   g_i = clip(1 + a_i . lam, 1/20, 20),
+
+where lam solves  sum_i w_i g_i a_i + kappa W lam = T  with the columns of a centred (except the
+count) and scaled to unit weighted root mean square. It is the minimiser of a convex function,
+found by a damped Newton method that is exact in one step where nothing is clipped. kappa is a
+ridge: directions the drawn rows hardly span are left alone.
+
+Features come in groups (the clusters of a pilot) that are solved one by one. Three guards keep a
+group from being steered by what its rows cannot know:
+
+- it needs four drawn rows for each column used, or it falls back to fewer columns, at last to
+  the count alone;
+- a column needs an effective support (sum w a^2)^2 / sum (w a^2)^2 of ten rows;
+- a total further than three standard errors from the drawn rows' own estimate is not noise but
+  mass that was never drawn, and is not steered towards.
+
+Columns beyond the basic ones are used only where every basic column passes these guards: a
+group whose cost is carried by a few rows has directions that are carried by fewer still.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from tithe.core.data import Array, Moments
+
+RIDGE = 1e-3
+CLIP = 20.0
+ROWS_PER_COLUMN = 4
+SUPPORT = 10.0
+STANDARD_ERRORS = 3.0
+_STEPS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationReport:
+    """What calibration did: recorded in the provenance of a coreset.
+
+    ``residual`` is the largest error left in a steered total, relative to that total's own scale
+    (weight times root mean square of the column); ``before`` is the same for the draw.
+    ``largest_change`` is the largest factor, or inverse factor, applied to a weight.
+    ``share_clipped`` is the share of rows at a bound. ``n_totals`` of ``n_known`` totals were used.
+    """
+
+    before: float
+    residual: float
+    largest_change: float
+    share_clipped: float
+    n_totals: int
+    n_known: int
+
+    def provenance(self) -> dict[str, float | int]:
+        return {f"calibration_{name}": value for name, value in asdict(self).items()}
+
+
+def calibrate(
+    weight: Array, moments: Moments, totals: Array, *, ridge: float = RIDGE, clip: float = CLIP, guard: bool = True
+) -> tuple[Array, CalibrationReport]:
+    """New weights (m,) that reproduce ``totals`` (G, q), and what it took.
+
+    ``guard=False`` steers every total it is given: for tests, and for totals known to be feasible.
+    """
+    values = moments.values
+    groups = np.zeros(len(weight), np.int64) if moments.groups is None else moments.groups
+    new = weight.astype(np.float64, copy=True)
+    order = np.argsort(groups, kind="stable")
+    edges = np.searchsorted(groups[order], np.arange(len(totals) + 1))
+    before, after, clipped, used = 0.0, 0.0, 0, 0
+    for g, total in enumerate(totals):
+        rows = order[edges[g] : edges[g + 1]]
+        if len(rows) == 0 or not total[0] > 0:
+            continue  # nothing drawn here: the total cannot be reproduced, and the report of n_totals shows it
+        solved = _solve_group(weight[rows], values[rows], total, moments.n_basic, ridge, clip, guard)
+        new[rows] = solved.weight
+        before, after = max(before, solved.before), max(after, solved.after)
+        clipped += solved.n_clipped
+        used += solved.n_used
+    ratio = new / weight
+    return new, CalibrationReport(
+        before=before,
+        residual=after,
+        largest_change=float(max(ratio.max(initial=1.0), 1.0 / ratio.min(initial=1.0))),
+        share_clipped=clipped / max(1, len(weight)),
+        n_totals=used,
+        n_known=int(totals.size),
+    )
+
+
+@dataclass(frozen=True)
+class _Solved:
+    weight: Array
+    before: float
+    after: float
+    n_clipped: int
+    n_used: int
+
+
+def _solve_group(
+    drawn: Array, values: Array, total: Array, n_basic: int, ridge: float, clip: float, guard: bool
+) -> _Solved:
+    # the count first, exactly: what remains is to shift weight among the rows of the group
+    factor = float(np.clip(total[0] / drawn.sum(), 1.0 / clip, clip))
+    w = drawn * factor
+    mass = w.sum()
+    a, target = values[:, 1:], total[1:]
+    centre = w @ a / mass
+    a = a - centre
+    target = target - centre * total[0]
+    square = w @ (a * a)
+    usable = _usable(w, a, target, square, centre, n_basic - 1, guard)
+    a, target, square = a[:, usable], target[usable], square[usable]
+    scale = np.sqrt(square / mass)
+    basis = np.column_stack([np.ones(len(w)), a / scale])
+    goal = np.concatenate([[total[0]], target / scale])
+    low, high = 1.0 / clip / factor, clip / factor  # the bounds are on the whole change, the count's part included
+    g = _newton(w, basis, goal, ridge, low, high)
+    error = np.abs((w * g) @ basis - goal) / mass
+    return _Solved(
+        weight=w * g,
+        before=float((np.abs(drawn @ basis - goal) / mass).max()),
+        after=float(error.max()),
+        n_clipped=int(((g <= low) | (g >= high)).sum()),
+        n_used=basis.shape[1],
+    )
+
+
+def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, n_basic: int, guard: bool) -> Array:
+    """Which columns of ``a`` (count left out) the drawn rows can be steered by: a mask (q - 1,)."""
+    q = a.shape[1]
+    varies = square > 1e-9 * (square + w.sum() * centre * centre)
+    if not guard:
+        return varies
+    lifted = w[:, None] * a
+    squares = lifted * lifted
+    with np.errstate(divide="ignore", invalid="ignore"):
+        support = np.where(varies, square**2 / (squares * (a * a)).sum(axis=0), 0.0)
+        distance = np.where(varies, np.abs(target) / np.sqrt(squares.sum(axis=0)), np.inf)
+    sound = (support >= SUPPORT) & (distance < STANDARD_ERRORS)
+    within = np.arange(q) < n_basic
+    affordable = len(w) // ROWS_PER_COLUMN - 1
+    if q > n_basic and (q > affordable or not sound[within].all()):
+        sound &= within
+    if sound.sum() > affordable:
+        sound[:] = False
+    return sound
+
+
+def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high: float) -> Array:
+    """The factors clip(1 + basis @ lam, low, high) at the minimiser lam of the dual function."""
+    pull = ridge * w.sum()
+
+    def dual(lam: Array) -> float:
+        h = 1.0 + basis @ lam
+        c = np.clip(h, low, high)
+        return float(w @ (c * h - 0.5 * c * c) + 0.5 * pull * lam @ lam - goal @ lam)
+
+    lam = np.zeros(basis.shape[1])
+    value = dual(lam)
+    for _ in range(_STEPS):
+        h = 1.0 + basis @ lam
+        gradient = (w * np.clip(h, low, high)) @ basis + pull * lam - goal
+        if np.abs(gradient).max() <= 1e-13 * np.abs(goal).max(initial=w.sum()):
+            break
+        free = (h > low) & (h < high)
+        curvature = (basis[free] * w[free, None]).T @ basis[free] + pull * np.eye(len(lam))
+        step = np.linalg.lstsq(curvature, gradient, rcond=1e-12)[0]
+        length, slope = 1.0, gradient @ step
+        while length > 1e-6 and (next_value := dual(lam - length * step)) > value - 1e-4 * length * slope:
+            length *= 0.5
+        if length <= 1e-6:
+            break
+        lam, value = lam - length * step, next_value
+    factors: Array = np.clip(1.0 + basis @ lam, low, high)
+    return factors

@@ -1,0 +1,28 @@
+"""What every construction shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tithe.core.data import Array, Block, Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Construction:
+    """Chooses rows; see `tithe.core.protocols.Construction` for the contract."""
+
+    name: ClassVar[str]
+    requires: ClassVar[tuple[str, ...]] = ()
+
+    def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
+        """The objective's own pilot, unless a construction has a cheaper one."""
+        pilot: Array = objective.pilot(block, rng=rng)
+        return pilot
+
+    def reduce(
+        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+    ) -> Block:
+        raise TypeError(f"{type(self).__name__} must define reduce().")

@@ -1,0 +1,92 @@
+"""Rings: rows at like distances from a pilot centre stand for one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tithe.constructions.base import Construction
+from tithe.core.data import Array, Block, Survey
+from tithe.kernels.sampling import draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rings(Construction):
+    """Exponential rings around the pilot centres, the same number of draws from each.
+
+    With d_i the distance of row i to its nearest pilot centre, c the pilot's cost and W the
+    weight, R = (c / (alpha W))^(1/z); the layer of row i is 0 if d_i <= R, else ceil(log2(d_i/R)).
+    A ring (centre, layer) of at most x rows is kept whole with its own weights; any other gives
+    x draws with p proportional to u, each weighing W_ring / x. The weight of every ring is exact.
+
+    Chen (2009), with the repairs: nearest centres (the balls overlap), x proportional to 1/eps^2.
+    ``alpha`` only sets the radius R and never biases. x is the largest number that keeps to the
+    size asked for; `tithe.size_for` gives the one of the theorem.
+    """
+
+    alpha: float = 4.0
+
+    name: ClassVar[str] = "rings"
+    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey")
+
+    def ring_of(self, block: Block, survey: Survey, power: int) -> Array:
+        """A number per row that is the same exactly for rows of one ring: (n,) int64."""
+        weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
+        labels = survey.labels.astype(np.int64)
+        if cost <= 0:
+            return labels
+        with np.errstate(divide="ignore"):
+            layer = np.ceil(np.log2(survey.cost * (self.alpha * weight / cost)) / power - 1e-12)
+        own = block.sample_weight
+        lightest = 1.0 if own is None else own[own > 0].min()
+        # a row beyond the last layer would cost more than all rows together
+        last = max(0, int(np.ceil(np.log2(self.alpha * weight / lightest) / power)))
+        rings: Array = labels * (last + 1) + np.clip(layer, 0, last).astype(np.int64)
+        return rings
+
+    def reduce(
+        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+    ) -> Block:
+        assert survey is not None
+        _, ring, count = np.unique(
+            self.ring_of(block, survey, getattr(objective, "power", 2)), return_inverse=True, return_counts=True
+        )
+        if len(count) > size:
+            raise ValueError(
+                f"There are {len(count)} rings and only {size} rows may be kept: ask for at least as many rows as "
+                "rings, or use construction='sensitivity'."
+            )
+        per_ring = _draws_per_ring(count, size)
+        order = np.argsort(ring, kind="stable")
+        weight = block.weights()
+        positions, weights = [], []
+        for rows in np.split(order, np.cumsum(count)[:-1]):
+            if len(rows) <= per_ring:
+                positions.append(rows)
+                weights.append(weight[rows])
+                continue
+            u = weight[rows]
+            at, inverse = draw(u, per_ring, rng)
+            positions.append(rows[at])
+            weights.append(inverse * u[at])
+        return _ascending(block, np.concatenate(positions), np.concatenate(weights))
+
+
+def _draws_per_ring(count: Array, size: int) -> int:
+    """The largest x with sum(min(count, x)) <= size."""
+    low, high = 1, int(count.max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        if np.minimum(count, middle).sum() <= size:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _ascending(block: Block, positions: Array, weights: Array) -> Block:
+    order = np.argsort(positions, kind="stable")
+    keep = order[weights[order] > 0]
+    return block.take(positions[keep], weights[keep])

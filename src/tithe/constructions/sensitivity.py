@@ -1,0 +1,31 @@
+"""Sensitivity sampling: rows that could matter for some solution are drawn more often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tithe.constructions.base import Construction
+from tithe.core.data import Block, Survey
+from tithe.kernels.sampling import draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity(Construction):
+    """p_i = s_i / S with the objective's sensitivities s at its pilot; draws weigh u_i / (m p_i).
+
+    Feldman and Langberg (2011). One pass besides the pilot's sample.
+    """
+
+    name: ClassVar[str] = "sensitivity"
+    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "sensitivity")
+
+    def reduce(
+        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+    ) -> Block:
+        assert survey is not None
+        positions, inverse = draw(objective.sensitivity(block, survey), size, rng)
+        own = block.sample_weight
+        return block.take(positions, inverse if own is None else inverse * own[positions])

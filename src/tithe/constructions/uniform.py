@@ -1,0 +1,29 @@
+"""Uniform sampling with weights N/m: the baseline that everything else must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tithe.constructions.base import Construction
+from tithe.core.data import Block, Survey
+from tithe.kernels.sampling import draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(Construction):
+    """Rows without replacement, each weighing N/m; with weights u, draws with p = u/W weighing W/m."""
+
+    name: ClassVar[str] = "uniform"
+
+    def reduce(
+        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+    ) -> Block:
+        n = len(block)
+        if block.sample_weight is None:
+            positions = np.sort(rng.choice(n, size, replace=False))
+            return block.take(positions, np.full(size, n / size))
+        positions, inverse = draw(block.sample_weight, size, rng)
+        return block.take(positions, inverse * block.sample_weight[positions])

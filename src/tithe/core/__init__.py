@@ -1,0 +1,1 @@
+"""Rows, protocols, the tree, seeds, names and errors. Imports no other room."""

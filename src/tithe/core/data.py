@@ -1,0 +1,194 @@
+"""Weighted rows: the only things that travel between rooms."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """Any weighted rows.
+
+    Parameters
+    ----------
+    X : (n, d) array or CSR matrix
+    y : (n,) array or None
+    sample_weight : (n,) float64 array or None
+        None means ones.
+    indices : (n,) int64 array or None
+        Stable global row ids. None means 0 .. n-1.
+    mean : (d,) float64 array or None
+        The weighted column mean, where whoever checked the rows knows it already.
+    """
+
+    X: Any
+    y: Array | None = None
+    sample_weight: Array | None = None
+    indices: Array | None = None
+    mean: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def total_weight(self) -> float:
+        return float(len(self)) if self.sample_weight is None else float(self.sample_weight.sum())
+
+    def weights(self) -> Array:
+        """The weights as an array, ones where none were given."""
+        return np.ones(len(self)) if self.sample_weight is None else self.sample_weight
+
+    def row_ids(self) -> Array:
+        """The row ids as an array."""
+        return np.arange(len(self), dtype=np.int64) if self.indices is None else self.indices
+
+    def take(self, positions: Array, sample_weight: Array | None = None) -> Block:
+        """The rows at ``positions``, with new weights or with their own."""
+        own = self.sample_weight
+        if sample_weight is None and own is not None:
+            sample_weight = own[positions]
+        return Block(
+            X=self.X[positions],
+            y=None if self.y is None else self.y[positions],
+            sample_weight=sample_weight,
+            indices=positions.astype(np.int64) if self.indices is None else self.indices[positions],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coreset(Block):
+    """A block that remembers what it stands for. It never holds the original data.
+
+    Parameters
+    ----------
+    n_seen, weight_seen : int, float
+        Rows and weight of everything this coreset stands for.
+    totals : (G, q) float64 array or None
+        Exact sums of the objective's moments over everything seen. Merging adds.
+    pilot : array or None
+        The rough solution at which the moments were taken.
+    key : (int, int)
+        (level, first leaf): its place in the tree, which seeds the draw.
+    provenance : mapping
+        How it was made: construction, sizes, what calibration did.
+    """
+
+    n_seen: int
+    weight_seen: float
+    totals: Array | None = None
+    pilot: Array | None = None
+    key: tuple[int, int] = (0, 0)
+    provenance: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        made = self.provenance.get("construction", "?")
+        return f"Coreset({len(self)} rows standing for {self.n_seen}, {self.n_features} columns, {made})"
+
+    @property
+    def effective_size(self) -> float:
+        """Kish's effective sample size, (sum w)^2 / sum w^2."""
+        w = self.weights()
+        return float(w.sum() ** 2 / (w @ w)) if len(w) else 0.0
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a Parquet file that any tool can read. See `tithe.load_coreset`."""
+        from tithe.core.registry import resolve
+
+        resolve("store", "parquet")(self, path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moments:
+    """What calibration reproduces: features of rows, in groups that are solved one by one.
+
+    Parameters
+    ----------
+    values : (n, q) float64
+        Column 0 is 1 for every row: the count.
+    groups : (n,) int or None
+        The group of each row. None: one group.
+    n_basic : int
+        Columns that matter most and come first (at least the count). The others are used
+        only in groups whose basic columns the drawn rows can be trusted on.
+    """
+
+    values: Array
+    groups: Array | None = None
+    n_basic: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Survey:
+    """What one pass over a block at a pilot found.
+
+    Parameters
+    ----------
+    cost : (n,) float64
+        Cost of each row at the pilot, unweighted.
+    labels : (n,) int32
+        The pilot's group that each row belongs to.
+    totals : (G, q) float64
+        Weighted sums of the moments of the rows of each group.
+    """
+
+    cost: Array
+    labels: Array
+    totals: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """One polish step over a block.
+
+    Parameters
+    ----------
+    labels, cost : (n,)
+        Assignments and costs of the rows at the solution the step started from.
+    params : solution
+        Where the step leads.
+    gain : float
+        By how much the total cost falls at the least if the step is taken.
+    """
+
+    labels: Array
+    cost: Array
+    params: Any
+    gain: float
+
+
+def stack(parts: Sequence[Any]) -> Any:
+    """Rows of several arrays or CSR matrices under one another."""
+    if sparse.issparse(parts[0]):
+        return sparse.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+def concat(blocks: Sequence[Block]) -> Block:
+    """Blocks under one another. Weights and row ids are filled in where only some have them."""
+    if len(blocks) == 1:
+        return blocks[0]
+    widths = {b.n_features for b in blocks}
+    if len(widths) > 1:
+        raise ValueError(f"Blocks of {' and '.join(map(str, sorted(widths)))} columns cannot be joined.")
+    if len({b.y is None for b in blocks}) > 1:
+        raise ValueError("Some of the blocks have y and some have not.")
+    weighted = any(b.sample_weight is not None for b in blocks)
+    named = any(b.indices is not None for b in blocks)
+    return Block(
+        X=stack([b.X for b in blocks]),
+        y=None if blocks[0].y is None else np.concatenate([b.y for b in blocks if b.y is not None]),
+        sample_weight=np.concatenate([b.weights() for b in blocks]) if weighted else None,
+        indices=np.concatenate([b.row_ids() for b in blocks]) if named else None,
+    )

@@ -1,0 +1,101 @@
+"""What the rooms know of one another.
+
+Objectives say what must be preserved, constructions choose rows, sources bring them,
+engines do the work. Whoever implements a protocol can be tested with `tithe.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from tithe.core.data import Array, Block, Coreset, Moments, Survey
+
+Params = Any
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """cost(P, q) = sum_i u_i f_q(x_i), with f >= 0: always a sum, never a mean."""
+
+    name: ClassVar[str]
+
+    def solve(self, block: Block, *, rng: np.random.Generator, init: Params | None = None) -> Params:
+        """A good solution for the weighted rows."""
+        ...
+
+    def cost(self, block: Block, params: Params) -> Array:
+        """f_q(x_i) of every row: (n,), unweighted."""
+        ...
+
+
+class SurveyedObjective(Objective, Protocol):
+    """What sampling by importance and calibration need on top."""
+
+    def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
+        """A rough solution, cheap whatever the number of rows."""
+        ...
+
+    def mean_pilot(self, block: Block) -> Array:
+        """The roughest solution of all, from column means alone."""
+        ...
+
+    def survey(self, block: Block, pilot: Array) -> Survey:
+        """Costs, groups and exact totals in one pass."""
+        ...
+
+    def sensitivity(self, block: Block, survey: Survey) -> Array:
+        """(n,), > 0 where the weight is: an upper bound, up to a factor, of sup_q u f_q / cost(q)."""
+        ...
+
+    def moments(self, block: Block, pilot: Array) -> Moments:
+        """What calibration reproduces, for the few rows that were drawn."""
+        ...
+
+
+class Construction(Protocol):
+    """How rows are chosen. Unbiased: E[sum_i w_i f(x_i)] over the draw is the full sum."""
+
+    name: ClassVar[str]
+    requires: ClassVar[tuple[str, ...]]  # methods of the objective, checked before anything is read
+
+    def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
+        """The rough solution this construction scores rows with."""
+        ...
+
+    def reduce(
+        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+    ) -> Block:
+        """At most ``size`` distinct rows of ``block`` with weights."""
+        ...
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    n_features: int
+    n_rows: int | None
+
+    def tasks(self) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves, in order."""
+        ...
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """Rows for a pilot: from across all of the data where it can be read again, else from its
+        beginning. None: as many as are at hand without reading anything twice."""
+        ...
+
+
+class Engine(Protocol):
+    """Who does the work. The contract is one assertion: equals serial, bit for bit."""
+
+    name: ClassVar[str]
+
+    def map_reduce(
+        self,
+        tasks: Iterable[Callable[[], Block]],
+        leaf: Callable[[Block, tuple[int, int]], Coreset],
+        merge: Callable[[Coreset, Coreset, tuple[int, int]], Coreset],
+    ) -> Coreset: ...

@@ -1,0 +1,69 @@
+"""Name to class: ours by module string, other people's by entry point.
+
+A third party adds an objective by declaring, in its own ``pyproject.toml``::
+
+    [project.entry-points."tithe.objective"]
+    huber = "their_package:HuberObjective"
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from tithe.core.errors import unknown_name
+
+_OURS: dict[str, dict[str, str]] = {
+    "objective": {
+        "kmeans": "tithe.objectives.clustering:KMeansObjective",
+        "kmedian": "tithe.objectives.clustering:KMedianObjective",
+        "generic": "tithe.objectives.generic:GenericObjective",
+    },
+    "construction": {
+        "uniform": "tithe.constructions.uniform:Uniform",
+        "sensitivity": "tithe.constructions.sensitivity:Sensitivity",
+        "lightweight": "tithe.constructions.lightweight:Lightweight",
+        "rings": "tithe.constructions.rings:Rings",
+    },
+    "engine": {
+        "serial": "tithe.engines.serial:SerialEngine",
+        "threads": "tithe.engines.threads:ThreadEngine",
+    },
+    "store": {
+        "parquet": "tithe.persist:save_coreset",
+    },
+}
+_ALIASES: dict[str, dict[str, str]] = {
+    "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian"},
+    "construction": {"urs": "uniform"},
+    "engine": {},
+    "store": {},
+}
+
+
+@cache
+def _theirs(kind: str) -> dict[str, Any]:
+    return {point.name: point for point in entry_points(group=f"tithe.{kind}")}
+
+
+def names(kind: str) -> list[str]:
+    """Every name that `resolve` answers to, aliases included."""
+    return sorted({*_OURS[kind], *_ALIASES[kind], *_theirs(kind)})
+
+
+def resolve(kind: str, name: str) -> Any:
+    """The class (or function) registered under ``name``."""
+    own = _OURS[kind].get(_ALIASES[kind].get(name, name)) if isinstance(name, str) else None
+    if own is not None:
+        module, attribute = own.split(":")
+        return getattr(import_module(module), attribute)
+    if isinstance(name, str) and name in _theirs(kind):
+        return _theirs(kind)[name].load()
+    raise unknown_name(kind, name, names(kind))
+
+
+def make(kind: str, what: Any) -> Any:
+    """An instance: ``what`` itself, or the class of that name with its defaults."""
+    return resolve(kind, what)() if isinstance(what, str) else what

@@ -1,0 +1,60 @@
+"""What every learner on a coreset shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from tithe.build import reduce_source, resolve_size
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.seeding import rng_for
+from tithe.sources.arrays import ArraySource, as_block
+
+
+class CoresetLearner:
+    """Checking rows, reducing them, and remembering which were kept.
+
+    Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate`` and ``engine``.
+    """
+
+    def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
+        """A checked block; names and number of columns are noted (reset) or compared."""
+        block = as_block(X, y, sample_weight)
+        validate_data(self, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
+        return block
+
+    def _reduce(self, block: Block, objective: Any, seed: int) -> Coreset:
+        return reduce_source(
+            ArraySource(block),
+            objective=objective,
+            construction=self.construction,  # type: ignore[attr-defined]
+            coreset_size=self._size(block),
+            calibrate=self.calibrate,  # type: ignore[attr-defined]
+            engine=self.engine,  # type: ignore[attr-defined]
+            random_state=int(rng_for(seed, "reduce").integers(2**62)),
+        )
+
+    def _size(self, block: Block) -> int:
+        return resolve_size(self.coreset_size, len(block))  # type: ignore[attr-defined]
+
+    @property
+    def sample_indices_(self) -> Array:
+        """Positions in the training data of the rows that were kept."""
+        return self.coreset_.row_ids()  # type: ignore[attr-defined,no-any-return]
+
+
+def all_rows(block: Block, objective: str) -> Coreset:
+    """A coreset that is the data itself: what small data gets."""
+    keep = np.flatnonzero(block.weights() > 0)
+    rows = block.take(keep, block.weights()[keep])
+    return Coreset(
+        X=rows.X,
+        y=rows.y,
+        sample_weight=rows.sample_weight,
+        indices=rows.row_ids(),
+        n_seen=len(block),
+        weight_seen=block.total_weight,
+        provenance={"objective": objective, "construction": "all", "calibrated": 0},
+    )

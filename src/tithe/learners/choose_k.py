@@ -1,0 +1,174 @@
+"""How many clusters? The whole curve of costs, and three rules to read it by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tithe.build import reduce_source
+from tithe.core.data import Array, Coreset
+from tithe.core.seeding import as_seed, rng_for
+from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
+from tithe.sources.arrays import ArraySource, as_block
+
+
+@dataclass(frozen=True, kw_only=True)
+class KCurve:
+    """Costs for some numbers of clusters, and the one a rule picked.
+
+    ``k`` is what the rule says on this data, not "the true k". ``curve`` maps every k that was
+    tried to its cost Phi(k) on the coreset; ``centers`` to its solution. ``rule`` says how k came
+    about, and ``met`` whether the rule was satisfied within ``max_clusters``.
+    """
+
+    k: int
+    curve: dict[int, float]
+    centers: dict[int, Array]
+    rule: str
+    met: bool
+    coreset: Coreset
+
+
+class _Costs:
+    """Phi(k) on one coreset, computed when asked for and never rising in k."""
+
+    def __init__(self, objective: ClusteringObjective, coreset: Coreset, seed: int) -> None:
+        self.objective, self.coreset, self.seed = objective, coreset, seed
+        self.curve: dict[int, float] = {}
+        self.centers: dict[int, Array] = {}
+
+    def __call__(self, k: int) -> float:
+        if k not in self.curve:
+            objective = replace(self.objective, n_clusters=k)
+            tried = [objective.solve(self.coreset, rng=rng_for(self.seed, "k", k))]
+            smaller = max((j for j in self.curve if j < k), default=None)
+            if smaller is not None:  # the best for fewer centres and D^z draws: can only cost less than they do
+                tried.append(objective.solve(self.coreset, rng=rng_for(self.seed, "warm", k), init=self.centers[smaller]))
+            costs = [float(objective.cost(self.coreset, c) @ self.coreset.weights()) for c in tried]
+            best = int(np.argmin(costs))
+            self.curve[k], self.centers[k] = costs[best], tried[best]
+        return self.curve[k]
+
+
+def choose_k(
+    X: Any,
+    *,
+    sample_weight: Any = None,
+    rule: str = "relative",
+    budget: float | None = None,
+    eta: float = 0.05,
+    penalty: float | None = None,
+    max_clusters: int = 64,
+    objective: str = "kmeans",
+    coreset_size: int | float = 5000,
+    construction: Any = "auto",
+    random_state: Any = None,
+) -> KCurve:
+    """Search for a number of clusters on one coreset, by doubling and then bisection.
+
+    Parameters
+    ----------
+    X, sample_weight
+        See `build_coreset`.
+    rule : {"relative", "budget", "penalty"}
+        ``"budget"``: the smallest k with Phi(k) <= ``budget``. ``"relative"``: the smallest power
+        of two after which doubling k saves less than a share ``eta`` of the cost.
+        ``"penalty"``: the k tried with the least Phi(k) + ``penalty`` * k.
+    max_clusters : int
+        A coreset for this many serves all smaller k.
+    objective : {"kmeans", "kmedian"}
+
+    Returns
+    -------
+    KCurve
+        With the whole curve. Costs are those on the coreset; certify the solution you settle on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import choose_k
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(c, 0.01, size=(2000, 2)) for c in range(6)])
+    >>> choose_k(X, rule="budget", budget=20.0, max_clusters=16, random_state=0).k
+    6
+    """
+    types = {"kmeans": KMeansObjective, "kmedian": KMedianObjective, "kmedians": KMedianObjective}
+    if objective not in types:
+        raise ValueError(f"objective must be 'kmeans' or 'kmedian', got {objective!r}.")
+    if max_clusters < 1:
+        raise ValueError(f"max_clusters must be at least 1, got {max_clusters}.")
+    block = as_block(X, None, sample_weight)
+    goal = types[objective](n_clusters=min(max_clusters, len(block)))
+    seed = as_seed(random_state)
+    coreset = reduce_source(
+        ArraySource(block),
+        objective=goal,
+        construction=construction,
+        coreset_size=coreset_size,
+        random_state=int(rng_for(seed, "reduce").integers(2**62)),
+    )
+    phi = _Costs(goal, coreset, seed)
+    if rule == "budget":
+        if budget is None:
+            raise ValueError("rule='budget' needs a budget: the cost to get below.")
+        k, met = _within_budget(phi, budget, goal.n_clusters)
+    elif rule == "relative":
+        if not 0.0 < eta < 1.0:
+            raise ValueError(f"eta must lie between 0 and 1, got {eta}.")
+        k, met = _until_flat(phi, eta, goal.n_clusters)
+    elif rule == "penalty":
+        if penalty is None:
+            raise ValueError("rule='penalty' needs a penalty: the cost of one more cluster.")
+        k, met = _penalised(phi, penalty, goal.n_clusters)
+    else:
+        raise ValueError(f"rule must be 'relative', 'budget' or 'penalty', got {rule!r}.")
+    return KCurve(k=k, curve=dict(sorted(phi.curve.items())), centers=phi.centers, rule=rule, met=met, coreset=coreset)
+
+
+def _doublings(most: int) -> list[int]:
+    ks = [1]
+    while 2 * ks[-1] < most:
+        ks.append(2 * ks[-1])
+    return ks if most == 1 else [*ks, most]
+
+
+def _within_budget(phi: _Costs, budget: float, most: int) -> tuple[int, bool]:
+    low = 0
+    for k in _doublings(most):
+        if phi(k) <= budget:
+            high = k
+            break
+        low = k
+    else:
+        return most, False
+    while high - low > 1:
+        middle = (low + high) // 2
+        if phi(middle) <= budget:
+            high = middle
+        else:
+            low = middle
+    return high, True
+
+
+def _until_flat(phi: _Costs, eta: float, most: int) -> tuple[int, bool]:
+    ks = _doublings(most)
+    for k, double in zip(ks[:-1], ks[1:], strict=True):
+        if phi(k) == 0.0 or phi(double) / phi(k) > 1.0 - eta:
+            return k, True
+    return ks[-1], False
+
+
+def _penalised(phi: _Costs, penalty: float, most: int) -> tuple[int, bool]:
+    """Doubling finds the valley of Phi(k) + penalty k; bisection on both sides of its floor narrows it."""
+    ks = _doublings(most)
+    value = {k: phi(k) + penalty * k for k in ks}
+    while True:
+        tried = sorted(value)
+        at = tried.index(min(value, key=value.__getitem__))
+        gaps = [(a + b) // 2 for a, b in zip(tried[max(0, at - 1) : at + 1], tried[at : at + 2], strict=False) if b - a > 1]
+        fresh = [k for k in gaps if k not in value]
+        if not fresh:
+            return tried[at], tried[at] < most
+        value |= {k: phi(k) + penalty * k for k in fresh}

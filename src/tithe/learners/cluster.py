@@ -1,0 +1,207 @@
+"""k-means and k-medians on a coreset, polished and certified on all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.seeding import as_seed, rng_for
+from tithe.learners.base import CoresetLearner, all_rows
+from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
+
+
+class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    _objective_type: type[ClusteringObjective]
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        coreset_size: int | float = 5000,
+        construction: Any = "auto",
+        calibrate: bool = True,
+        polish: int | str = "auto",
+        n_init: int = 8,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        engine: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.coreset_size = coreset_size
+        self.construction = construction
+        self.calibrate = calibrate
+        self.polish = polish
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.engine = engine
+        self.random_state = random_state
+
+    def _objective(self) -> ClusteringObjective:
+        return self._objective_type(
+            n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter, tol=self.tol
+        )
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> _CoresetClusterer:
+        """Reduce, solve on the coreset, polish and certify on all rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : ignored
+        sample_weight : array of shape (n,), optional
+        """
+        objective = self._objective()
+        polish_rounds(self.polish)
+        block = self._checked(X, sample_weight=sample_weight, reset=True)
+        if len(block) < self.n_clusters:
+            raise ValueError(f"n_samples={len(block)} should be >= n_clusters={self.n_clusters}.")
+        seed = as_seed(self.random_state)
+        if len(block) <= self._size(block):
+            coreset = all_rows(block, objective.name)
+            centers = objective.solve(_distinct(coreset), rng=rng_for(seed, "solve"))
+            polished = polish_by_steps(objective, block, centers, 0)
+        else:
+            coreset = self._reduce(block, objective, seed)
+            centers = objective.solve(coreset, rng=rng_for(seed, "solve"))
+            polished = polish_by_steps(objective, block, centers, self.polish)
+        self.coreset_ = coreset
+        self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=block.X.dtype)
+        self.labels_ = polished.labels
+        self.inertia_ = polished.curve[-1]
+        self.cost_curve_ = polished.curve
+        self.n_iter_ = len(polished.curve)
+        self.certificate_ = cost_certificate(
+            self.inertia_, coreset_cost(objective, coreset, polished.params), len(block), passes=polished.passes
+        )
+        self._n_features_out = len(self.cluster_centers_)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The nearest centre of each row."""
+        check_is_fitted(self)
+        return self._objective().assign(self._checked(X, reset=False), self.cluster_centers_)
+
+    def transform(self, X: Any) -> Array:
+        """Euclidean distances to the centres: (n, n_clusters)."""
+        check_is_fitted(self)
+        distances: Array = euclidean_distances(self._checked(X, reset=False).X, self.cluster_centers_)
+        return distances
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the cost of the centres on ``X``."""
+        return -self.certify(X, sample_weight=sample_weight).value
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """The exact cost of the centres on ``X`` in one pass, beside what the coreset says of it."""
+        check_is_fitted(self)
+        block = self._checked(X, sample_weight=sample_weight, reset=False)
+        return certify_cost(self._objective(), block, self.cluster_centers_, self.coreset_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+_PARAMETERS = """
+    Parameters
+    ----------
+    n_clusters : int
+    coreset_size : int or float
+        Rows to learn from, or a fraction of the rows. With no more rows than this, all are used.
+    construction, calibrate, engine
+        See `build_coreset`.
+    polish : int or "auto"
+        Rounds over all rows that improve the centres after the fit, each accepted only if the cost
+        falls. ``"auto"``: two at the most, fewer once a round brings less than a thousandth.
+    n_init, max_iter, tol : int, int, float
+        How the solution on the coreset is searched for.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    cluster_centers_ : array (n_clusters, d)
+    labels_ : array (n,)
+        The nearest centre of each training row.
+    inertia_ : float
+        The exact cost on all training rows, not on the coreset.
+    cost_curve_ : list of float
+        That cost before each polish round and at the end. It never rises.
+    coreset_ : Coreset
+    sample_indices_ : array
+        Positions in the training data of the rows of the coreset.
+    certificate_ : Certificate
+        What the fit cost, from the last look at the training data.
+"""
+
+
+class CoresetKMeans(_CoresetClusterer):
+    __doc__ = (
+        """k-means on a calibrated coreset, polished and certified on all rows.
+
+    Minimises sum_i u_i min_j |x_i - c_j|^2. Reads the data a handful of times, where
+    `sklearn.cluster.KMeans` reads it once per iteration and seed.
+"""
+        + _PARAMETERS
+        + """
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import CoresetKMeans
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(c, 0.1, size=(20_000, 2)) for c in (0.0, 1.0, 5.0)])
+    >>> model = CoresetKMeans(n_clusters=3, coreset_size=300, random_state=0).fit(X)
+    >>> np.sort(model.cluster_centers_[:, 0]).round(1).tolist()
+    [0.0, 1.0, 5.0]
+    >>> model.certificate_.kind
+    'exact'
+    """
+    )
+    _objective_type = KMeansObjective
+
+
+class CoresetKMedians(_CoresetClusterer):
+    __doc__ = (
+        """k-medians (geometric medians, not means) on a calibrated coreset, polished and certified on all rows.
+
+    Minimises sum_i u_i min_j |x_i - c_j|, the Euclidean distance itself: a centre is the geometric
+    median of its cluster, found by Weiszfeld's iteration, and far rows pull no harder than near ones.
+"""
+        + _PARAMETERS
+        + """
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import CoresetKMedians
+    >>> X = np.concatenate([np.zeros((60, 2)), np.full((40, 2), 1000.0)])
+    >>> CoresetKMedians(n_clusters=1, random_state=0).fit(X).cluster_centers_.round(3).tolist()
+    [[0.0, 0.0]]
+    """
+    )
+    _objective_type = KMedianObjective
+
+
+def _distinct(coreset: Coreset) -> Block:
+    """Distinct rows in a fixed order, weights added: then duplicates equal weights and order is no matter."""
+    X = coreset.X
+    if sparse.issparse(X):
+        X = X.copy()
+        X.sum_duplicates()
+        dense = X.toarray() if X.shape[0] * X.shape[1] <= 10_000_000 else None
+        if dense is None:
+            return coreset
+    else:
+        dense = X
+    _, first, group = np.unique(dense, axis=0, return_index=True, return_inverse=True)
+    weight = np.bincount(group.ravel(), weights=coreset.weights(), minlength=len(first))
+    return Block(X=X[first], sample_weight=weight)

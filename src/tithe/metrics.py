@@ -1,0 +1,254 @@
+"""How good is a coreset, and how large must one be?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.core.seeding import rng_for
+
+JITTERS = (0.1, 1.0, 10.0)
+FAR = 100.0
+
+
+def effective_sample_size(sample_weight: Array) -> float:
+    """Kish's effective sample size, (sum w)^2 / sum w^2.
+
+    >>> effective_sample_size(np.array([1.0, 1.0, 2.0]))
+    2.6666666666666665
+    """
+    w = np.asarray(sample_weight, np.float64)
+    return float(w.sum() ** 2 / (w @ w)) if len(w) and w.any() else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distortion:
+    """max(r, 1/r) - 1 with r = cost(coreset, q) / cost(full, q), by family of queries q.
+
+    ``values`` maps a family to one number per query. ``worst`` is the largest of all: a LOWER
+    bound on the worst case over all queries, since only these were tried.
+    """
+
+    values: Mapping[str, Array]
+
+    @property
+    def worst(self) -> float:
+        return max(float(v.max()) for v in self.values.values())
+
+    def summary(self) -> dict[str, tuple[float, float]]:
+        """Median and largest distortion of each family."""
+        return {name: (float(np.median(v)), float(v.max())) for name, v in self.values.items()}
+
+    def __str__(self) -> str:
+        lines = [f"{name:>8}: median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()]
+        return "\n".join([*lines, f"worst tried {self.worst:.4f} (a lower bound on the worst case)"])
+
+
+def ratio_error(small: float, full: float) -> float:
+    """max(r, 1/r) - 1 for r = small / full; a full cost of 0 must be met by 0."""
+    if full == 0.0:
+        return 0.0 if small == 0.0 else math.inf
+    r = small / full
+    return max(r, 1.0 / r) - 1.0 if r > 0 else math.inf
+
+
+def random_queries(block: Block, n_centers: int, *, n_bases: int, seed: int) -> list[Array]:
+    """Family (c): data points as centres, jittered at scales .1, 1 and 10, and moved far away.
+
+    Drawn from ``seed`` alone, so that they are independent of any coreset.
+    """
+    rng = rng_for(seed, "queries")
+    queries: list[Array] = []
+    spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
+    for _ in range(n_bases):
+        base = _dense(block, rng.choice(len(block), min(n_centers, len(block)), replace=False))
+        queries.append(base)
+        queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in JITTERS]
+        queries.append(base + FAR * spread)
+    return queries
+
+
+def distortion(
+    full: Block,
+    coreset: Block,
+    objective: Any,
+    *,
+    queries: Mapping[str, Sequence[Any]] | None = None,
+    n_bases: int = 4,
+    n_fits: int = 2,
+    climb: int = 20,
+    random_state: int = 0,
+) -> Distortion:
+    """Cost distortion of a coreset, by family of queries.
+
+    Parameters
+    ----------
+    full, coreset : Block
+    objective : clustering objective, or any objective if ``queries`` is given
+    queries : mapping of family name to queries, optional
+        Try these instead of the families below.
+    n_bases : int
+        Sets of random centres; each gives five queries of family ``random``.
+    n_fits : int
+        Solutions fitted on the full data (``full``) and on the coreset (``coreset``).
+    climb : int
+        Looks at the full data that hill-climbing on the log ratio may take, from the rough
+        solution (``climb``); 0 leaves the family out.
+    random_state : int
+        Must not be the seed of the coreset: the queries have to be independent of it.
+
+    Returns
+    -------
+    Distortion
+        A lower bound on the worst case: the true worst query may not be among those tried.
+    """
+    if queries is None:
+        queries = {
+            "full": [objective.solve(full, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
+            "coreset": [objective.solve(coreset, rng=rng_for(random_state, "coreset", i)) for i in range(n_fits)],
+            "random": random_queries(full, objective.n_clusters, n_bases=n_bases, seed=random_state),
+            "rough": [objective.pilot(full, rng=rng_for(random_state, "rough"))],
+        }
+        if climb:
+            queries = {**queries, "climb": [_climb(full, coreset, objective, queries["rough"][0], climb, random_state)]}
+    return Distortion(
+        values={name: np.array([_error(full, coreset, objective, q) for q in family]) for name, family in queries.items()}
+    )
+
+
+def _error(full: Block, coreset: Block, objective: Any, query: Any) -> float:
+    return ratio_error(
+        float(objective.cost(coreset, query) @ coreset.weights()), float(objective.cost(full, query) @ full.weights())
+    )
+
+
+def _climb(full: Block, coreset: Block, objective: Any, query: Array, budget: int, seed: int) -> Array:
+    """The worst query met on a random walk that only ever climbs."""
+    rng = rng_for(seed, "climb")
+    spread = np.sqrt(np.mean(query.var(axis=0))) or 1.0
+    worst, height = query, _error(full, coreset, objective, query)
+    for _ in range(budget):
+        step = rng.choice(JITTERS) * spread
+        tried = worst.copy()
+        tried[rng.integers(len(query))] += step * rng.standard_normal(query.shape[1])
+        found = _error(full, coreset, objective, tried)
+        if found > height:
+            worst, height = tried, found
+    return worst
+
+
+def _dense(block: Block, rows: Array) -> Array:
+    some = block.X[np.sort(rows)]
+    return np.asarray(some.toarray() if hasattr(some, "toarray") else some, np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeBound:
+    """A coreset size and where it comes from.
+
+    ``size`` = ``constant`` * S * (...) as ``formula`` says, with S = ``total_sensitivity`` and
+    D = ``dimension``.
+    """
+
+    size: int
+    constant: float
+    total_sensitivity: float
+    dimension: float
+    formula: str
+
+    def __str__(self) -> str:
+        return f"{self.size} rows: {self.formula}, S = {self.total_sensitivity:.4g}, D = {self.dimension:.4g}"
+
+
+def size_for(
+    objective: Any,
+    eps: float,
+    delta: float = 0.1,
+    *,
+    n_features: int,
+    construction: str = "sensitivity",
+    queries: str = "all",
+    n_rows: int | None = None,
+) -> SizeBound:
+    """Rows that suffice for a relative error ``eps`` with probability 1 - ``delta``.
+
+    Parameters
+    ----------
+    objective : clustering objective
+    eps, delta : float
+        In (0, 1).
+    n_features : int
+    construction : {"sensitivity", "lightweight", "rings"}
+        ``lightweight`` has an additive guarantee. ``rings`` needs ``n_rows`` and counts draws per
+        ring times rings; its constant is proved for k-median.
+    queries : {"one", "all"}
+        ``"one"``: one solution fixed beforehand, by Bernstein's inequality; the constant is exact.
+        ``"all"``: every solution at once; the theorem leaves a universal constant open, and 1 is
+        used for it. Expect either to be far more than is needed: see `size_from_pilot`.
+
+    Examples
+    --------
+    >>> from tithe import KMeansObjective, size_for
+    >>> size_for(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
+    154227
+    """
+    for name, value in (("eps", eps), ("delta", delta)):
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value}.")
+    k, z = objective.n_clusters, objective.power
+    dimension = n_features * k * max(1.0, math.log(k))
+    alpha = 8.0 * (math.log(k) + 2.0)
+    if construction == "rings":
+        return _size_of_rings(k, z, eps, delta, n_rows, dimension)
+    if construction == "lightweight":
+        size = (dimension + math.log(1.0 / delta)) / eps**2
+        formula = "1 * (D + ln(1/delta)) / eps^2, additive, universal constant taken as 1"
+        return SizeBound(
+            size=math.ceil(size), constant=1.0, total_sensitivity=1.0, dimension=dimension, formula=formula
+        )
+    if construction != "sensitivity":
+        raise ValueError(f"No bound is known for construction {construction!r}: use sensitivity, lightweight or rings.")
+    total = 2.0 * alpha + k if z == 1 else 6.0 * alpha + 4.0 * k
+    if queries == "one":
+        size, constant = 2.0 * total * (1.0 + eps / 3.0) * math.log(2.0 / delta) / eps**2, 2.0
+        formula = "2 S (1 + eps/3) ln(2/delta) / eps^2, one fixed query"
+    elif queries == "all":
+        size, constant = total * (dimension * math.log(total) + math.log(1.0 / delta)) / eps**2, 1.0
+        formula = "1 * S (D ln S + ln(1/delta)) / eps^2, all queries, universal constant taken as 1"
+    else:
+        raise ValueError(f"queries must be 'one' or 'all', got {queries!r}.")
+    return SizeBound(
+        size=math.ceil(size), constant=constant, total_sensitivity=total, dimension=dimension, formula=formula
+    )
+
+
+def _size_of_rings(k: int, z: int, eps: float, delta: float, n_rows: int | None, dimension: float) -> SizeBound:
+    if n_rows is None:
+        raise ValueError("rings need n_rows: the number of layers grows with its logarithm.")
+    alpha = 4.0
+    layers = math.ceil(math.log2(alpha * n_rows) / z)
+    small = eps / (4.0 * alpha + 2.0)
+    per_ring = math.ceil(math.log(2.0 * k * (layers + 1) / delta) / (2.0 * small**2))
+    return SizeBound(
+        size=per_ring * k * (layers + 1),
+        constant=0.5,
+        total_sensitivity=float(k * (layers + 1)),
+        dimension=dimension,
+        formula=f"{per_ring} draws per ring (ln(2S/delta) / 2 eps0^2, eps0 = eps/18), S rings, one fixed query, z = 1",
+    )
+
+
+def size_from_pilot(measured: float, pilot_size: int, eps: float) -> int:
+    """The pilot rule: errors fall like m^(-1/2), so m = m0 (measured / eps)^2 rows are enough.
+
+    >>> size_from_pilot(measured=0.02, pilot_size=1000, eps=0.01)
+    4000
+    """
+    if not (measured >= 0 and pilot_size >= 1 and eps > 0):
+        raise ValueError("measured must not be negative, pilot_size at least 1 and eps positive.")
+    return max(1, math.ceil(pilot_size * (measured / eps) ** 2))

@@ -1,0 +1,226 @@
+"""k-means and k-median: what a coreset for clustering must preserve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array, Block, Moments, Step, Survey
+from tithe.kernels.columns import column_sums
+from tithe.kernels.distances import N_SUMS, assign
+from tithe.kernels.dz_seeding import dz_seeds
+from tithe.kernels.scores import affine_scores
+from tithe.kernels.threads import single_blas_thread
+
+_HEAT = 4  # steps of a search before the worse half of the searches is given up
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteringObjective:
+    """f_C(x) = min_j |x - c_j|^z for k centres; z = 2 is k-means, z = 1 is k-median.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k. A coreset for k serves every smaller k as well.
+    n_init, max_iter, tol : int, int, float
+        How `solve` searches: ``n_init`` seedings race, the better half going on after every few
+        steps, and the winner is improved until the cost falls by less than ``tol`` of itself in a
+        step, or for ``max_iter`` steps.
+
+    Notes
+    -----
+    With a pilot a_1 .. a_p (p = 2k centres from D^z seeding and a few steps on a sample), b the
+    cluster of row i, d_i its distance to a_b, W_b and c_b the weight and cost of cluster b and
+    c the sum of all c_b, the sensitivity of row i is bounded by a multiple of
+
+        s_i = u_i [rho_1 alpha d_i^z / c + rho_2 alpha c_b / (W_b c) + rho_3 / W_b],
+
+    rho = (1, 1, 1) for z = 1 and (2, 4, 4) for z = 2, with alpha = 8 (ln k + 2) the expected
+    factor of the seeding (Feldman and Langberg 2011; Bachem, Lucic and Krause 2017).
+
+    The moments are, in each pilot cluster: 1, d_i^z, and the gradient of d_i^z in a_b up to a
+    factor: x - a_b for z = 2, (x - a_b) / d_i for z = 1. Their totals make the coreset's cost
+    exact, and its gradient right, at the pilot.
+    """
+
+    n_clusters: int = 8
+    n_init: int = 8
+    max_iter: int = 100
+    tol: float = 1e-4
+
+    name: ClassVar[str]
+    power: ClassVar[int]
+    ratio: ClassVar[tuple[float, float, float]]
+
+    def __post_init__(self) -> None:
+        for field, least in (("n_clusters", 1), ("n_init", 1), ("max_iter", 1)):
+            value = getattr(self, field)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{field} must be an integer of at least {least}, got {value!r}.")
+
+    # -- what a coreset needs ----------------------------------------------------------------
+
+    def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
+        """2k centres (p, d): D^z seeding and three steps on a sample of the rows."""
+        size = min(len(block), max(5000, 100 * self.n_clusters))
+        some = block
+        if len(block) > size:
+            some = block.take(np.sort(rng.choice(len(block), size, replace=False)))
+        rows, weight = some.X, some.sample_weight
+        with single_blas_thread():
+            centers = dz_seeds(rows, 2 * self.n_clusters, weight=weight, power=self.power, rng=rng)
+            return self._descend(rows, weight, centers, max_iter=3)[0]
+
+    def mean_pilot(self, block: Block) -> Array:
+        """One centre, the weighted column mean (1, d)."""
+        mean = block.mean
+        if mean is None:
+            mean = column_sums(block.X, block.sample_weight) / block.total_weight
+        return mean[None]
+
+    def survey(self, block: Block, pilot: Array) -> Survey:
+        """Costs, pilot clusters, and totals (p, 2 + d): count, cost, gradient."""
+        if len(pilot) == 1 and self.power == 2 and block.mean is not None and np.array_equal(pilot[0], block.mean):
+            # around the mean the gradient is zero: no sums are needed, and the pass is cheaper
+            labels, cost, _ = assign(block.X, pilot, power=2)
+            totals = np.zeros((1, 2 + block.n_features))
+            totals[0, :2] = block.total_weight, cost.sum() if block.sample_weight is None else cost @ block.weights()
+            return Survey(cost=cost, labels=labels, totals=totals)
+        labels, cost, sums = assign(block.X, pilot, weight=block.sample_weight, power=self.power, with_sums=True)
+        assert sums is not None
+        return Survey(cost=cost, labels=labels, totals=np.delete(sums, (2, 3), axis=1))
+
+    def sensitivity(self, block: Block, survey: Survey) -> Array:
+        """The bound of the class docstring, up to a factor: (n,)."""
+        count, cost = survey.totals[:, 0], survey.totals[:, 1]
+        total = cost.sum()
+        inverse = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
+        r1, r2, r3 = self.ratio
+        if total > 0:
+            alpha = 8.0 * (np.log(self.n_clusters) + 2.0)
+            slope, base = r1 * alpha / total, (r2 * alpha * cost / total + r3) * inverse
+        else:
+            slope, base = 0.0, r3 * inverse
+        return affine_scores(survey.cost, survey.labels, slope, base, block.sample_weight)
+
+    def moments(self, block: Block, pilot: Array) -> Moments:
+        """(n, 2 + d) for the few rows that were drawn: 1, d^z, and the direction of the gradient."""
+        labels, cost, _ = assign(block.X, pilot, power=self.power)
+        rows = block.X.toarray() if sparse.issparse(block.X) else block.X
+        gap = rows - pilot.astype(block.X.dtype)[labels].astype(np.float64)
+        if self.power == 1:
+            gap = np.divide(gap, cost[:, None], out=np.zeros_like(gap), where=cost[:, None] > 0)
+        return Moments(values=np.column_stack([np.ones(len(block)), cost, gap]), groups=labels, n_basic=2)
+
+    # -- what a learner needs ----------------------------------------------------------------
+
+    def cost(self, block: Block, params: Array) -> Array:
+        """Distance to the nearest centre, to the power z: (n,)."""
+        return assign(block.X, params, power=self.power)[1]
+
+    def assign(self, block: Block, params: Array) -> Array:
+        """The nearest centre of each row: (n,) int32."""
+        return assign(block.X, params, power=self.power)[0]
+
+    def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
+        """k centres (k, d), the best of several searches.
+
+        ``init`` gives centres to start from; where it has fewer than k, D^z draws fill up. With
+        fewer than k distinct rows the last centre is repeated.
+        """
+        rows, weight = block.X, block.sample_weight
+        trials = 2 + int(np.log(self.n_clusters))
+
+        def start() -> Array:
+            if init is not None and len(init) >= self.n_clusters:
+                return init
+            return dz_seeds(
+                rows, self.n_clusters, weight=weight, power=self.power, rng=rng, n_trials=trials, given=init
+            )
+
+        with single_blas_thread():
+            runs = [(start(), np.inf) for _ in range(1 if init is not None else self.n_init)]
+            while len(runs) > 1:
+                # a race: a few steps each, and only the better half goes on
+                runs = [self._descend(rows, weight, centers, max_iter=_HEAT) for centers, _ in runs]
+                runs = sorted(runs, key=lambda run: run[1])[: (len(runs) + 1) // 2]
+            best = self._descend(rows, weight, runs[0][0], max_iter=self.max_iter)[0]
+        missing = self.n_clusters - len(best)
+        return np.vstack([best, np.repeat(best[-1:], missing, axis=0)]) if missing > 0 else best
+
+    def improve(self, block: Block, params: Array, *, last: bool = False) -> Step:
+        """One pass over the block: labels and costs at ``params``, and centres that cost less.
+
+        The step of Lloyd for z = 2; for z = 1 the step of Weiszfeld as Vardi and Zhang (2000)
+        repaired it for a centre that sits on a row. The gain is what the rows save without even
+        changing clusters: W_b |step|^2 for z = 2, and at least half of r |step|^2 for z = 1, r the
+        sum of u / d over the cluster. ``last`` only looks, which is cheaper.
+        """
+        weight = block.sample_weight
+        labels, cost, sums = assign(block.X, params, weight=weight, power=self.power, with_sums=not last)
+        if sums is None:
+            return Step(labels=labels, cost=cost, params=params, gain=0.0)
+        moved = self._step(params, sums)
+        square = np.einsum("ij,ij->i", moved - params, moved - params)
+        gain = float(sums[:, 2] @ square) * (1.0 if self.power == 2 else 0.5)
+        return Step(labels=labels, cost=cost, params=moved, gain=gain)
+
+    # -- the search --------------------------------------------------------------------------
+
+    def _step(self, centers: Array, sums: Array) -> Array:
+        pull, stuck, along = sums[:, 2:3], sums[:, 3:4], sums[:, N_SUMS:]
+        step = np.divide(along, pull, out=np.zeros_like(along), where=pull > 0)
+        if self.power == 1:
+            force = np.linalg.norm(along, axis=1, keepdims=True)
+            hold = np.divide(stuck, force, out=np.ones_like(force), where=force > 0)
+            step *= np.maximum(0.0, 1.0 - hold)
+        return centers + step
+
+    def _descend(self, rows: Any, weight: Array | None, centers: Array, *, max_iter: int) -> tuple[Array, float]:
+        last = np.inf
+        best, least = centers, np.inf
+        for _ in range(max_iter):
+            labels, cost, sums = assign(rows, centers, weight=weight, power=self.power, with_sums=True)
+            assert sums is not None
+            total = float(sums[:, 1].sum())
+            if total < least:
+                best, least = centers, total
+            if last - total <= self.tol * total:
+                break
+            last = total
+            moved = self._step(centers, sums)
+            empty = np.flatnonzero(sums[:, 0] <= 0)
+            if len(empty):
+                spare = cost if weight is None else cost * weight
+                far = np.argsort(spare, kind="stable")[::-1][: len(empty)]
+                far = far[spare[far] > 0]
+                picked = rows[far].toarray() if sparse.issparse(rows) else rows[far]
+                moved[empty[: len(far)]] = picked
+                last = np.inf
+            centers = moved
+        else:
+            cost = assign(rows, centers, power=self.power)[1]
+            total = float(cost.sum() if weight is None else cost @ weight)
+            if total < least:
+                best, least = centers, total
+        return best, least
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMeansObjective(ClusteringObjective):
+    __doc__ = ClusteringObjective.__doc__
+    name: ClassVar[str] = "kmeans"
+    power: ClassVar[int] = 2
+    ratio: ClassVar[tuple[float, float, float]] = (2.0, 4.0, 4.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMedianObjective(ClusteringObjective):
+    __doc__ = ClusteringObjective.__doc__
+    name: ClassVar[str] = "kmedian"
+    power: ClassVar[int] = 1
+    ratio: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 1.0)

@@ -1,0 +1,106 @@
+"""An objective for learners whose loss is not known: keep the moments of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array, Block, Moments, Survey
+from tithe.kernels.columns import column_sums
+from tithe.kernels.scores import affine_scores
+
+_ROWS = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenericObjective:
+    """f(x) = |(x - mean) / scale|^2, for any estimator that takes ``sample_weight``.
+
+    Parameters
+    ----------
+    n_classes : int
+        If positive, y holds class numbers 0 .. n_classes - 1 and every class is a group of its
+        own: its count, column means and second moments are preserved, and rare classes are drawn
+        more often. If 0, a numeric y is preserved through its mean, square and products with X.
+
+    Notes
+    -----
+    Rows are drawn with p_i proportional to u_i [1/W + f(x_i)/sum(u f) + 1/(G W_g)], g the class
+    of the row, W_g its weight and G the number of classes.
+    Moments in each class, with z = (x - mean) / scale: 1, f, z, z^2, and without classes y, y^2, y z.
+    """
+
+    n_classes: int = 0
+    name: ClassVar[str] = "generic"
+
+    def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
+        """Column means and scales of a sample of the rows: (2, d)."""
+        some = block
+        if len(block) > 10_000:
+            some = block.take(np.sort(rng.choice(len(block), 10_000, replace=False)))
+        return self.mean_pilot(some)
+
+    def mean_pilot(self, block: Block) -> Array:
+        """Column means and scales: (2, d)."""
+        weight, total = block.sample_weight, block.total_weight
+        mean = block.mean if block.mean is not None else column_sums(block.X, weight) / total
+        if sparse.issparse(block.X):
+            square = column_sums(block.X.multiply(block.X).tocsr(), weight) / total - mean * mean
+        else:
+            square = np.zeros_like(mean)
+            for start in range(0, len(block), _ROWS):
+                gap = block.X[start : start + _ROWS] - mean
+                square += block.weights()[start : start + _ROWS] @ (gap * gap)
+            square /= total
+        scale = np.sqrt(np.maximum(square, 0.0))
+        return np.vstack([mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)])
+
+    def survey(self, block: Block, pilot: Array) -> Survey:
+        """Costs, classes and totals, a few thousand rows at a time."""
+        labels = self._classes(block)
+        cost = np.empty(len(block))
+        totals: Array | None = None
+        for start in range(0, len(block), _ROWS):
+            rows = np.arange(start, min(len(block), start + _ROWS))
+            part = block.take(rows, block.weights()[rows])
+            values = self.moments(part, pilot).values
+            cost[rows] = values[:, 1]
+            if totals is None:
+                totals = np.zeros((max(1, self.n_classes), values.shape[1]))
+            np.add.at(totals, labels[rows], values * part.weights()[:, None])
+        assert totals is not None
+        return Survey(cost=cost, labels=labels, totals=totals)
+
+    def sensitivity(self, block: Block, survey: Survey) -> Array:
+        count, cost = survey.totals[:, 0], survey.totals[:, 1].sum()
+        present = count > 0
+        base = np.divide(1.0 / present.sum(), count, out=np.zeros_like(count), where=present) + 1.0 / count.sum()
+        return affine_scores(survey.cost, survey.labels, 1.0 / cost if cost > 0 else 0.0, base, block.sample_weight)
+
+    def moments(self, block: Block, pilot: Array) -> Moments:
+        rows = block.X.toarray() if sparse.issparse(block.X) else block.X
+        z = (rows - pilot[0]) / pilot[1]
+        square = z * z
+        values = [np.ones(len(block)), square.sum(axis=1), z, square]
+        if block.y is not None and not self.n_classes:
+            y = block.y.astype(np.float64)
+            values += [y, y * y, y[:, None] * z]
+        return Moments(values=np.column_stack(values), groups=self._classes(block), n_basic=2)
+
+    def cost(self, block: Block, params: Array) -> Array:
+        return self.moments(block, params).values[:, 1]
+
+    def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
+        """The weighted column means and scales (2, d), in closed form."""
+        return self.mean_pilot(block)
+
+    def _classes(self, block: Block) -> Array:
+        if not self.n_classes or block.y is None:
+            return np.zeros(len(block), np.int32)
+        labels = block.y.astype(np.int32)
+        if labels.min() < 0 or labels.max() >= self.n_classes:
+            raise ValueError(f"Classes must be numbered 0 .. {self.n_classes - 1}, got {labels.min()} .. {labels.max()}.")
+        return labels

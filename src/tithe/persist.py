@@ -1,0 +1,209 @@
+"""Coresets as Parquet, models as skops. Nothing on disk is ever unpickled."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy import sparse
+
+from tithe.core.data import Array, Coreset
+from tithe.core.errors import FileFormatError
+
+_KEY = b"tithe"
+_FORMAT = 1
+_WEIGHT, _ROW, _TARGET = "sample_weight", "row_id", "y"
+# every type of ours that a model may hold, by name: a prefix would also admit what our modules import
+_OUR_TYPES = {
+    "tithe.learners.cluster.CoresetKMeans",
+    "tithe.learners.cluster.CoresetKMedians",
+    "tithe.learners.meta.CoresetEstimator",
+    "tithe.core.data.Coreset",
+    "tithe.certify.Certificate",
+    "tithe.objectives.clustering.KMeansObjective",
+    "tithe.objectives.clustering.KMedianObjective",
+    "tithe.objectives.generic.GenericObjective",
+    "tithe.constructions.uniform.Uniform",
+    "tithe.constructions.sensitivity.Sensitivity",
+    "tithe.constructions.lightweight.Lightweight",
+    "tithe.constructions.rings.Rings",
+}
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary name beside ``path``; synced and renamed to it at the end, removed on any error."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_names: list[str] | None = None) -> None:
+    """Write a coreset as a Parquet file of rows, weights and row ids, with JSON metadata in the schema."""
+    d = coreset.n_features
+    names = feature_names or [f"x{j}" for j in range(d)]
+    if len(names) != d or len(set(names)) != d or {_WEIGHT, _ROW, _TARGET} & set(names):
+        raise ValueError(f"feature_names must be {d} distinct names other than {_WEIGHT}, {_ROW} and {_TARGET}.")
+    columns: dict[str, Any] = {}
+    if sparse.issparse(coreset.X):
+        offsets = pa.array(coreset.X.indptr.astype(np.int32))
+        columns["columns"] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.indices.astype(np.int32)))
+        columns["values"] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.data))
+        layout = "csr"
+    else:
+        columns |= {name: pa.array(np.ascontiguousarray(coreset.X[:, j])) for j, name in enumerate(names)}
+        layout = "dense"
+    if coreset.y is not None:
+        columns[_TARGET] = pa.array(coreset.y)
+    columns[_WEIGHT] = pa.array(coreset.weights())
+    columns[_ROW] = pa.array(coreset.row_ids())
+    about = {
+        "format": _FORMAT,
+        "layout": layout,
+        "dtype": str(coreset.X.dtype),
+        "features": names,
+        "n_seen": coreset.n_seen,
+        "weight_seen": coreset.weight_seen,
+        "key": list(coreset.key),
+        "totals": _packed(coreset.totals),
+        "pilot": _packed(coreset.pilot),
+        "provenance": dict(coreset.provenance),
+    }
+    table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+
+def load_coreset(path: str | os.PathLike[str]) -> Coreset:
+    """Read a coreset written by `Coreset.save`. Raises `FileFormatError` (a ValueError) for anything else."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
+    try:
+        table = pq.read_table(os.fspath(path), page_checksum_verification=True, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
+    about = coreset_metadata(table.schema, path)
+    try:
+        return _from_table(table, about)
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
+
+
+def coreset_metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The JSON metadata of a coreset file, checked for being ours."""
+    raw = (schema.metadata or {}).get(_KEY)
+    if raw is None:
+        raise FileFormatError(
+            f"{os.fspath(path)!r} is a Parquet file but not a coreset: it was not written by Coreset.save()."
+        )
+    try:
+        about: dict[str, Any] = json.loads(raw)
+        version = int(about["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"{os.fspath(path)!r} has damaged metadata: {error}") from error
+    if version > _FORMAT:
+        raise FileFormatError(f"{os.fspath(path)!r} has format {version}, newer than this version of tithe reads.")
+    return about
+
+
+def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
+    names = [str(n) for n in about["features"]]
+    X: Any
+    if about["layout"] == "csr":
+        lists = table.column("columns").combine_chunks()
+        values = table.column("values").combine_chunks()
+        X = sparse.csr_matrix(
+            (
+                values.values.to_numpy(zero_copy_only=False),
+                lists.values.to_numpy(zero_copy_only=False),
+                lists.offsets.to_numpy(zero_copy_only=False),
+            ),
+            shape=(table.num_rows, len(names)),
+        )
+    else:
+        X = np.empty((table.num_rows, len(names)), np.dtype(about["dtype"]))
+        for j, name in enumerate(names):
+            X[:, j] = table.column(name).to_numpy()
+    weight = table.column(_WEIGHT).to_numpy().astype(np.float64)
+    if not (np.isfinite(weight).all() and (weight > 0).all()):
+        raise ValueError("weights must be finite and positive")
+    return Coreset(
+        X=X,
+        y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,
+        sample_weight=weight,
+        indices=table.column(_ROW).to_numpy().astype(np.int64),
+        n_seen=int(about["n_seen"]),
+        weight_seen=float(about["weight_seen"]),
+        totals=_unpacked(about["totals"]),
+        pilot=_unpacked(about["pilot"]),
+        key=(int(about["key"][0]), int(about["key"][1])),
+        provenance=dict(about["provenance"]),
+    )
+
+
+def _packed(array: Array | None) -> dict[str, Any] | None:
+    if array is None:
+        return None
+    plain = np.ascontiguousarray(array, np.float64)
+    return {"shape": list(plain.shape), "float64": base64.b64encode(plain.tobytes()).decode()}
+
+
+def _unpacked(packed: dict[str, Any] | None) -> Array | None:
+    if packed is None:
+        return None
+    return np.frombuffer(base64.b64decode(packed["float64"]), np.float64).reshape(packed["shape"]).copy()
+
+
+def save_model(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator with skops."""
+    from skops import io
+
+    with replacing(path) as temporary:
+        io.dump(model, temporary)
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Read an estimator written by `save_model`. A file that needs any type of its own is refused."""
+    from skops import io
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
+    try:
+        unknown = io.get_untrusted_types(file=path)
+        strangers = [name for name in unknown if name not in _OUR_TYPES]
+        if strangers:
+            raise FileFormatError(f"{os.fspath(path)!r} wants to load {strangers[0]}, which is not a type of tithe.")
+        return io.load(path, trusted=unknown)
+    except FileFormatError:
+        raise
+    except Exception as error:  # a damaged archive fails in as many ways as there are bytes
+        raise FileFormatError(f"{os.fspath(path)!r} is not a whole model file: {error}") from error

@@ -1,0 +1,98 @@
+"""Arrays, matrices and frames in memory (or memory-mapped) as one checked block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
+
+from tithe.core.data import Array, Block
+from tithe.kernels.columns import column_sums
+
+
+def as_matrix(X: Any) -> Any:
+    """A float32 or float64 C-ordered array or CSR matrix; no copy is made where none is needed."""
+    if not isinstance(X, np.ndarray) and not sparse.issparse(X):
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        if isinstance(frame, nw.DataFrame):
+            X = _numbers(frame)
+    if isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.ndim == 2 and X.flags.c_contiguous:
+        return X if type(X) is np.ndarray else np.asarray(X)
+    return check_array(
+        X,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        order="C",
+        ensure_all_finite=False,
+        ensure_min_samples=0,
+        ensure_min_features=0,
+    )
+
+
+def _numbers(frame: Any) -> Array:
+    text = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
+    if text:
+        raise ValueError(
+            f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). Encode it first, for example with "
+            "sklearn.preprocessing.OneHotEncoder, or leave it out."
+        )
+    return np.ascontiguousarray(frame.to_numpy())
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+    """Weights as float64 (n,), or None where all are one: finite, not negative, not all zero."""
+    if sample_weight is None:
+        return None
+    like = np.empty((n_rows, 0))
+    weight = _check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)
+    if not weight.any():
+        raise ValueError("All sample weights are zero: there is nothing to learn from.")
+    return None if np.all(weight == 1.0) else weight
+
+
+def as_block(X: Any, y: Any = None, sample_weight: Any = None, *, indices: Any = None) -> Block:
+    """A checked block, its column mean taken on the way.
+
+    Raises ``ValueError`` for anything that is not a finite numeric matrix with at least one row
+    and column, for weights that do not fit, and for a ``y`` of another length.
+    """
+    X = as_matrix(X)
+    n, d = X.shape
+    if n == 0 or d == 0:
+        what = f"{n} sample(s)" if n == 0 else f"{d} feature(s)"
+        raise ValueError(f"Found array with {what} (shape=({n}, {d})) while a minimum of 1 is required.")
+    weight = check_weights(sample_weight, n)
+    sums = column_sums(X, weight)
+    if not np.isfinite(sums).all():
+        check_array(X, accept_sparse="csr", input_name="X")  # names the fault, if it is one
+        raise ValueError("The values of X are too large to be added up in double precision. Rescale the columns.")
+    if y is not None:
+        y = column_or_1d(y, warn=True)
+        if len(y) != n:
+            raise ValueError(f"X has {n} rows and y has {len(y)}.")
+    total = float(n) if weight is None else float(weight.sum())
+    return Block(X=X, y=y, sample_weight=weight, indices=indices, mean=sums / total)
+
+
+class ArraySource:
+    """Rows that are all at hand: one leaf, which kernels read in parts on all cores."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.n_features = block.n_features
+        self.n_rows: int | None = len(block)
+
+    def tasks(self) -> Iterator[Callable[[], Block]]:
+        yield partial(getattr, self, "block")
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` rows without replacement; None: all of them."""
+        n = len(self.block)
+        if size is None or n <= size:
+            return self.block
+        return self.block.take(np.sort(rng.choice(n, size, replace=False)))
