@@ -20,6 +20,7 @@ _PUBLIC = {
     "Lightweight": "tithe.constructions.lightweight",
     "Rings": "tithe.constructions.rings",
     "build_coreset": "tithe.build",
+    "propose_size": "tithe.build",
     "calibrate": "tithe.calibrate",
     "Certificate": "tithe.certify",
     "distortion": "tithe.metrics",

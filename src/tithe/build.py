@@ -16,6 +16,7 @@ from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
+from tithe.metrics import distortion, random_queries, size_from_pilot
 from tithe.sources.arrays import ArraySource, as_block
 from tithe.sources.batches import BatchSource
 
@@ -202,7 +203,7 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
             raise ValueError(f"coreset_size must be at least 1, got {coreset_size}.")
         return int(coreset_size)
     if isinstance(coreset_size, numbers.Real) and not isinstance(coreset_size, bool):
-        if not 0.0 < coreset_size < 1.0:
+        if not 0.0 < float(coreset_size) < 1.0:
             raise ValueError(f"coreset_size as a fraction must lie between 0 and 1, got {coreset_size}.")
         if n_rows is None:
             raise ValueError("coreset_size must be an integer here: the number of rows is not known beforehand.")
@@ -234,4 +235,34 @@ def _is_table(X: Any) -> bool:
     if isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame):
         return True
     # a list of rows, as scikit-learn takes it; a list of two-dimensional batches is an iterable
-    return isinstance(X, (list, tuple)) and len(X) > 0 and np.ndim(X[0]) <= 1 and not sparse.issparse(X[0])
+    if not isinstance(X, (list, tuple)) or len(X) == 0 or hasattr(X[0], "shape") and len(X[0].shape) == 2:
+        return False
+    return all(np.isscalar(value) for value in X[0]) if isinstance(X[0], (list, tuple)) else True
+
+
+def propose_size(
+    X: Any, *, sample_weight: Any = None, objective: Any, eps: float, pilot_size: int = 1000, random_state: Any = 0
+) -> tuple[int, float]:
+    """The pilot rule on real rows: a coreset size for a distortion of ``eps``, and what a pilot coreset had.
+
+    Three coresets of ``pilot_size`` rows are built and the median of their largest distortions over
+    random queries is measured; since errors fall like m^(-1/2), that many rows times the square of
+    (measured / eps) are proposed. It is a measurement on queries that were tried, not a guarantee.
+    """
+    if not 0.0 < eps < 1.0:
+        raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
+    block = as_block(X, None, sample_weight)
+    objective = make("objective", objective)
+    seed = as_seed(random_state)
+    queries = {"random": random_queries(block, objective.n_clusters, n_bases=2, seed=seed)}
+    worst = []
+    for i in range(3):
+        coreset = reduce_source(
+            ArraySource(block),
+            objective=objective,
+            coreset_size=pilot_size,
+            random_state=int(rng_for(seed, "propose", i).integers(2**62)),
+        )
+        worst.append(distortion(block, coreset, objective, queries=queries).worst)
+    measured = float(np.median(worst))
+    return min(len(block), size_from_pilot(measured, pilot_size, eps)), measured

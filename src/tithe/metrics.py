@@ -117,7 +117,9 @@ def distortion(
         if climb:
             queries = {**queries, "climb": [_climb(full, coreset, objective, queries["rough"][0], climb, random_state)]}
     return Distortion(
-        values={name: np.array([_error(full, coreset, objective, q) for q in family]) for name, family in queries.items()}
+        values={
+            name: np.array([_error(full, coreset, objective, q) for q in family]) for name, family in queries.items()
+        }
     )
 
 

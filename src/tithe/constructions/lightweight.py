@@ -35,6 +35,8 @@ class Lightweight(Construction):
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
         slope = 1.0 / cost if cost > 0 else 0.0
         base = np.full(len(survey.totals), 1.0 / weight)
-        positions, inverse = draw(affine_scores(survey.cost, survey.labels, slope, base, block.sample_weight), size, rng)
+        positions, inverse = draw(
+            affine_scores(survey.cost, survey.labels, slope, base, block.sample_weight), size, rng
+        )
         own = block.sample_weight
         return block.take(positions, inverse if own is None else inverse * own[positions])

@@ -50,17 +50,17 @@ class Rings(Construction):
         self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
     ) -> Block:
         assert survey is not None
-        _, ring, count = np.unique(
-            self.ring_of(block, survey, getattr(objective, "power", 2)), return_inverse=True, return_counts=True
-        )
+        weight = block.weights()
+        alive = np.flatnonzero(weight > 0)
+        rings = self.ring_of(block, survey, getattr(objective, "power", 2))[alive]
+        _, ring, count = np.unique(rings, return_inverse=True, return_counts=True)
         if len(count) > size:
             raise ValueError(
                 f"There are {len(count)} rings and only {size} rows may be kept: ask for at least as many rows as "
                 "rings, or use construction='sensitivity'."
             )
         per_ring = _draws_per_ring(count, size)
-        order = np.argsort(ring, kind="stable")
-        weight = block.weights()
+        order = alive[np.argsort(ring, kind="stable")]
         positions, weights = [], []
         for rows in np.split(order, np.cumsum(count)[:-1]):
             if len(rows) <= per_ring:
@@ -71,7 +71,9 @@ class Rings(Construction):
             at, inverse = draw(u, per_ring, rng)
             positions.append(rows[at])
             weights.append(inverse * u[at])
-        return _ascending(block, np.concatenate(positions), np.concatenate(weights))
+        chosen, chosen_weight = np.concatenate(positions), np.concatenate(weights)
+        ascending = np.argsort(chosen, kind="stable")
+        return block.take(chosen[ascending], chosen_weight[ascending])
 
 
 def _draws_per_ring(count: Array, size: int) -> int:
@@ -84,9 +86,3 @@ def _draws_per_ring(count: Array, size: int) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _ascending(block: Block, positions: Array, weights: Array) -> Block:
-    order = np.argsort(positions, kind="stable")
-    keep = order[weights[order] > 0]
-    return block.take(positions[keep], weights[keep])

@@ -55,7 +55,9 @@ def _keep_dense(X, point, power, nearest, first, last, rows):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
-def _trial_csr(data, indices, indptr, squares, weight, points, norms, power, nearest, potential, keep, first, last, rows):  # type: ignore[no-untyped-def]
+def _trial_csr(
+    data, indices, indptr, squares, weight, points, norms, power, nearest, potential, keep, first, last, rows
+):  # type: ignore[no-untyped-def]
     n = indptr.shape[0] - 1
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):

@@ -26,7 +26,5 @@ def affine_scores(cost: Array, labels: Array, slope: float, base: Array, weight:
     score = np.empty(n)
     u = np.empty(0) if weight is None else weight
     rows = part_rows(n, 8)
-    over_parts(
-        lambda a, b: _affine(cost, labels, slope, base, u, score, a, b, rows), -(-n // rows), serial=n < 200_000
-    )
+    over_parts(lambda a, b: _affine(cost, labels, slope, base, u, score, a, b, rows), -(-n // rows), serial=n < 200_000)
     return score

@@ -8,12 +8,14 @@ inside engines and cost nothing to compile.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
@@ -23,7 +25,7 @@ _pool: ThreadPoolExecutor | None = None
 _pool_owner: int | None = None
 _controller: ThreadpoolController | None = None
 _blas_depth = 0
-_blas_limiter = None
+_blas_limiter: Any = None
 
 
 def available_threads() -> int:
@@ -91,7 +93,7 @@ def over_parts(kernel: Callable[[int, int], object], n_parts: int, *, serial: bo
     # a few more tasks than threads: a core taken by somebody else does not hold up the rest
     n_tasks = min(n_parts, 4 * n_threads)
     edges = [n_parts * t // n_tasks for t in range(n_tasks + 1)]
-    pending = iter(zip(edges[:-1], edges[1:], strict=True))
+    pending = iter(itertools.pairwise(edges))
     turn = threading.Lock()
 
     def work() -> None:

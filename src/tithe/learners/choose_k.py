@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +46,9 @@ class _Costs:
             tried = [objective.solve(self.coreset, rng=rng_for(self.seed, "k", k))]
             smaller = max((j for j in self.curve if j < k), default=None)
             if smaller is not None:  # the best for fewer centres and D^z draws: can only cost less than they do
-                tried.append(objective.solve(self.coreset, rng=rng_for(self.seed, "warm", k), init=self.centers[smaller]))
+                tried.append(
+                    objective.solve(self.coreset, rng=rng_for(self.seed, "warm", k), init=self.centers[smaller])
+                )
             costs = [float(objective.cost(self.coreset, c) @ self.coreset.weights()) for c in tried]
             best = int(np.argmin(costs))
             self.curve[k], self.centers[k] = costs[best], tried[best]
@@ -154,7 +157,7 @@ def _within_budget(phi: _Costs, budget: float, most: int) -> tuple[int, bool]:
 
 def _until_flat(phi: _Costs, eta: float, most: int) -> tuple[int, bool]:
     ks = _doublings(most)
-    for k, double in zip(ks[:-1], ks[1:], strict=True):
+    for k, double in itertools.pairwise(ks):
         if phi(k) == 0.0 or phi(double) / phi(k) > 1.0 - eta:
             return k, True
     return ks[-1], False
@@ -167,7 +170,9 @@ def _penalised(phi: _Costs, penalty: float, most: int) -> tuple[int, bool]:
     while True:
         tried = sorted(value)
         at = tried.index(min(value, key=value.__getitem__))
-        gaps = [(a + b) // 2 for a, b in zip(tried[max(0, at - 1) : at + 1], tried[at : at + 2], strict=False) if b - a > 1]
+        gaps = [
+            (a + b) // 2 for a, b in zip(tried[max(0, at - 1) : at + 1], tried[at : at + 2], strict=False) if b - a > 1
+        ]
         fresh = [k for k in gaps if k not in value]
         if not fresh:
             return tried[at], tried[at] < most

@@ -126,11 +126,10 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _encoded(self, block: Block) -> Block:
+        assert block.y is not None
         check_classification_targets(block.y)
         self.classes_, numbers = np.unique(block.y, return_inverse=True)
-        return Block(
-            X=block.X, y=numbers.astype(np.int64), sample_weight=block.sample_weight, mean=block.mean
-        )
+        return Block(X=block.X, y=numbers.astype(np.int64), sample_weight=block.sample_weight, mean=block.mean)
 
     def _objective(self, block: Block) -> Any:
         if isinstance(self.objective, str) and self.objective == "generic":
@@ -176,7 +175,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         z = moments.values[:, 2 : 2 + block.n_features]
         products = [r[:, None] * z for r in residual.T]
         return Moments(
-            values=np.column_stack([moments.values, residual, *products]), groups=moments.groups, n_basic=moments.n_basic
+            values=np.column_stack([moments.values, residual, *products]),
+            groups=moments.groups,
+            n_basic=moments.n_basic,
         )
 
     def _residuals(self, block: Block) -> Array:

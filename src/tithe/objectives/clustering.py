@@ -184,7 +184,7 @@ class ClusteringObjective:
         last = np.inf
         best, least = centers, np.inf
         for _ in range(max_iter):
-            labels, cost, sums = assign(rows, centers, weight=weight, power=self.power, with_sums=True)
+            _labels, cost, sums = assign(rows, centers, weight=weight, power=self.power, with_sums=True)
             assert sums is not None
             total = float(sums[:, 1].sum())
             if total < least:

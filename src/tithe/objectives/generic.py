@@ -24,27 +24,29 @@ class GenericObjective:
     n_classes : int
         If positive, y holds class numbers 0 .. n_classes - 1 and every class is a group of its
         own: its count, column means and second moments are preserved, and rare classes are drawn
-        more often. If 0, a numeric y is preserved through its mean, square and products with X.
+        more often. If 0, a numeric y is preserved through its residual off a line.
 
     Notes
     -----
     Rows are drawn with p_i proportional to u_i [1/W + f(x_i)/sum(u f) + 1/(G W_g)], g the class
     of the row, W_g its weight and G the number of classes.
-    Moments in each class, with z = (x - mean) / scale: 1, f, z, z^2, and without classes y, y^2, y z.
+    Moments in each class, with z = (x - mean) / scale: 1, f, z, z^2; without classes, with r the
+    residual of y off a line fitted to a sample, also r, r^2 and r z, so that the gradient of
+    least squares at that line is the full data's.
     """
 
     n_classes: int = 0
     name: ClassVar[str] = "generic"
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
-        """Column means and scales of a sample of the rows: (2, d)."""
+        """Column means, scales and a line through y, of a sample of the rows: (3, d + 1)."""
         some = block
         if len(block) > 10_000:
             some = block.take(np.sort(rng.choice(len(block), 10_000, replace=False)))
         return self.mean_pilot(some)
 
     def mean_pilot(self, block: Block) -> Array:
-        """Column means and scales: (2, d)."""
+        """Column means, scales, and coefficients and intercept of y on the scaled columns: (3, d + 1)."""
         weight, total = block.sample_weight, block.total_weight
         mean = block.mean if block.mean is not None else column_sums(block.X, weight) / total
         if sparse.issparse(block.X):
@@ -56,7 +58,12 @@ class GenericObjective:
                 square += block.weights()[start : start + _ROWS] @ (gap * gap)
             square /= total
         scale = np.sqrt(np.maximum(square, 0.0))
-        return np.vstack([mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)])
+        scale = np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
+        pilot = np.zeros((3, len(mean) + 1))
+        pilot[0, :-1], pilot[1, :-1] = mean, scale
+        if self._has_target(block):
+            pilot[2] = _least_squares(block, pilot)
+        return pilot
 
     def survey(self, block: Block, pilot: Array) -> Survey:
         """Costs, classes and totals, a few thousand rows at a time."""
@@ -81,20 +88,23 @@ class GenericObjective:
         return affine_scores(survey.cost, survey.labels, 1.0 / cost if cost > 0 else 0.0, base, block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
-        rows = block.X.toarray() if sparse.issparse(block.X) else block.X
-        z = (rows - pilot[0]) / pilot[1]
+        z = _scaled(block, pilot)
         square = z * z
         values = [np.ones(len(block)), square.sum(axis=1), z, square]
-        if block.y is not None and not self.n_classes:
-            y = block.y.astype(np.float64)
-            values += [y, y * y, y[:, None] * z]
+        if self._has_target(block):
+            assert block.y is not None
+            residual = block.y.astype(np.float64) - z @ pilot[2, :-1] - pilot[2, -1]
+            values += [residual, residual * residual, residual[:, None] * z]
         return Moments(values=np.column_stack(values), groups=self._classes(block), n_basic=2)
+
+    def _has_target(self, block: Block) -> bool:
+        return block.y is not None and not self.n_classes and np.issubdtype(block.y.dtype, np.number)
 
     def cost(self, block: Block, params: Array) -> Array:
         return self.moments(block, params).values[:, 1]
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
-        """The weighted column means and scales (2, d), in closed form."""
+        """The pilot of all the rows (3, d + 1), in closed form."""
         return self.mean_pilot(block)
 
     def _classes(self, block: Block) -> Array:
@@ -102,5 +112,30 @@ class GenericObjective:
             return np.zeros(len(block), np.int32)
         labels = block.y.astype(np.int32)
         if labels.min() < 0 or labels.max() >= self.n_classes:
-            raise ValueError(f"Classes must be numbered 0 .. {self.n_classes - 1}, got {labels.min()} .. {labels.max()}.")
+            raise ValueError(
+                f"Classes must be numbered 0 .. {self.n_classes - 1}, got {labels.min()} .. {labels.max()}."
+            )
         return labels
+
+
+def _scaled(block: Block, pilot: Array) -> Array:
+    rows = block.X.toarray() if sparse.issparse(block.X) else block.X
+    scaled: Array = (rows - pilot[0, :-1]) / pilot[1, :-1]
+    return scaled
+
+
+def _least_squares(block: Block, pilot: Array) -> Array:
+    """Weighted ridge regression, hardly damped, of y on the scaled columns: coefficients and intercept."""
+    assert block.y is not None
+    d = block.n_features
+    gram, against = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
+    for start in range(0, len(block), _ROWS):
+        rows = np.arange(start, min(len(block), start + _ROWS))
+        part = block.take(rows, block.weights()[rows])
+        design = np.column_stack([_scaled(part, pilot), np.ones(len(part))])
+        weighted = design * part.weights()[:, None]
+        gram += weighted.T @ design
+        against += weighted.T @ block.y[rows]
+    gram[np.diag_indices(d)] += 1e-6 * block.total_weight
+    solution: Array = np.linalg.solve(gram, against)
+    return solution

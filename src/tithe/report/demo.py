@@ -1,0 +1,62 @@
+"""The demonstration: the colours of two photographs that scikit-learn ships."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.report.collect import Comparison, compare_clusterings
+from tithe.report.figures import cost_and_passes, pictures, weight_histogram
+from tithe.report.html import write_report
+
+PHOTOGRAPHS = ("china.jpg", "flower.jpg")
+
+
+def pixels() -> Array:
+    """The pixels of both photographs: (546560, 3) float32."""
+    from sklearn.datasets import load_sample_image
+
+    return np.concatenate([load_sample_image(name).reshape(-1, 3) for name in PHOTOGRAPHS]).astype(np.float32)
+
+
+def run_demo(
+    folder: str | Path,
+    *,
+    n_clusters: int = 16,
+    coreset_size: int = 1000,
+    seeds: int = 3,
+    progress: Callable[[str], None] = lambda step: None,
+) -> tuple[Comparison, Path]:
+    """Find a palette for two photographs three ways, compare, and write a report."""
+    from sklearn.datasets import load_sample_image
+
+    X = pixels()
+    comparison, model = compare_clusterings(
+        X,
+        title=f"A palette of {n_clusters} colours for two photographs",
+        n_clusters=n_clusters,
+        coreset_size=coreset_size,
+        seeds=seeds,
+        progress=progress,
+    )
+    progress("report")
+    flower = load_sample_image(PHOTOGRAPHS[1])
+    palette = model.cluster_centers_[model.predict(flower.reshape(-1, 3).astype(np.float32))]
+    figures = {
+        "Cost and time": cost_and_passes(comparison),
+        "One of the photographs": pictures(
+            {
+                "all colours": flower,
+                f"{n_clusters} colours, learned from {len(model.coreset_)} of {len(X):,} pixels": palette.reshape(
+                    flower.shape
+                )
+                .clip(0, 255)
+                .astype(np.uint8),
+            }
+        ),
+        "Weights of the coreset": weight_histogram(model.coreset_),
+    }
+    return comparison, write_report(folder, comparison, figures, model)

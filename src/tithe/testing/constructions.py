@@ -1,0 +1,124 @@
+"""What a construction must do to be trusted: above all, not to be biased."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from tithe.core.data import Array, Block
+from tithe.objectives.clustering import KMeansObjective
+from tithe.testing.data import small_problem
+from tithe.testing.objectives import Check, _run
+
+DRAWS = 2000
+
+
+def construction_checks(construction: Any, objective: Any | None = None) -> Iterator[tuple[str, Check]]:
+    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
+    objective = KMeansObjective(n_clusters=3) if objective is None else objective
+    for weighted in (False, True):
+        kind = "weighted" if weighted else "plain"
+        yield f"unbiased ({kind} rows)", partial(_unbiased, construction, objective, weighted)
+        yield f"sizes, ids and weights ({kind} rows)", partial(_form, construction, objective, weighted)
+    yield "error falls like the root of the size", partial(_slope, construction, objective)
+    yield "same seed, same bits", partial(_same_seed, construction, objective)
+    yield "scaling the weights scales the result", partial(_scaling, construction, objective)
+    yield "rows of weight zero are never drawn", partial(_zero, construction, objective)
+
+
+def check_construction(construction: Any, objective: Any | None = None) -> None:
+    """Run every check; the first broken promise raises AssertionError with its name.
+
+    Takes some seconds: the unbiasedness of 2000 draws is tested by Hotelling's T^2.
+    """
+    _run(construction_checks(construction, objective))
+
+
+class _Bench:
+    """One problem with its pilot and survey, ready for many draws."""
+
+    def __init__(self, construction: Any, objective: Any, block: Block) -> None:
+        self.construction, self.objective, self.block = construction, objective, block
+        self.survey = None
+        if construction.requires:
+            pilot = construction.pilot(block, objective, rng=np.random.default_rng(1))
+            self.survey = objective.survey(block, pilot)
+
+    def draw(self, size: int, seed: int) -> Block:
+        drawn: Block = self.construction.reduce(
+            self.block, self.objective, size, survey=self.survey, rng=np.random.default_rng(seed)
+        )
+        return drawn
+
+    def queries(self, n: int) -> Array:
+        """Costs (n_queries, rows) of solutions fitted on unlike parts of the rows."""
+        rng = np.random.default_rng(9)
+        parts = [self.block.take(np.sort(rng.choice(len(self.block), 20, replace=False))) for _ in range(n)]
+        return np.array([self.objective.cost(self.block, self.objective.solve(p, rng=rng)) for p in parts])
+
+
+def _unbiased(construction: Any, objective: Any, weighted: bool) -> None:
+    bench = _Bench(construction, objective, small_problem(weighted=weighted))
+    costs = bench.queries(4)
+    full = costs @ bench.block.weights()
+    errors = np.empty((DRAWS, len(costs)))
+    for seed in range(DRAWS):
+        drawn = bench.draw(48, seed)
+        errors[seed] = costs[:, drawn.row_ids()] @ drawn.weights() / full - 1.0
+    mean = errors.mean(axis=0)
+    spread = np.cov(errors.T) + 1e-18 * np.eye(len(mean))
+    t2 = DRAWS * mean @ np.linalg.solve(spread, mean)
+    q = len(mean)
+    p = stats.f.sf(t2 * (DRAWS - q) / (q * (DRAWS - 1)), q, DRAWS - q)
+    assert p > 1e-4, f"biased: mean relative errors {mean}, p = {p:.2g}"
+
+
+def _form(construction: Any, objective: Any, weighted: bool) -> None:
+    bench = _Bench(construction, objective, small_problem(weighted=weighted))
+    drawn = bench.draw(48, 3)
+    ids = drawn.row_ids()
+    assert 0 < len(drawn) <= 48
+    assert len(np.unique(ids)) == len(ids), "a row came back twice"
+    assert np.array_equal(drawn.X, bench.block.X[ids]), "rows and ids do not belong together"
+    assert np.isfinite(drawn.weights()).all() and (drawn.weights() > 0).all()
+
+
+def _slope(construction: Any, objective: Any) -> None:
+    bench = _Bench(construction, objective, small_problem(20_000, weighted=False, outlier=False))
+    costs = bench.queries(3)
+    full = costs @ bench.block.weights()
+    sizes = (100, 400, 1600)
+    rms = []
+    for size in sizes:
+        draws = (bench.draw(size, seed) for seed in range(200))
+        errors = np.array([costs[:, b.row_ids()] @ b.weights() / full - 1.0 for b in draws])
+        rms.append(np.sqrt((errors**2).mean()))
+    slope = np.polyfit(np.log(sizes), np.log(rms), 1)[0]
+    assert -0.6 < slope < -0.4, f"slope {slope:.2f} of log error in log size, errors {rms}"
+
+
+def _same_seed(construction: Any, objective: Any) -> None:
+    bench = _Bench(construction, objective, small_problem())
+    a, b, c = bench.draw(48, 7), bench.draw(48, 7), bench.draw(48, 8)
+    assert np.array_equal(a.row_ids(), b.row_ids()) and np.array_equal(a.weights(), b.weights())
+    assert not (np.array_equal(a.row_ids(), c.row_ids()) and np.array_equal(a.weights(), c.weights()))
+
+
+def _scaling(construction: Any, objective: Any) -> None:
+    block = small_problem()
+    heavy = Block(X=block.X, y=block.y, sample_weight=8.0 * block.weights(), indices=block.indices)
+    a, b = (_Bench(construction, objective, x).draw(48, 7) for x in (block, heavy))
+    assert np.array_equal(a.row_ids(), b.row_ids())
+    np.testing.assert_allclose(b.weights(), 8.0 * a.weights(), rtol=1e-9)
+
+
+def _zero(construction: Any, objective: Any) -> None:
+    block = small_problem()
+    weight = np.where(np.arange(len(block)) % 2, block.weights(), 0.0)
+    bench = _Bench(construction, objective, Block(X=block.X, y=block.y, sample_weight=weight, indices=block.indices))
+    for seed in range(50):
+        assert np.all(bench.draw(48, seed).row_ids() % 2 == 1)

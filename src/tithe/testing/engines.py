@@ -1,0 +1,61 @@
+"""The contract of an engine is one assertion: equals serial, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tithe.build import build_coreset
+from tithe.core.data import Coreset
+from tithe.objectives.clustering import KMeansObjective
+from tithe.testing.data import small_problem
+from tithe.testing.objectives import Check, _run
+
+
+def engine_checks(engine: Any) -> Iterator[tuple[str, Check]]:
+    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
+    yield "many leaves equal serial", partial(_many, engine)
+    yield "one leaf equals serial", partial(_one, engine)
+    yield "an error in a leaf reaches the caller", partial(_error, engine)
+
+
+def check_engine(engine: Any) -> None:
+    """Run every check; the first broken promise raises AssertionError with its name."""
+    _run(engine_checks(engine))
+
+
+def _same(a: Coreset, b: Coreset) -> None:
+    assert np.array_equal(a.row_ids(), b.row_ids()), "other rows"
+    assert np.array_equal(a.X, b.X), "other values"
+    assert np.array_equal(a.weights(), b.weights()), "other weights"
+    assert a.totals is not None and b.totals is not None and np.array_equal(a.totals, b.totals), "other totals"
+    assert (a.n_seen, a.key) == (b.n_seen, b.key), "another place in the tree"
+
+
+def _build(engine: Any, batches: Any) -> Coreset:
+    objective = KMeansObjective(n_clusters=3)
+    return build_coreset(batches, objective=objective, coreset_size=300, engine=engine, random_state=4)
+
+
+def _many(engine: Any) -> None:
+    rows = small_problem(400_000, weighted=False).X
+    _same(_build("serial", np.array_split(rows, 9)), _build(engine, np.array_split(rows, 9)))
+
+
+def _one(engine: Any) -> None:
+    rows = small_problem(5000, weighted=False).X
+    _same(_build("serial", rows), _build(engine, rows))
+
+
+def _error(engine: Any) -> None:
+    rows = small_problem(200_000, weighted=False).X.copy()
+    rows[150_000] = np.nan
+    try:
+        _build(engine, np.array_split(rows, 4))
+    except ValueError as error:
+        assert "NaN" in str(error), f"the message does not say what is wrong: {error}"
+    else:
+        raise AssertionError("a batch with NaN went through")

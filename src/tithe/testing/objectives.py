@@ -1,0 +1,130 @@
+"""What an objective must do for constructions and calibration to be right about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array, Block, Survey
+from tithe.testing.data import repeated, small_problem
+
+Check = Callable[[], None]
+
+
+def objective_checks(objective: Any) -> Iterator[tuple[str, Check]]:
+    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
+    yield "cost is finite, not negative, one number a row", partial(_cost, objective)
+    yield "solve is the same for the same seed", partial(_same_seed, objective)
+    if not callable(getattr(objective, "survey", None)):
+        return
+    yield "survey agrees with cost", partial(_survey_cost, objective)
+    yield "totals are the sums of the moments", partial(_totals, objective)
+    yield "totals of parts add up", partial(_parts, objective)
+    yield "weights equal repeated rows", partial(_weights, objective)
+    yield "order of rows is no matter", partial(_order, objective)
+    yield "threads are no matter", partial(_threads, objective)
+    if callable(getattr(objective, "sensitivity", None)):
+        yield "sensitivities are positive and follow the weights", partial(_sensitivity, objective)
+
+
+def check_objective(objective: Any) -> None:
+    """Run every check; the first broken promise raises AssertionError with its name."""
+    _run(objective_checks(objective))
+
+
+def _run(checks: Iterator[tuple[str, Check]]) -> None:
+    for name, check in checks:
+        try:
+            check()
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+def _surveyed(objective: Any, block: Block) -> tuple[Array, Survey]:
+    pilot = objective.pilot(block, rng=np.random.default_rng(1))
+    return pilot, objective.survey(block, pilot)
+
+
+def _cost(objective: Any) -> None:
+    block = small_problem()
+    cost = objective.cost(block, objective.solve(block, rng=np.random.default_rng(0)))
+    assert cost.shape == (len(block),), f"shape {cost.shape}"
+    assert np.isfinite(cost).all() and (cost >= 0).all()
+
+
+def _same_seed(objective: Any) -> None:
+    block = small_problem()
+    first = objective.solve(block, rng=np.random.default_rng(5))
+    assert np.array_equal(first, objective.solve(block, rng=np.random.default_rng(5)))
+
+
+def _survey_cost(objective: Any) -> None:
+    block = small_problem()
+    pilot, survey = _surveyed(objective, block)
+    np.testing.assert_allclose(survey.cost, objective.cost(block, pilot), rtol=1e-12)
+
+
+def _totals(objective: Any) -> None:
+    block = small_problem()
+    pilot, survey = _surveyed(objective, block)
+    moments = objective.moments(block, pilot)
+    assert np.all(moments.values[:, 0] == 1.0), "column 0 of the moments must be the count"
+    groups = np.zeros(len(block), int) if moments.groups is None else moments.groups
+    sums = np.zeros_like(survey.totals)
+    np.add.at(sums, groups, moments.values * block.weights()[:, None])
+    np.testing.assert_allclose(sums, survey.totals, rtol=1e-9, atol=1e-9 * np.abs(sums).max())
+
+
+def _parts(objective: Any) -> None:
+    block = small_problem()
+    pilot, survey = _surveyed(objective, block)
+    halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
+    summed = sum(objective.survey(half, pilot).totals for half in halves)
+    np.testing.assert_allclose(summed, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
+
+
+def _weights(objective: Any) -> None:
+    block = small_problem()
+    pilot, survey = _surveyed(objective, block)
+    other = objective.survey(repeated(block), pilot)
+    np.testing.assert_allclose(other.totals, survey.totals, rtol=1e-11, atol=1e-11 * np.abs(survey.totals).max())
+    if callable(getattr(objective, "sensitivity", None)):
+        score = objective.sensitivity(block, survey)
+        again = objective.sensitivity(repeated(block), other)
+        np.testing.assert_allclose(again.sum(), score.sum(), rtol=1e-9)
+
+
+def _order(objective: Any) -> None:
+    block = small_problem()
+    pilot, survey = _surveyed(objective, block)
+    shuffle = np.random.default_rng(2).permutation(len(block))
+    other = objective.survey(block.take(shuffle), pilot)
+    np.testing.assert_array_equal(other.cost, survey.cost[shuffle])
+    np.testing.assert_allclose(other.totals, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
+
+
+def _threads(objective: Any) -> None:
+    from tithe.kernels.threads import limit_threads
+
+    block = small_problem(40_000)
+    pilot = objective.pilot(block, rng=np.random.default_rng(1))
+    found = []
+    for n in (1, 2, 3):
+        with limit_threads(n):
+            found.append(objective.survey(block, pilot))
+    for other in found[1:]:
+        assert np.array_equal(other.totals, found[0].totals) and np.array_equal(other.cost, found[0].cost)
+
+
+def _sensitivity(objective: Any) -> None:
+    block = small_problem()
+    _, survey = _surveyed(objective, block)
+    score = objective.sensitivity(block, survey)
+    assert score.shape == (len(block),)
+    assert np.isfinite(score).all() and (score > 0).all()
+    light = Block(X=block.X, y=block.y, sample_weight=np.where(np.arange(len(block)) == 3, 0.0, block.weights()))
+    pilot = objective.pilot(block, rng=np.random.default_rng(1))
+    assert objective.sensitivity(light, objective.survey(light, pilot))[3] == 0.0, "a row of weight 0 must score 0"

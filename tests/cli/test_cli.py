@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import numpy as np
+import pandas as pd
+import pytest
+
+from tithe import load_coreset, load_model
+from tithe.cli.main import cli, main
+
+
+def run(*arguments: str) -> int:
+    """The exit code of a command."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture
+def rows(tmp_path, rng: np.random.Generator):
+    frame = pd.DataFrame(rng.normal(size=(3000, 3)), columns=["a", "b", "c"])
+    frame["w"] = rng.random(3000)
+    frame["label"] = np.where(frame["a"] > 0, "up", "down")
+    path = tmp_path / "rows.parquet"
+    frame.to_parquet(path)
+    return path
+
+
+def test_build_and_inspect(rows, tmp_path, capsys) -> None:
+    out = tmp_path / "c.parquet"
+    assert run("build", rows, "-k", 3, "-m", 200, "--weight", "w", "--target", "label", "-o", out) == 0
+    printed = capsys.readouterr().out
+    for word in ("rows kept", "sensitivity", "distortion", "passes"):
+        assert word in printed
+    coreset = load_coreset(out)
+    assert len(coreset) <= 200 and set(coreset.y) == {"up", "down"}
+    assert list(pd.read_parquet(out).columns)[:3] == ["a", "b", "c"]
+    assert run("inspect", out) == 0
+    printed = capsys.readouterr().out
+    assert "3,000 rows" in printed and "calibrated" in printed
+
+
+@pytest.mark.parametrize("construction", ["uniform", "lightweight", "rings"])
+def test_build_by_every_construction(rows, tmp_path, construction: str) -> None:
+    out = tmp_path / "c.parquet"
+    command = ["build", rows, "-m", "0.2", "--construction", construction, "--weight", "w", "--target", "label"]
+    assert run(*command, "--no-check", "--no-calibrate", "-o", out) == 0
+    assert load_coreset(out).provenance["construction"] == construction
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "missing.csv", "-o", "x.parquet"],
+        ["build", "ROWS", "-o", "x.parquet"],  # a column of text
+        ["build", "ROWS", "-o", "x.parquet", "-m", "zero"],
+        ["build", "ROWS", "-o", "x.parquet", "--weight", "w", "--target", "label", "-m", "0"],
+        ["build", "ROWS", "-o", "x.parquet", "--weight", "nope"],
+        ["build", "ROWS", "-o", "no/such/folder/x.parquet", "--weight", "w", "--target", "label"],
+        ["build", "ROWS"],
+        ["inspect", "missing.parquet"],
+        ["inspect", "ROWS"],
+        ["size", "--eps", "2"],
+        ["size"],
+        ["frobnicate"],
+    ],
+)
+def test_a_callers_mistake_is_exit_code_2(rows, tmp_path, monkeypatch, capsys, arguments) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    assert run(*[rows if a == "ROWS" else a for a in arguments]) == 2
+    assert capsys.readouterr().err.strip()
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_anything_else_is_exit_code_1(rows, tmp_path, monkeypatch, capsys) -> None:
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tithe.persist.pq.write_table", full)
+    assert run("build", rows, "--weight", "w", "--target", "label", "-o", tmp_path / "c.parquet") == 1
+    assert "No space left" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+def test_size(rows, tmp_path, capsys) -> None:
+    assert run("size", "-k", 5, "--features", 3, "--eps", 0.2) == 0
+    assert "theorem" in capsys.readouterr().out
+    np.save(tmp_path / "r.npy", np.random.default_rng(0).normal(size=(5000, 3)))
+    assert run("size", "-k", 5, "--data", tmp_path / "r.npy") == 0
+    assert "pilot rule" in capsys.readouterr().out
+
+
+def test_demo_writes_a_report(tmp_path, capsys, monkeypatch) -> None:
+    from tithe.report import demo
+
+    monkeypatch.setattr(demo, "pixels", lambda: np.random.default_rng(0).normal(120, 40, (4000, 3)).astype(np.float32))
+    assert run("demo", "-k", 4, "-m", 200, "--seeds", 1, "-o", tmp_path / "report") == 0
+    printed = capsys.readouterr().out
+    for word in ("full data", "weighted uniform", "coreset", "rows kept", "passes", "costs exactly"):
+        assert word in printed
+    names = {p.name for p in (tmp_path / "report").iterdir()}
+    assert names == {"index.html", "results.json", "coreset.parquet", "model.skops"}
+    numbers = json.loads((tmp_path / "report" / "results.json").read_text())
+    assert numbers["n_rows"] == 4000 and len(numbers["methods"]) == 4
+    assert load_model(tmp_path / "report" / "model.skops").n_clusters == 4
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == 3 and "http" not in page.split("</style>")[1]
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_command_has_an_example_and_a_line_in_the_readme(name: str) -> None:
+    from pathlib import Path
+
+    command = cli.commands[name]
+    text = click.Context(command, info_name=name).get_help()
+    assert "Example:" in (command.help or "") and f"tithe {name}" in (command.help or "")
+    assert all(p.help for p in command.params if isinstance(p, click.Option) and p.name in ("size", "clusters")), text
+    assert f"tithe {name}" in (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from tithe.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('numpy', 'numba', 'sklearn', 'rich', 'pyarrow') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip().endswith("[]")

@@ -1,0 +1,25 @@
+"""Shared problems. Tests need no data but what they make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tithe import Block
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def skewed() -> Block:
+    """60,000 rows: three large clusters, five small ones far away, a few wild rows."""
+    rng = np.random.default_rng(3)
+    sizes = (30_000, 20_000, 9_000, 400, 300, 200, 60, 37)
+    centers = rng.normal(scale=3.0, size=(8, 6))
+    centers[3:] *= 8.0
+    X = np.concatenate([c + rng.normal(size=(n, 6)) for c, n in zip(centers, sizes, strict=True)])
+    X = np.concatenate([X, rng.normal(scale=120.0, size=(3, 6))])
+    return Block(X=np.ascontiguousarray(X[rng.permutation(len(X))]))

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tithe import Block, GenericObjective, KMeansObjective, KMedianObjective, Lightweight, Rings, Sensitivity, Uniform
+from tithe.constructions.base import Construction
+from tithe.testing import check_construction, construction_checks
+from tithe.testing.data import small_problem
+
+OBJECTIVES = [KMeansObjective(n_clusters=3), KMedianObjective(n_clusters=3)]
+PAIRS = [(c, o) for o in OBJECTIVES for c in (Uniform(), Sensitivity(), Lightweight(), Rings())]
+PAIRS += [(c, GenericObjective()) for c in (Uniform(), Sensitivity(), Lightweight())]
+CHECKS = [
+    pytest.param(check, id=f"{c.name}-{o.name}-{name}") for c, o in PAIRS for name, check in construction_checks(c, o)
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(check) -> None:
+    check()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithoutReplacement(Construction):
+    """The common mistake: rows without replacement, weighted as if with replacement."""
+
+    name: ClassVar[str] = "mistaken"
+    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "sensitivity")
+
+    def reduce(self, block: Block, objective: Any, size: int, *, survey: Any, rng: np.random.Generator) -> Block:
+        score = objective.sensitivity(block, survey)
+        p = score / score.sum()
+        rows = np.sort(rng.choice(len(block), size, replace=False, p=p))
+        return block.take(rows, block.weights()[rows] / (size * p[rows]))
+
+
+def test_the_suite_catches_a_biased_construction() -> None:
+    with pytest.raises(AssertionError, match="unbiased"):
+        check_construction(_WithoutReplacement())
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ring_weights_are_exact(objective, weighted: bool) -> None:
+    block = small_problem(600, weighted=weighted)
+    rings = Rings()
+    pilot = rings.pilot(block, objective, rng=np.random.default_rng(0))
+    survey = objective.survey(block, pilot)
+    ring = rings.ring_of(block, survey, objective.power)
+    drawn = rings.reduce(block, objective, 120, survey=survey, rng=np.random.default_rng(0))
+    for number in np.unique(ring):
+        inside = ring[drawn.row_ids()] == number
+        assert drawn.weights()[inside].sum() == pytest.approx(block.weights()[ring == number].sum(), rel=1e-12)
+
+
+def test_rings_expect_the_exact_cost_in_closed_form() -> None:
+    """E[cost] = sum over rings of W_ring times the ring's mean cost, which is the full cost."""
+    block = small_problem(600)
+    objective, rings = KMeansObjective(n_clusters=3), Rings()
+    survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
+    ring, u = rings.ring_of(block, survey, 2), block.weights()
+    cost = objective.cost(block, block.X[:3])
+    mass = np.bincount(ring, weights=u)
+    mean = np.divide(np.bincount(ring, weights=u * cost), mass, out=np.zeros_like(mass), where=mass > 0)
+    assert mass @ mean == pytest.approx(u @ cost, rel=1e-12)
+
+
+def test_too_many_rings_for_the_size() -> None:
+    block = small_problem(600)
+    objective, rings = KMeansObjective(n_clusters=3), Rings()
+    survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
+    with pytest.raises(ValueError, match="rings and only 3 rows"):
+        rings.reduce(block, objective, 3, survey=survey, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("construction", [Sensitivity(), Lightweight(), Rings()])
+def test_all_points_equal(construction) -> None:
+    block = Block(X=np.full((500, 2), 3.0))
+    objective = KMeansObjective(n_clusters=3)
+    pilot = construction.pilot(block, objective, rng=np.random.default_rng(0))
+    drawn = construction.reduce(
+        block, objective, 50, survey=objective.survey(block, pilot), rng=np.random.default_rng(0)
+    )
+    assert drawn.weights().sum() == pytest.approx(500.0)
+
+
+def test_a_lone_far_point_is_kept() -> None:
+    """Uniform sampling of a thousandth misses it almost surely; sensitivities never do."""
+    X = np.concatenate([np.random.default_rng(0).normal(size=(20_000, 2)), [[1e4, 1e4]]])
+    block, objective = Block(X=X), KMeansObjective(n_clusters=2)
+    for construction in (Sensitivity(), Lightweight()):
+        pilot = construction.pilot(block, objective, rng=np.random.default_rng(0))
+        survey = objective.survey(block, pilot)
+        for seed in range(20):
+            drawn = construction.reduce(block, objective, 40, survey=survey, rng=np.random.default_rng(seed))
+            assert 20_000 in drawn.row_ids()

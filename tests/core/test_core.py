@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from tithe import Block, Coreset, concat
+from tithe.core.errors import require_methods
+from tithe.core.registry import make, names, resolve
+from tithe.core.seeding import as_seed, rng_for
+from tithe.core.tree import Tree, fold
+
+
+def leaf(number: int) -> Coreset:
+    return Coreset(X=np.full((1, 1), float(number)), n_seen=1, weight_seen=1.0, key=(0, number))
+
+
+def join(left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+    return Coreset(X=np.vstack([left.X, right.X]), n_seen=left.n_seen + right.n_seen, weight_seen=0.0, key=key)
+
+
+class TestBlock:
+    def test_defaults_are_ones_and_positions(self) -> None:
+        block = Block(X=np.zeros((3, 2)))
+        assert block.weights().tolist() == [1, 1, 1]
+        assert block.row_ids().tolist() == [0, 1, 2]
+        assert block.total_weight == 3.0
+
+    def test_take_keeps_ids_and_weights(self) -> None:
+        block = Block(X=np.arange(6.0).reshape(3, 2), sample_weight=np.array([1.0, 2, 3]), indices=np.array([7, 8, 9]))
+        part = block.take(np.array([2, 0]))
+        assert part.row_ids().tolist() == [9, 7]
+        assert part.weights().tolist() == [3, 1]
+
+    def test_concat_fills_in_what_only_some_have(self) -> None:
+        both = concat([Block(X=np.zeros((1, 2))), Block(X=np.ones((2, 2)), sample_weight=np.array([5.0, 6]))])
+        assert both.weights().tolist() == [1, 5, 6]
+
+    def test_concat_of_csr(self) -> None:
+        both = concat([Block(X=sparse.csr_matrix(np.eye(2)))] * 2)
+        assert both.X.shape == (4, 2)
+        assert both.X.format == "csr"
+
+    def test_concat_refuses_other_widths_and_missing_y(self) -> None:
+        with pytest.raises(ValueError, match="2 and 3 columns"):
+            concat([Block(X=np.zeros((1, 2))), Block(X=np.zeros((1, 3)))])
+        with pytest.raises(ValueError, match="have y"):
+            concat([Block(X=np.zeros((1, 2))), Block(X=np.zeros((1, 2)), y=np.zeros(1))])
+
+
+class TestTree:
+    @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 13])
+    def test_every_leaf_once_and_in_order(self, n: int) -> None:
+        assert fold((leaf(i) for i in range(n)), join).X.ravel().tolist() == list(range(n))
+
+    def test_keys_are_level_and_first_leaf(self) -> None:
+        keys = []
+
+        def spy(left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+            keys.append(key)
+            return join(left, right, key)
+
+        fold((leaf(i) for i in range(4)), spy)
+        assert keys == [(1, 0), (1, 2), (2, 0)]
+
+    def test_memory_is_one_coreset_per_level(self) -> None:
+        tree = Tree(join)
+        for i in range(1000):
+            tree.push(leaf(i))
+            assert len(tree.slots) <= 10
+
+    def test_collapse_leaves_the_tree_alone(self) -> None:
+        tree = Tree(join)
+        for i in range(3):
+            tree.push(leaf(i))
+        assert len(tree.collapse()) == 3
+        tree.push(leaf(3))
+        assert tree.collapse().X.ravel().tolist() == [0, 1, 2, 3]
+
+    def test_nothing_pushed(self) -> None:
+        with pytest.raises(ValueError, match="no rows"):
+            Tree(join).collapse()
+
+
+class TestSeeding:
+    def test_place_decides(self) -> None:
+        draws = {rng_for(1, *key).random() for key in [(0, 0), (0, 1), (1, 0), (0, 0, "a"), (0, 0, "b")]}
+        assert len(draws) == 5
+        assert rng_for(1, 2, "x").random() == rng_for(1, 2, "x").random() != rng_for(2, 2, "x").random()
+
+    def test_as_seed_takes_what_scikit_learn_takes(self) -> None:
+        assert as_seed(5) == as_seed(np.int64(5)) == 5
+        assert as_seed(None) != as_seed(None)
+        assert as_seed(np.random.RandomState(0)) == as_seed(np.random.RandomState(0))
+        assert as_seed(np.random.default_rng(0)) == as_seed(np.random.default_rng(0))
+
+    @pytest.mark.parametrize("bad", [-1, "x", 1.5, True])
+    def test_as_seed_refuses(self, bad: object) -> None:
+        with pytest.raises(ValueError, match="random_state"):
+            as_seed(bad)
+
+
+class TestRegistry:
+    def test_names_resolve(self) -> None:
+        for kind in ("objective", "construction", "engine"):
+            for name in names(kind):
+                assert resolve(kind, name) is not None
+
+    def test_alias(self) -> None:
+        assert resolve("construction", "urs") is resolve("construction", "uniform")
+
+    def test_unknown_name_suggests(self) -> None:
+        with pytest.raises(ValueError, match="Did you mean 'sensitivity'"):
+            resolve("construction", "sensitivty")
+
+    def test_an_instance_is_itself(self) -> None:
+        thing = object()
+        assert make("objective", thing) is thing
+
+    def test_missing_method_is_named(self) -> None:
+        with pytest.raises(ValueError, match=r"needs survey\(\)"):
+            require_methods(object(), ("survey",), needed_by="x")

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tithe import Block, Coreset
+from tithe.engines.serial import SerialEngine
+from tithe.engines.threads import ThreadEngine
+from tithe.testing import check_engine, engine_checks
+
+CHECKS = [
+    pytest.param(check, id=f"{label}-{name}")
+    for label, engine in {"threads": "threads", "one": ThreadEngine(1), "five": ThreadEngine(5)}.items()
+    for name, check in engine_checks(engine)
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(check) -> None:
+    check()
+
+
+class _Careless(SerialEngine):
+    """Merges in order of arrival, backwards."""
+
+    def map_reduce(self, tasks, leaf, merge) -> Coreset:
+        return super().map_reduce(reversed(list(tasks)), leaf, merge)
+
+
+def test_the_suite_catches_an_engine_of_another_order() -> None:
+    with pytest.raises(AssertionError, match="many leaves equal serial"):
+        check_engine(_Careless())
+
+
+def test_no_more_leaves_are_held_than_promised() -> None:
+    held, most = 0, 0
+    lock = threading.Lock()
+
+    def tasks() -> Iterator:
+        nonlocal held, most
+        for _ in range(40):
+            with lock:
+                held += 1
+                most = max(most, held)
+            yield lambda: Block(X=np.zeros((1, 1)))
+
+    def leaf(block: Block, key: tuple[int, int]) -> Coreset:
+        return Coreset(X=block.X, n_seen=1, weight_seen=1.0, key=key)
+
+    def merge(left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+        nonlocal held
+        with lock:
+            held -= 1
+        return Coreset(X=left.X, n_seen=left.n_seen + right.n_seen, weight_seen=0.0, key=key)
+
+    assert ThreadEngine(2).map_reduce(tasks(), leaf, merge).n_seen == 40
+    assert most <= 4 + 6 + 2  # the window, one coreset a level, and the two that opened
+
+
+def test_bad_number_of_jobs() -> None:
+    with pytest.raises(ValueError, match="n_jobs"):
+        ThreadEngine(0)

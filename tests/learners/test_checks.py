@@ -1,0 +1,20 @@
+"""scikit-learn's own checks, on every public estimator. Nothing is excused."""
+
+from __future__ import annotations
+
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians
+
+
+@parametrize_with_checks(
+    [
+        CoresetKMeans(),
+        CoresetKMedians(),
+        CoresetEstimator(LogisticRegression()),
+        CoresetEstimator(Ridge()),
+    ]
+)
+def test_scikit_learn_checks(estimator, check) -> None:
+    check(estimator)

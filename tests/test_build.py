@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy import sparse
+
+import tithe
+from tithe import Block, KMeansObjective, KMedianObjective, build_coreset, propose_size
+from tithe.kernels.threads import limit_threads
+from tithe.metrics import ratio_error
+
+KMEANS = KMeansObjective(n_clusters=4)
+
+
+def same(a: tithe.Coreset, b: tithe.Coreset) -> bool:
+    return np.array_equal(a.row_ids(), b.row_ids()) and np.array_equal(a.weights(), b.weights())
+
+
+@pytest.fixture
+def X(rng: np.random.Generator) -> np.ndarray:
+    return rng.normal(size=(6000, 3)) + rng.choice([0.0, 9.0], (6000, 1))
+
+
+def test_every_kind_of_table_gives_the_same_coreset(X: np.ndarray, tmp_path) -> None:
+    np.save(tmp_path / "rows.npy", X)
+    columns = {f"c{j}": X[:, j] for j in range(3)}
+    tables = {
+        "fortran": np.asfortranarray(X),
+        "list": X.tolist(),
+        "pandas": pd.DataFrame(columns),
+        "polars": pl.DataFrame(columns),
+        "arrow": pa.table(columns),
+        "memmap": np.load(tmp_path / "rows.npy", mmap_mode="r"),
+    }
+    want = build_coreset(X, objective=KMEANS, coreset_size=300, random_state=0)
+    for name, table in tables.items():
+        got = build_coreset(table, objective=KMEANS, coreset_size=300, random_state=0)
+        assert same(got, want), name
+        assert not isinstance(got.X, np.memmap)
+
+
+def test_csr_integers_and_float32(X: np.ndarray) -> None:
+    csr = build_coreset(sparse.csr_matrix(X), objective=KMEANS, coreset_size=300, random_state=0)
+    assert sparse.issparse(csr.X) and csr.weights().sum() == pytest.approx(6000)
+    small = build_coreset(X.astype(np.float32), objective=KMEANS, coreset_size=300, random_state=0)
+    assert small.X.dtype == np.float32
+    whole = build_coreset(X.round().astype(int), objective=KMEANS, coreset_size=300, random_state=0)
+    assert whole.X.dtype == np.float64
+
+
+def test_ids_point_to_the_original_rows(X: np.ndarray) -> None:
+    y = np.arange(6000)
+    for rows in (X, [(X[:4000], y[:4000]), (X[4000:], y[4000:])]):
+        kwargs = {} if isinstance(rows, list) else {"y": y}
+        coreset = build_coreset(rows, **kwargs, objective=KMEANS, coreset_size=300, random_state=0)
+        np.testing.assert_array_equal(coreset.X, X[coreset.row_ids()])
+        np.testing.assert_array_equal(coreset.y, coreset.row_ids())
+
+
+def test_weights_in_every_form(X: np.ndarray, rng: np.random.Generator) -> None:
+    u = rng.random(6000)
+    a = build_coreset(X, sample_weight=u, objective=KMEANS, coreset_size=300, random_state=0)
+    b = build_coreset(X, sample_weight=pd.Series(u), objective=KMEANS, coreset_size=300, random_state=0)
+    c = build_coreset([(X, None, u)], objective=KMEANS, coreset_size=300, random_state=0)
+    assert same(a, b)
+    assert a.weight_seen == pytest.approx(u.sum()) == c.weight_seen
+    assert a.weights().sum() == pytest.approx(u.sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("construction", ["uniform", "sensitivity", "lightweight", "rings"])
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_same_seed_same_bits_whatever_the_threads(construction: str, calibrate: bool, skewed: Block) -> None:
+    found = []
+    for threads, engine in ((1, "serial"), (2, "threads"), (3, "auto")):
+        with limit_threads(threads):
+            found.append(
+                build_coreset(
+                    skewed.X,
+                    objective=KMEANS,
+                    construction=construction,
+                    coreset_size=400,
+                    calibrate=calibrate,
+                    engine=engine,
+                    random_state=7,
+                )
+            )
+    assert same(found[0], found[1]) and same(found[0], found[2])
+    assert found[0].provenance["construction"] == construction
+    assert found[0].provenance["calibrated"] == int(calibrate)
+
+
+def test_batches_of_any_size_are_the_same_stream(skewed: Block) -> None:
+    rows = np.tile(skewed.X, (3, 1))
+    rng = np.random.default_rng(0)
+    cuts = np.sort(rng.choice(len(rows), 200, replace=False))
+    whole = build_coreset(iter([rows]), objective=KMEANS, coreset_size=500, random_state=1)
+    assert whole.key[0] >= 1, "the test must go through a merge"
+    for batches in (np.split(rows, cuts), np.array_split(rows, 2), (pd.DataFrame(b) for b in np.array_split(rows, 5))):
+        assert same(build_coreset(batches, objective=KMEANS, coreset_size=500, random_state=1), whole)
+
+
+def test_a_stream_costs_little_against_the_array(skewed: Block) -> None:
+    rows = np.tile(skewed.X, (5, 1))
+    query = skewed.X[:4]
+    full = KMEANS.cost(Block(X=rows), query).sum()
+    errors = []
+    for seed in range(8):
+        coreset = build_coreset(np.array_split(rows, 7), objective=KMEANS, coreset_size=1000, random_state=seed)
+        errors.append(ratio_error(float(KMEANS.cost(coreset, query) @ coreset.weights()), full))
+    assert np.median(errors) < 0.02
+
+
+@pytest.mark.parametrize("objective", [KMEANS, KMedianObjective(n_clusters=4)])
+def test_the_tree_is_unbiased(objective) -> None:
+    """Plain draws through several levels of merging: the mean error is within four standard errors of zero."""
+    from tithe.build import Reducer
+    from tithe.constructions.sensitivity import Sensitivity
+    from tithe.core.tree import fold
+    from tithe.testing.data import small_problem
+
+    block = small_problem(640)
+    query = block.X[:4]
+    full = objective.cost(block, query) @ block.weights()
+    parts = [block.take(p) for p in np.array_split(np.arange(640), 16)]
+    errors = []
+    for seed in range(300):
+        reducer = Reducer(
+            objective=objective,
+            construction=Sensitivity(),
+            size=30,
+            calibrate=False,
+            seed=seed,
+            pilot=objective.pilot(parts[0], rng=np.random.default_rng(seed)),
+        )
+        leaves = (reducer.leaf(part, (0, i)) for i, part in enumerate(parts))
+        root = fold(leaves, reducer.merge)
+        assert root.key == (4, 0)
+        errors.append(objective.cost(root, query) @ root.weights() / full - 1.0)
+    assert abs(np.mean(errors)) < 4 * np.std(errors) / np.sqrt(len(errors))
+
+
+def test_at_least_as_many_rows_as_there_are(X: np.ndarray) -> None:
+    for size in (6000, 10**9):
+        coreset = build_coreset(X, objective=KMEANS, coreset_size=size, random_state=0)
+        assert len(coreset) == 6000 and np.all(coreset.weights() == 1.0)
+        assert coreset.provenance["construction"] == "all"
+    zero = np.where(np.arange(6000) < 5, 0.0, 1.0)
+    assert len(build_coreset(X, sample_weight=zero, objective=KMEANS, coreset_size=6000)) == 5995
+
+
+def test_fraction_of_the_rows(X: np.ndarray) -> None:
+    assert len(build_coreset(X, objective=KMEANS, construction="uniform", coreset_size=0.1)) == 600
+
+
+@pytest.mark.parametrize("size", [0, -3, 1.5, 1.0, 0.0, "x", None, True, float("nan")])
+def test_bad_sizes(X: np.ndarray, size: object) -> None:
+    with pytest.raises(ValueError, match="coreset_size"):
+        build_coreset(X, objective=KMEANS, coreset_size=size)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["dense", "float32", "csr", "pandas"])
+def test_rows_that_are_not_finite(X: np.ndarray, bad: float, kind: str) -> None:
+    X = X.astype(np.float32) if kind == "float32" else X.copy()
+    X[123, 1] = bad
+    rows = {"csr": sparse.csr_matrix(X), "pandas": pd.DataFrame(X)}.get(kind, X)
+    with pytest.raises(ValueError, match="NaN|infinity"):
+        build_coreset(rows, objective=KMEANS, coreset_size=100)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (np.full(6000, -1.0), "[Nn]egative"),
+        (np.zeros(6000), "zero"),
+        (np.ones(5), "shape|inconsistent"),
+        (np.r_[np.nan, np.ones(5999)], "NaN"),
+        (np.r_[np.inf, np.ones(5999)], "infinity"),
+    ],
+)
+def test_bad_weights(X: np.ndarray, weight: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_coreset(X, sample_weight=weight, objective=KMEANS, coreset_size=100)
+
+
+def test_bad_shapes_and_types(X: np.ndarray) -> None:
+    for bad in (np.zeros((0, 3)), np.zeros((3, 0)), np.zeros(3), "rows.csv", 5, np.zeros((2, 2, 2))):
+        with pytest.raises(ValueError, match=r"."):
+            build_coreset(bad, objective=KMEANS, coreset_size=10)
+    with pytest.raises(ValueError, match="y has 5"):
+        build_coreset(X, np.zeros(5), objective=KMEANS, coreset_size=10)
+    with pytest.raises(ValueError, match="'name' is not numeric"):
+        build_coreset(pd.DataFrame({"a": [1.0], "name": ["x"]}), objective=KMEANS, coreset_size=10)
+    with pytest.raises(ValueError, match="come in the batches"):
+        build_coreset(iter([X]), np.zeros(6000), objective=KMEANS, coreset_size=10)
+
+
+def test_bad_batches(X: np.ndarray) -> None:
+    def build(batches) -> None:
+        build_coreset(batches, objective=KMEANS, coreset_size=10)
+
+    for empty in ([], iter([]), [np.zeros((0, 3))]):
+        with pytest.raises(ValueError, match=r"empty|at least one|minimum"):
+            build(empty)
+    with pytest.raises(ValueError, match="Batch 1 has 2 columns"):
+        build([X, X[:, :2]])
+    with pytest.raises(ValueError, match=r"Batch 2: .*NaN"):
+        build([X, X, np.full((2, 3), np.nan)])
+    with pytest.raises(ValueError, match="Batch 1 has no y"):
+        build([(X, np.zeros(6000)), X])
+    with pytest.raises(ValueError, match="must be an integer here"):
+        build_coreset(iter([X]), objective=KMEANS, coreset_size=0.1)
+
+
+def test_unknown_names(X: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="Did you mean 'kmeans'"):
+        build_coreset(X, objective="kmean", coreset_size=10)
+    with pytest.raises(ValueError, match="no construction"):
+        build_coreset(X, objective=KMEANS, construction="magic", coreset_size=10)
+    with pytest.raises(ValueError, match="no engine"):
+        build_coreset(X, objective=KMEANS, engine="magic", coreset_size=10)
+
+
+class _Bare:
+    """The least an objective can be."""
+
+    name = "bare"
+
+    def solve(self, block, *, rng, init=None):
+        return None
+
+    def cost(self, block, params):
+        return np.ones(len(block))
+
+
+def test_an_objective_of_ones_own(X: np.ndarray) -> None:
+    coreset = build_coreset(X, objective=_Bare(), coreset_size=100, calibrate=False, random_state=0)
+    assert coreset.provenance["construction"] == "uniform" and len(coreset) == 100
+    with pytest.raises(ValueError, match=r"calibrate=True needs pilot\(\), survey\(\), moments\(\)"):
+        build_coreset(X, objective=_Bare(), coreset_size=100)
+    with pytest.raises(ValueError, match=r"'sensitivity' needs pilot\(\)"):
+        build_coreset(X, objective=_Bare(), construction="sensitivity", coreset_size=100, calibrate=False)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("construction", ["sensitivity", "lightweight", "rings"])
+def test_extreme_scales(X: np.ndarray, scale: float, dtype: type, construction: str) -> None:
+    rows = (X * scale).astype(dtype)
+    coreset = build_coreset(rows, objective=KMEANS, construction=construction, coreset_size=500, random_state=0)
+    assert coreset.weights().sum() == pytest.approx(6000, rel=0.05)
+    query = rows[:4].astype(float)
+    full = KMEANS.cost(Block(X=rows), query).sum()
+    assert ratio_error(float(KMEANS.cost(coreset, query) @ coreset.weights()), full) < 0.1
+
+
+def test_a_million_away_in_float32(X: np.ndarray) -> None:
+    rows = (X + 1e6).astype(np.float32)
+    coreset = build_coreset(rows, objective=KMEANS, coreset_size=500, random_state=0)
+    query = rows[:4].astype(float)
+    full = ((rows[:, None].astype(float) - query) ** 2).sum(2).min(1).sum()
+    assert ratio_error(float(KMEANS.cost(coreset, query) @ coreset.weights()), full) < 0.05
+
+
+def test_too_large_to_add_up() -> None:
+    with pytest.raises(ValueError, match="Rescale"):
+        build_coreset(np.full((10, 1), 1.7e308), objective=KMEANS, coreset_size=5)
+
+
+@pytest.mark.parametrize("construction", ["uniform", "sensitivity", "lightweight", "rings"])
+def test_degenerate_rows(construction: str) -> None:
+    same_rows = np.full((500, 2), 7.0)
+    few = np.repeat([[0.0, 0.0], [5.0, 5.0]], 250, axis=0)
+    constant = np.column_stack([np.zeros(500), np.random.default_rng(0).normal(size=500)])
+    for rows in (same_rows, few, constant):
+        coreset = build_coreset(rows, objective=KMEANS, construction=construction, coreset_size=100, random_state=0)
+        assert coreset.weights().sum() == pytest.approx(500, rel=0.02)
+        assert np.isfinite(coreset.weights()).all() and (coreset.weights() > 0).all()
+
+
+def test_calibration_pays(skewed: Block) -> None:
+    """Over queries independent of the coreset: calibrated << plain, and << uniform."""
+    from tithe.metrics import random_queries
+
+    queries = random_queries(skewed, 4, n_bases=3, seed=5)
+    full = [KMEANS.cost(skewed, q).sum() for q in queries]
+
+    def typical(**options) -> float:
+        errors = []
+        for seed in range(7):
+            coreset = build_coreset(skewed.X, objective=KMEANS, coreset_size=600, random_state=seed, **options)
+            errors.append(
+                [
+                    ratio_error(float(KMEANS.cost(coreset, q) @ coreset.weights()), f)
+                    for q, f in zip(queries, full, strict=True)
+                ]
+            )
+        return float(np.median(errors))
+
+    calibrated, plain = typical(), typical(calibrate=False)
+    uniform = typical(construction="uniform", calibrate=False)
+    assert calibrated < plain / 4
+    assert calibrated < uniform / 4
+
+
+def test_propose_size_keeps_its_word(skewed: Block) -> None:
+    size, measured = propose_size(skewed.X, objective=KMEANS, eps=0.01, pilot_size=400, random_state=3)
+    assert measured > 0
+    from tithe import distortion
+    from tithe.metrics import random_queries
+
+    queries = {"random": random_queries(skewed, 4, n_bases=2, seed=77)}
+    worst = []
+    for seed in range(5):
+        coreset = build_coreset(skewed.X, objective=KMEANS, coreset_size=size, random_state=seed)
+        worst.append(distortion(skewed, coreset, KMEANS, queries=queries).worst)
+    assert np.median(worst) < 0.02

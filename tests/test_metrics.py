@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tithe import (
+    Block,
+    KMeansObjective,
+    KMedianObjective,
+    build_coreset,
+    distortion,
+    effective_sample_size,
+    size_for,
+    size_from_pilot,
+)
+from tithe.metrics import random_queries, ratio_error
+
+KMEANS = KMeansObjective(n_clusters=4)
+
+
+def test_effective_sample_size() -> None:
+    assert effective_sample_size(np.ones(7)) == pytest.approx(7)
+    assert effective_sample_size(np.array([1.0, 0.0, 0.0])) == pytest.approx(1)
+    assert effective_sample_size(np.zeros(3)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("small", "full", "want"),
+    [(1.1, 1.0, 0.1), (1.0, 1.1, 0.1), (0.0, 0.0, 0.0), (1.0, 0.0, math.inf), (0.0, 1.0, math.inf)],
+)
+def test_ratio_error(small: float, full: float, want: float) -> None:
+    assert ratio_error(small, full) == pytest.approx(want)
+
+
+def test_families_are_reported_apart(skewed: Block) -> None:
+    coreset = build_coreset(skewed.X, objective=KMEANS, coreset_size=800, random_state=0)
+    report = distortion(skewed, coreset, KMEANS, climb=5)
+    assert set(report.values) == {"full", "coreset", "random", "rough", "climb"}
+    assert len(report.values["random"]) == 20
+    assert report.worst == max(v.max() for v in report.values.values())
+    assert report.values["climb"][0] >= report.values["rough"][0]
+    assert "lower bound" in str(report)
+    assert report.worst < 0.2
+
+
+def test_the_data_itself_has_no_distortion(skewed: Block) -> None:
+    assert distortion(skewed, skewed, KMEANS, n_fits=1, climb=0).worst == 0.0
+
+
+def test_queries_do_not_depend_on_anything_but_their_seed(skewed: Block) -> None:
+    a, b = (random_queries(skewed, 4, n_bases=2, seed=1) for _ in range(2))
+    assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    assert not np.array_equal(a[0], random_queries(skewed, 4, n_bases=2, seed=2)[0])
+
+
+class TestSizeFor:
+    def test_formulas(self) -> None:
+        k, d, eps, delta = 10, 5, 0.1, 0.05
+        alpha = 8 * (math.log(k) + 2)
+        one = size_for(KMeansObjective(n_clusters=k), eps, delta, n_features=d, queries="one")
+        total = 6 * alpha + 4 * k
+        assert one.total_sensitivity == pytest.approx(total)
+        assert one.size == math.ceil(2 * total * (1 + eps / 3) * math.log(2 / delta) / eps**2)
+        every = size_for(KMedianObjective(n_clusters=k), eps, delta, n_features=d)
+        total = 2 * alpha + k
+        dimension = d * k * math.log(k)
+        assert every.size == math.ceil(total * (dimension * math.log(total) + math.log(1 / delta)) / eps**2)
+        assert every.constant == 1.0 and "constant taken as 1" in every.formula
+        rings = size_for(KMedianObjective(n_clusters=k), 0.5, 0.1, n_features=d, construction="rings", n_rows=1000)
+        layers = math.ceil(math.log2(4 * 1000))
+        draws = math.ceil(math.log(2 * k * (layers + 1) / 0.1) / (2 * (0.5 / 18) ** 2))
+        assert rings.size == draws * k * (layers + 1)
+
+    @pytest.mark.parametrize("construction", ["sensitivity", "lightweight", "rings"])
+    def test_less_error_needs_more_rows(self, construction: str) -> None:
+        sizes = [
+            size_for(KMEANS, e, n_features=3, construction=construction, n_rows=10**6).size for e in (0.4, 0.2, 0.1)
+        ]
+        assert sizes[0] < sizes[1] < sizes[2]
+        assert sizes[2] / sizes[1] == pytest.approx(4, rel=0.1)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"eps": 0.0}, "eps"),
+            ({"delta": 1.0}, "delta"),
+            ({"construction": "uniform"}, "No bound"),
+            ({"construction": "rings"}, "n_rows"),
+            ({"queries": "some"}, "queries"),
+        ],
+    )
+    def test_bad_arguments(self, options: dict, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            size_for(KMEANS, **({"eps": 0.1, "n_features": 2} | options))
+
+    def test_agrees_with_distortion_on_a_planted_problem(self) -> None:
+        """At the size for one query and eps = .3 the plain draw keeps to eps, and is not absurdly better."""
+        rng = np.random.default_rng(0)
+        centers = rng.normal(scale=20, size=(4, 2))
+        X = np.concatenate([c + rng.standard_t(3, size=(15_000, 2)) for c in centers])
+        block = Block(X=X)
+        eps = 0.3
+        size = size_for(KMEANS, eps, 0.1, n_features=2, queries="one").size
+        assert size < len(X) / 4
+        queries = {"random": random_queries(block, 4, n_bases=4, seed=9)}
+        found = [
+            distortion(
+                block,
+                build_coreset(X, objective=KMEANS, coreset_size=size, calibrate=False, random_state=s),
+                KMEANS,
+                queries=queries,
+            ).worst
+            for s in range(10)
+        ]
+        assert np.quantile(found, 0.9) <= eps
+        assert np.median(found) >= eps / 100
+
+
+def test_pilot_rule() -> None:
+    assert size_from_pilot(0.1, 100, 0.05) == 400
+    assert size_from_pilot(0.0, 100, 0.05) == 1
+    with pytest.raises(ValueError, match="positive"):
+        size_from_pilot(0.1, 100, 0.0)

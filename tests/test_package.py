@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import tithe
+
+
+@pytest.mark.parametrize("name", [n for n in tithe.__all__ if n != "__version__"])
+def test_public_names_import_and_are_documented(name: str) -> None:
+    thing = getattr(tithe, name)
+    assert (thing.__doc__ or "").strip()
+
+
+def test_import_is_lazy() -> None:
+    code = "import sys, tithe; print([m for m in ('numpy', 'numba', 'sklearn') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_unknown_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tithe.nothing  # noqa: B018
+    assert "CoresetKMeans" in dir(tithe)
