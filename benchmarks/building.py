@@ -10,8 +10,8 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
-from common import pass_seconds, save, show, timed
 
+from common import pass_seconds, save, show, timed
 from tithe import KMeansObjective, build_coreset
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import load_rows, pass_seconds, save, show, timed
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
+from common import load_rows, pass_seconds, save, show, timed
 from tithe import Block, CoresetKMeans, KMeansObjective, build_coreset, distortion
 from tithe.metrics import random_queries
 

@@ -25,9 +25,15 @@ def load_rows(folder: Path, name: str, dtype: str) -> np.ndarray:
 
 
 def pass_seconds(X: np.ndarray, repeats: int = 15) -> float:
-    """The time of one ``X @ v`` here and now: the median of some."""
+    """The time of one ``X @ v`` here and now: the median of some.
+
+    BLAS keeps its idle threads spinning for some milliseconds; they are given time to fall asleep,
+    so that what is timed next has the cores for itself.
+    """
     v = np.ones(X.shape[1], X.dtype)
-    return float(np.median([timed(lambda: X @ v)[1] for _ in range(repeats)]))
+    median = float(np.median([timed(lambda: X @ v)[1] for _ in range(repeats)]))
+    time.sleep(0.1)
+    return median
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

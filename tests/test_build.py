@@ -167,7 +167,7 @@ def test_rows_that_are_not_finite(X: np.ndarray, bad: float, kind: str) -> None:
     X = X.astype(np.float32) if kind == "float32" else X.copy()
     X[123, 1] = bad
     rows = {"csr": sparse.csr_matrix(X), "pandas": pd.DataFrame(X)}.get(kind, X)
-    with pytest.raises(ValueError, match="NaN|infinity"):
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
         build_coreset(rows, objective=KMEANS, coreset_size=100)
 
 

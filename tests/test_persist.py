@@ -86,7 +86,7 @@ def test_damaged_files_of_every_length(coreset, tmp_path) -> None:
     whole = path.read_bytes()
     for length in (0, 3, 4, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(FileFormatError, match="c.parquet"):
+        with pytest.raises(FileFormatError, match=r"c\.parquet"):
             load_coreset(path)
 
 
@@ -148,8 +148,8 @@ def test_models_round_trip(skewed: Block, tmp_path) -> None:
 
 
 def test_a_model_that_would_run_code_is_refused(tmp_path) -> None:
-    from skops import io
     from sklearn.preprocessing import FunctionTransformer
+    from skops import io
 
     io.dump(FunctionTransformer(os.system), tmp_path / "evil.skops")
     with pytest.raises(FileFormatError, match="not a type of tithe"):

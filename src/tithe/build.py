@@ -235,7 +235,7 @@ def _is_table(X: Any) -> bool:
     if isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame):
         return True
     # a list of rows, as scikit-learn takes it; a list of two-dimensional batches is an iterable
-    if not isinstance(X, (list, tuple)) or len(X) == 0 or hasattr(X[0], "shape") and len(X[0].shape) == 2:
+    if not isinstance(X, (list, tuple)) or len(X) == 0 or len(getattr(X[0], "shape", ())) == 2:
         return False
     return all(np.isscalar(value) for value in X[0]) if isinstance(X[0], (list, tuple)) else True
 

@@ -32,7 +32,7 @@ class _WithoutReplacement(Construction):
     requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "sensitivity")
 
     def reduce(self, block: Block, objective: Any, size: int, *, survey: Any, rng: np.random.Generator) -> Block:
-        score = objective.sensitivity(block, survey)
+        score = objective.sensitivity(block, survey).at()
         p = score / score.sum()
         rows = np.sort(rng.choice(len(block), size, replace=False, p=p))
         return block.take(rows, block.weights()[rows] / (size * p[rows]))
@@ -50,7 +50,7 @@ def test_ring_weights_are_exact(objective, weighted: bool) -> None:
     rings = Rings()
     pilot = rings.pilot(block, objective, rng=np.random.default_rng(0))
     survey = objective.survey(block, pilot)
-    ring = rings.ring_of(block, survey, objective.power)
+    ring, _ = rings.ring_of(block, survey, objective.power)
     drawn = rings.reduce(block, objective, 120, survey=survey, rng=np.random.default_rng(0))
     for number in np.unique(ring):
         inside = ring[drawn.row_ids()] == number
@@ -62,7 +62,7 @@ def test_rings_expect_the_exact_cost_in_closed_form() -> None:
     block = small_problem(600)
     objective, rings = KMeansObjective(n_clusters=3), Rings()
     survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
-    ring, u = rings.ring_of(block, survey, 2), block.weights()
+    ring, u = rings.ring_of(block, survey, 2)[0], block.weights()
     cost = objective.cost(block, block.X[:3])
     mass = np.bincount(ring, weights=u)
     mean = np.divide(np.bincount(ring, weights=u * cost), mass, out=np.zeros_like(mass), where=mass > 0)

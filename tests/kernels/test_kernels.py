@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -129,7 +131,7 @@ class TestDraw:
         found, total = locate_draws(score, 700, rng)
         edges = np.linspace(0, 20_000, 11).astype(int)
         got = np.histogram(found, bins=edges)[0]
-        want = np.array([score[a:b].sum() for a, b in zip(edges[:-1], edges[1:], strict=True)]) * 700 / total
+        want = np.array([score[a:b].sum() for a, b in itertools.pairwise(edges)]) * 700 / total
         assert np.abs(got - want).max() < 2
 
     def test_weights_add_up(self, rng: np.random.Generator) -> None:

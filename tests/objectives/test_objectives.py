@@ -40,7 +40,7 @@ def test_sensitivity_is_an_upper_bound(kind) -> None:
         block = Block(X=X, sample_weight=u)
         objective = kind(n_clusters=2)
         pilot = objective.pilot(block, rng=rng)
-        score = objective.sensitivity(block, objective.survey(block, pilot))
+        score = objective.sensitivity(block, objective.survey(block, pilot)).at()
         queries = [X[rng.choice(12, 2)] for _ in range(40)]
         queries += [rng.normal(size=(2, 2)) * 10.0 ** rng.uniform(-1, 4) for _ in range(200)]
         queries += [objective.solve(block.take(rng.choice(12, 6, replace=False)), rng=rng) for _ in range(40)]
@@ -55,7 +55,7 @@ def test_total_sensitivity_is_the_formula(kind, total) -> None:
     block = small_problem()
     objective = kind(n_clusters=3)
     pilot = objective.pilot(block, rng=np.random.default_rng(0))
-    score = objective.sensitivity(block, objective.survey(block, pilot))
+    score = objective.sensitivity(block, objective.survey(block, pilot)).at()
     alpha = 8 * (math.log(3) + 2)
     assert score.sum() == pytest.approx(total[0] * alpha + total[1] * len(pilot))
 

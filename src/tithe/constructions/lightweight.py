@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.core.data import Array, Block, Survey
+from tithe.core.data import Array, Block, Scores, Survey
 from tithe.kernels.sampling import draw
-from tithe.kernels.scores import affine_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +32,9 @@ class Lightweight(Construction):
     ) -> Block:
         assert survey is not None
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
-        slope = 1.0 / cost if cost > 0 else 0.0
-        base = np.full(len(survey.totals), 1.0 / weight)
-        positions, inverse = draw(
-            affine_scores(survey.cost, survey.labels, slope, base, block.sample_weight), size, rng
-        )
         own = block.sample_weight
+        scores = Scores(
+            cost=survey.cost, slope=1.0 / cost if cost > 0 else 0.0, base=np.array([1.0 / weight]), weight=own
+        )
+        positions, inverse = draw(scores, size, rng)
         return block.take(positions, inverse if own is None else inverse * own[positions])

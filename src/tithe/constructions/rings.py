@@ -9,7 +9,7 @@ import numpy as np
 
 from tithe.constructions.base import Construction
 from tithe.core.data import Array, Block, Survey
-from tithe.kernels.sampling import draw
+from tithe.kernels.groups import draw_in_groups, group_masses, ring_codes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,49 +31,31 @@ class Rings(Construction):
     name: ClassVar[str] = "rings"
     requires: ClassVar[tuple[str, ...]] = ("pilot", "survey")
 
-    def ring_of(self, block: Block, survey: Survey, power: int) -> Array:
-        """A number per row that is the same exactly for rows of one ring: (n,) int64."""
+    def ring_of(self, block: Block, survey: Survey, power: int) -> tuple[Array, int]:
+        """A number per row that is the same exactly for rows of one ring, (n,) int32, and how many there may be."""
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
-        labels = survey.labels.astype(np.int64)
-        if cost <= 0:
-            return labels
-        with np.errstate(divide="ignore"):
-            layer = np.ceil(np.log2(survey.cost * (self.alpha * weight / cost)) / power - 1e-12)
         own = block.sample_weight
         lightest = 1.0 if own is None else own[own > 0].min()
         # a row beyond the last layer would cost more than all rows together
         last = max(0, int(np.ceil(np.log2(self.alpha * weight / lightest) / power)))
-        rings: Array = labels * (last + 1) + np.clip(layer, 0, last).astype(np.int64)
-        return rings
+        factor = self.alpha * weight / cost if cost > 0 else 0.0
+        codes = ring_codes(survey.cost, survey.labels, factor=factor, power=power, last_layer=last)
+        return codes, len(survey.totals) * (last + 1)
 
     def reduce(
         self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
     ) -> Block:
         assert survey is not None
-        weight = block.weights()
-        alive = np.flatnonzero(weight > 0)
-        rings = self.ring_of(block, survey, getattr(objective, "power", 2))[alive]
-        _, ring, count = np.unique(rings, return_inverse=True, return_counts=True)
-        if len(count) > size:
+        rings, n_rings = self.ring_of(block, survey, getattr(objective, "power", 2))
+        counts, masses = group_masses(rings, n_rings, block.sample_weight)
+        occupied = int((counts > 0).sum())
+        if occupied > size:
             raise ValueError(
-                f"There are {len(count)} rings and only {size} rows may be kept: ask for at least as many rows as "
+                f"There are {occupied} rings and only {size} rows may be kept: ask for at least as many rows as "
                 "rings, or use construction='sensitivity'."
             )
-        per_ring = _draws_per_ring(count, size)
-        order = alive[np.argsort(ring, kind="stable")]
-        positions, weights = [], []
-        for rows in np.split(order, np.cumsum(count)[:-1]):
-            if len(rows) <= per_ring:
-                positions.append(rows)
-                weights.append(weight[rows])
-                continue
-            u = weight[rows]
-            at, inverse = draw(u, per_ring, rng)
-            positions.append(rows[at])
-            weights.append(inverse * u[at])
-        chosen, chosen_weight = np.concatenate(positions), np.concatenate(weights)
-        ascending = np.argsort(chosen, kind="stable")
-        return block.take(chosen[ascending], chosen_weight[ascending])
+        per_ring = _draws_per_ring(counts, size)
+        return block.take(*draw_in_groups(rings, counts, masses, per_ring, block.sample_weight, rng))
 
 
 def _draws_per_ring(count: Array, size: int) -> int:

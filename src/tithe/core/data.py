@@ -137,15 +137,43 @@ class Survey:
     ----------
     cost : (n,) float64
         Cost of each row at the pilot, unweighted.
-    labels : (n,) int32
-        The pilot's group that each row belongs to.
+    labels : (n,) int32 or None
+        The pilot's group that each row belongs to. None: there is only one.
     totals : (G, q) float64
         Weighted sums of the moments of the rows of each group.
     """
 
     cost: Array
-    labels: Array
+    labels: Array | None
     totals: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scores:
+    """``weight * (slope * cost + base[label])`` of every row, without writing it out.
+
+    Parameters
+    ----------
+    cost : (n,) float64
+    labels : (n,) int32 or None
+        None: all rows belong to group 0.
+    slope : float
+    base : (groups,) float64
+    weight : (n,) float64 or None
+        None means ones.
+    """
+
+    cost: Array
+    labels: Array | None = None
+    slope: float = 1.0
+    base: Array = field(default_factory=lambda: np.zeros(1))
+    weight: Array | None = None
+
+    def at(self, rows: Array | slice = slice(None)) -> Array:
+        """The scores of some rows, or of all."""
+        base = self.base[0] if self.labels is None else self.base[self.labels[rows]]
+        score: Array = self.slope * self.cost[rows] + base
+        return score if self.weight is None else score * self.weight[rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

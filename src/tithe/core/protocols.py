@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from tithe.core.data import Array, Block, Coreset, Moments, Survey
+from tithe.core.data import Array, Block, Coreset, Moments, Scores, Survey
 
 Params = Any
 
@@ -46,8 +46,8 @@ class SurveyedObjective(Objective, Protocol):
         """Costs, groups and exact totals in one pass."""
         ...
 
-    def sensitivity(self, block: Block, survey: Survey) -> Array:
-        """(n,), > 0 where the weight is: an upper bound, up to a factor, of sup_q u f_q / cost(q)."""
+    def sensitivity(self, block: Block, survey: Survey) -> Scores | Array:
+        """> 0 where the weight is: an upper bound, up to a factor, of sup_q u f_q / cost(q), per row."""
         ...
 
     def moments(self, block: Block, pilot: Array) -> Moments:

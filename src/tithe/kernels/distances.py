@@ -134,14 +134,16 @@ def _assign_dense(X, weight, origin, scaled, norms, centers, power, labels, cost
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _assign_point(X, point, power, cost, first, last, rows):  # type: ignore[no-untyped-def]
+def _point_costs(X, weight, point, cost, totals, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
-    for i in range(first * rows, min(n, last * rows)):
-        total = 0.0
-        for j in range(d):
-            gap = X[i, j] - point[j]
-            total += gap * gap
-        cost[i] = total if power == 2 else np.sqrt(total)
+    for part in range(first, last):
+        for i in range(part * rows, min(n, (part + 1) * rows)):
+            square = 0.0
+            for j in range(d):
+                gap = X[i, j] - point[j]
+                square += gap * gap
+            cost[i] = square
+            totals[part] += square * weight[i] if weight.size > 0 else square
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -239,9 +241,6 @@ def assign(
             n_parts,
             serial=serial,
         )
-    elif k == 1 and not with_sums:
-        labels[:] = 0
-        over_parts(lambda a, b: _assign_point(X, centers[0], power, cost, a, b, rows), n_parts, serial=serial)
     else:
         run = _dense_runner(X, centers, u, power, labels, cost, sums, rows)
         with single_blas_thread():
@@ -252,3 +251,18 @@ def assign(
     if sparse.issparse(X):
         total[:, N_SUMS:] -= total[:, 2:3] * centers
     return labels, cost, total
+
+
+def point_costs(X: Any, point: Array, *, weight: Array | None = None) -> tuple[Array, float]:
+    """Squared distances (n,) of the rows to one point, and their weighted sum."""
+    n = X.shape[0]
+    if sparse.issparse(X):
+        cost = assign(X, point[None])[1]
+        return cost, float(cost.sum() if weight is None else cost @ weight)
+    cost = np.empty(n)
+    u = np.empty(0) if weight is None else weight
+    rows = part_rows(n, 8)
+    n_parts = -(-n // rows)
+    totals = np.zeros((n_parts, 1))
+    over_parts(lambda a, b: _point_costs(X, u, point, cost, totals[:, 0], a, b, rows), n_parts, serial=X.size < 200_000)
+    return cost, float(add_parts(totals)[0])

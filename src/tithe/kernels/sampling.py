@@ -7,26 +7,31 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tithe.core.data import Array, Scores
 from tithe.kernels.threads import over_parts
-
-Array = np.ndarray[Any, Any]
 
 BLOCK = 4096
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _score(cost, labels, slope, base, weight, i):  # type: ignore[no-untyped-def]
+    score = slope * cost[i] + base[labels[i] if labels.size > 0 else 0]
+    return score * weight[i] if weight.size > 0 else score
+
+
 @njit(cache=True, nogil=True)
-def _block_sums(score, sums, first, last):  # type: ignore[no-untyped-def]
-    n = score.shape[0]
+def _block_sums(cost, labels, slope, base, weight, sums, first, last):  # type: ignore[no-untyped-def]
+    n = cost.shape[0]
     for block in range(first, last):
         total = 0.0
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            total += score[i]
+            total += _score(cost, labels, slope, base, weight, i)
         sums[block] = total
 
 
 @njit(cache=True, nogil=True)
-def _locate(score, starts, targets, found):  # type: ignore[no-untyped-def]
-    n = score.shape[0]
+def _locate(cost, labels, slope, base, weight, starts, targets, found):  # type: ignore[no-untyped-def]
+    n = cost.shape[0]
     n_blocks = starts.shape[0] - 1
     block = 0
     at = -1
@@ -39,44 +44,47 @@ def _locate(score, starts, targets, found):  # type: ignore[no-untyped-def]
                 block += 1
             at = block * BLOCK
             end = min(n, at + BLOCK) - 1
-            reached = starts[block] + score[at]
+            reached = starts[block] + _score(cost, labels, slope, base, weight, at)
         while reached <= target and at < end:
             at += 1
-            reached += score[at]
-        while score[at] <= 0.0 and at > 0:  # rounding at a block's end must not pick a row of score 0
+            reached += _score(cost, labels, slope, base, weight, at)
+        # rounding at the end of a block must not pick a row of score 0
+        while at > 0 and _score(cost, labels, slope, base, weight, at) <= 0.0:
             at -= 1
         found[t] = at
 
 
-def running_sums(score: Array) -> Array:
-    """The running sum of the scores at the start of each block, and at the end."""
-    n_blocks = -(-score.shape[0] // BLOCK)
-    sums = np.empty(n_blocks)
-    over_parts(lambda first, last: _block_sums(score, sums, first, last), n_blocks, serial=n_blocks < 64)
-    return np.concatenate([[0.0], np.cumsum(sums)])
-
-
-def locate_draws(score: Array, size: int, rng: np.random.Generator) -> tuple[Array, float]:
-    """``size`` draws with probability proportional to ``score``, one in each equal slice of the total.
+def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[Array, float]:
+    """``size`` draws with probability proportional to the scores, one in each equal slice of their total.
 
     A row is drawn ``size * score / total`` times on average, exactly as with independent draws,
     so weights ``count * total / (size * score)`` are unbiased; the variance is never larger.
     Returns the positions drawn, in ascending order, and the total score.
     """
-    starts = running_sums(score)
-    if not (np.isfinite(starts[-1]) and starts[-1] > 0.0):
-        raise ValueError(f"Scores must add up to a positive finite number, got {starts[-1]}.")
-    targets = (np.arange(size) + rng.random(size)) * (starts[-1] / size)
+    if not isinstance(scores, Scores):
+        scores = Scores(cost=scores)
+    labels = np.empty(0, np.int32) if scores.labels is None else scores.labels
+    weight = np.empty(0) if scores.weight is None else scores.weight
+    parts: tuple[Any, ...] = (scores.cost, labels, float(scores.slope), scores.base, weight)
+    n_blocks = -(-scores.cost.shape[0] // BLOCK)
+    sums = np.empty(n_blocks)
+    over_parts(lambda first, last: _block_sums(*parts, sums, first, last), n_blocks, serial=n_blocks < 64)
+    starts = np.concatenate([[0.0], np.cumsum(sums)])
+    total = float(starts[-1])
+    if not (np.isfinite(total) and total > 0.0):
+        raise ValueError(f"Scores must add up to a positive finite number, got {total}.")
+    targets = (np.arange(size) + rng.random(size)) * (total / size)
     found = np.empty(size, np.int64)
-    _locate(score, starts, targets, found)
-    return found, float(starts[-1])
+    _locate(*parts, starts, targets, found)
+    return found, total
 
 
-def draw(score: Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def draw(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Distinct positions drawn, ascending, and their weights ``count * total / (size * score)``.
 
     ``sum(weights * f)`` over the drawn rows estimates ``sum(f)`` over all of them without bias.
     """
-    found, total = locate_draws(score, size, rng)
+    found, total = locate_draws(scores, size, rng)
     positions, counts = np.unique(found, return_counts=True)
-    return positions, counts * (total / size) / score[positions]
+    score = scores.at(positions) if isinstance(scores, Scores) else scores[positions]
+    return positions, counts * (total / size) / score

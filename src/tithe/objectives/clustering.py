@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from tithe.core.data import Array, Block, Moments, Step, Survey
+from tithe.core.data import Array, Block, Moments, Scores, Step, Survey
 from tithe.kernels.columns import column_sums
-from tithe.kernels.distances import N_SUMS, assign
+from tithe.kernels.distances import N_SUMS, assign, point_costs
 from tithe.kernels.dz_seeding import dz_seeds
-from tithe.kernels.scores import affine_scores
 from tithe.kernels.threads import single_blas_thread
 
 _HEAT = 4  # steps of a search before the worse half of the searches is given up
@@ -86,16 +85,16 @@ class ClusteringObjective:
         """Costs, pilot clusters, and totals (p, 2 + d): count, cost, gradient."""
         if len(pilot) == 1 and self.power == 2 and block.mean is not None and np.array_equal(pilot[0], block.mean):
             # around the mean the gradient is zero: no sums are needed, and the pass is cheaper
-            labels, cost, _ = assign(block.X, pilot, power=2)
+            cost, total = point_costs(block.X, block.mean, weight=block.sample_weight)
             totals = np.zeros((1, 2 + block.n_features))
-            totals[0, :2] = block.total_weight, cost.sum() if block.sample_weight is None else cost @ block.weights()
-            return Survey(cost=cost, labels=labels, totals=totals)
+            totals[0, :2] = block.total_weight, total
+            return Survey(cost=cost, labels=None, totals=totals)
         labels, cost, sums = assign(block.X, pilot, weight=block.sample_weight, power=self.power, with_sums=True)
         assert sums is not None
         return Survey(cost=cost, labels=labels, totals=np.delete(sums, (2, 3), axis=1))
 
-    def sensitivity(self, block: Block, survey: Survey) -> Array:
-        """The bound of the class docstring, up to a factor: (n,)."""
+    def sensitivity(self, block: Block, survey: Survey) -> Scores:
+        """The bound of the class docstring."""
         count, cost = survey.totals[:, 0], survey.totals[:, 1]
         total = cost.sum()
         inverse = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
@@ -105,7 +104,7 @@ class ClusteringObjective:
             slope, base = r1 * alpha / total, (r2 * alpha * cost / total + r3) * inverse
         else:
             slope, base = 0.0, r3 * inverse
-        return affine_scores(survey.cost, survey.labels, slope, base, block.sample_weight)
+        return Scores(cost=survey.cost, labels=survey.labels, slope=slope, base=base, weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
         """(n, 2 + d) for the few rows that were drawn: 1, d^z, and the direction of the gradient."""

@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 from scipy import sparse
 
-from tithe.core.data import Array, Block, Moments, Survey
+from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.kernels.columns import column_sums
-from tithe.kernels.scores import affine_scores
 
 _ROWS = 16_384
 
@@ -81,11 +80,12 @@ class GenericObjective:
         assert totals is not None
         return Survey(cost=cost, labels=labels, totals=totals)
 
-    def sensitivity(self, block: Block, survey: Survey) -> Array:
+    def sensitivity(self, block: Block, survey: Survey) -> Scores:
         count, cost = survey.totals[:, 0], survey.totals[:, 1].sum()
         present = count > 0
         base = np.divide(1.0 / present.sum(), count, out=np.zeros_like(count), where=present) + 1.0 / count.sum()
-        return affine_scores(survey.cost, survey.labels, 1.0 / cost if cost > 0 else 0.0, base, block.sample_weight)
+        slope = 1.0 / cost if cost > 0 else 0.0
+        return Scores(cost=survey.cost, labels=survey.labels, slope=slope, base=base, weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
         z = _scaled(block, pilot)
