@@ -53,46 +53,54 @@ def _score(scaled, norms, tile, buffer, best, near):  # type: ignore[no-untyped-
             near[i] = c if closer else near[i]
 
 
-# These three take whole arrays and positions: a view per row would cost two atomic counts each.
+# The next three finish a tile once its nearest centres are known. They index whole arrays: a view
+# per row would cost two atomic counts each.
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _distance(here, i, centers, c):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for j in range(here.shape[1]):
-        gap = np.float64(here[i, j] - centers[c, j])
-        total += gap * gap
-    return total
+def _look(here, near, centers, power, cost, start):  # type: ignore[no-untyped-def]
+    for i in range(here.shape[0]):
+        c = near[i]
+        total = 0.0
+        for j in range(here.shape[1]):
+            gap = np.float64(here[i, j] - centers[c, j])
+            total += gap * gap
+        cost[start + i] = total if power == 2 else np.sqrt(total)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_square(sums, part, here, i, centers, c, u):  # type: ignore[no-untyped-def]
-    """Distance and sums in one sweep, for power 2, where a row pulls with its weight alone."""
-    total = 0.0
-    for j in range(here.shape[1]):
-        gap = np.float64(here[i, j] - centers[c, j])
-        total += gap * gap
-        sums[part, c, 4 + j] += u * gap
-    sums[part, c, 0] += u
-    sums[part, c, 1] += u * total
-    sums[part, c, 2] += u
-    return total
+def _sum_squares(here, near, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
+    """Power 2, where a row pulls with its weight alone: costs and sums in one sweep."""
+    for i in range(here.shape[0]):
+        c = near[i]
+        u = weight[start + i] if weight.size > 0 else 1.0
+        total = 0.0
+        for j in range(here.shape[1]):
+            gap = np.float64(here[i, j] - centers[c, j])
+            total += gap * gap
+            sums[part, c, 4 + j] += u * gap
+        cost[start + i] = total
+        sums[part, c, 0] += u
+        sums[part, c, 1] += u * total
+        sums[part, c, 2] += u
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_plain(sums, part, here, i, centers, c, u):  # type: ignore[no-untyped-def]
-    """The same for power 1, where a row pulls with its weight over its distance."""
-    distance = np.sqrt(_distance(here, i, centers, c))
-    sums[part, c, 0] += u
-    sums[part, c, 1] += u * distance
-    if distance == 0.0:
-        sums[part, c, 3] += u
-        return distance
-    pull = u / distance
-    sums[part, c, 2] += pull
-    for j in range(here.shape[1]):
-        sums[part, c, 4 + j] += pull * np.float64(here[i, j] - centers[c, j])
-    return distance
+def _sum_plain(here, near, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
+    """Power 1, where a row pulls with its weight over its distance."""
+    for i in range(here.shape[0]):
+        c = near[i]
+        u = weight[start + i] if weight.size > 0 else 1.0
+        distance = cost[start + i]
+        sums[part, c, 0] += u
+        sums[part, c, 1] += u * distance
+        if distance == 0.0:
+            sums[part, c, 3] += u
+            continue
+        pull = u / distance
+        sums[part, c, 2] += pull
+        for j in range(here.shape[1]):
+            sums[part, c, 4 + j] += pull * np.float64(here[i, j] - centers[c, j])
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -103,8 +111,7 @@ def _assign_dense(X, weight, origin, scaled, norms, centers, power, labels, cost
     moved = origin.size > 0
     tile = np.empty((tile_rows if moved else 0, d), X.dtype)
     buffer = np.empty(k * tile_rows, X.dtype)
-    best = np.empty(tile_rows, X.dtype)
-    near = np.zeros(tile_rows, np.int32)
+    best = np.zeros(tile_rows, X.dtype)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
         for start in range(part * rows, stop, TILE):
@@ -115,22 +122,20 @@ def _assign_dense(X, weight, origin, scaled, norms, centers, power, labels, cost
                     for j in range(d):
                         tile[i, j] = here[i, j] - origin[j]
                 here = tile[:r]
+            near = labels[start : start + r]
             if k > 1:
                 _score(scaled, norms, here, buffer, best, near)
-            for i in range(r):
-                if k > 1 and not (abs(best[i]) < _OVERFLOW):
-                    near[i] = _nearest(here, i, centers)
-                c = near[i]
-                labels[start + i] = c
-                if sums.shape[0] == 0:
-                    total = _distance(here, i, centers, c)
-                    cost[start + i] = total if power == 2 else np.sqrt(total)
-                else:
-                    u = weight[start + i] if weight.size > 0 else 1.0
-                    if power == 2:
-                        cost[start + i] = _add_square(sums, part, here, i, centers, c, u)
-                    else:
-                        cost[start + i] = _add_plain(sums, part, here, i, centers, c, u)
+                for i in range(r):
+                    if not (abs(best[i]) < _OVERFLOW):
+                        near[i] = _nearest(here, i, centers)
+            else:
+                near[:] = 0
+            if sums.shape[0] > 0 and power == 2:
+                _sum_squares(here, near, centers, weight, cost, sums, part, start)
+                continue
+            _look(here, near, centers, power, cost, start)
+            if sums.shape[0] > 0:
+                _sum_plain(here, near, centers, weight, cost, sums, part, start)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
