@@ -197,7 +197,7 @@ def size_for(
     --------
     >>> from tithe import KMeansObjective, size_for
     >>> size_for(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
-    154227
+    152628
     """
     for name, value in (("eps", eps), ("delta", delta)):
         if not 0.0 < value < 1.0:

@@ -13,11 +13,12 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-from tithe.kernels.parts import TILE, add_parts, part_rows
+from tithe.kernels.parts import add_parts, part_rows
 from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
 
+_TILE = 1024  # rows scored at a time: they and their scores stay in the second-level cache
 _SAFE = (1e-12, 1e12)  # spread of the centres within which float32 scores can tell them apart
 _OVERFLOW = 1e36  # a score beyond this is decided again in float64
 _FAST = {"contract", "reassoc", "nsz"}
@@ -107,15 +108,15 @@ def _sum_plain(here, near, centers, weight, cost, sums, part, start):  # type: i
 def _assign_dense(X, weight, origin, scaled, norms, centers, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     k = centers.shape[0]
-    tile_rows = min(TILE, n)
+    tile_rows = min(_TILE, n)
     moved = origin.size > 0
     tile = np.empty((tile_rows if moved else 0, d), X.dtype)
     buffer = np.empty(k * tile_rows, X.dtype)
     best = np.zeros(tile_rows, X.dtype)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, TILE):
-            r = min(stop, start + TILE) - start
+        for start in range(part * rows, stop, _TILE):
+            r = min(stop, start + _TILE) - start
             here = X[start : start + r]
             if moved:
                 for i in range(r):

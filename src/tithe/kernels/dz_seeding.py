@@ -8,12 +8,13 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-from tithe.kernels.parts import TILE, part_rows
+from tithe.kernels.parts import part_rows
 from tithe.kernels.sampling import locate_draws
 from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
 
+_TILE = 1024  # rows scored at a time
 _SMALL = 4_000_000  # entries that may be copied
 
 
@@ -22,11 +23,11 @@ def _try_dense(X, squares, weight, points, norms, power, nearest, potential, fir
     """What the potential would be with each of the points: by BLAS, good enough to compare them."""
     n = X.shape[0]
     n_points = points.shape[0]
-    buffer = np.empty(n_points * min(TILE, n), X.dtype)
+    buffer = np.empty(n_points * min(_TILE, n), X.dtype)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, TILE):
-            r = min(stop, start + TILE) - start
+        for start in range(part * rows, stop, _TILE):
+            r = min(stop, start + _TILE) - start
             dots = buffer[: n_points * r].reshape(n_points, r)
             np.dot(points, X[start : start + r].T, dots)
             for t in range(n_points):

@@ -9,16 +9,16 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 
-TILE = 1024  # rows handled at a time: they stay in the second-level cache
-PART = 16 * TILE  # rows whose sums are added in one go
+_GRAIN = 1024  # parts are multiples of this many rows
+_PART = 16 * _GRAIN  # rows whose sums are added in one go
 _PARTIALS = 1 << 26  # bytes allowed for partial sums, whatever n is
 
 
 def part_rows(n_rows: int, partial_bytes: int) -> int:
     """Rows per part: a function of the problem alone, never of the number of threads."""
     most_parts = max(16, _PARTIALS // max(1, partial_bytes))
-    wanted = min(PART, -(-n_rows // (16 * TILE)) * TILE)  # few rows: small parts, so that all threads get some
-    return max(TILE, wanted, -(-n_rows // (most_parts * TILE)) * TILE)
+    wanted = min(_PART, -(-n_rows // (16 * _GRAIN)) * _GRAIN)  # few rows: small parts, so that all threads get some
+    return max(_GRAIN, wanted, -(-n_rows // (most_parts * _GRAIN)) * _GRAIN)
 
 
 @njit(cache=True, nogil=True)
@@ -39,5 +39,5 @@ def _neumaier(parts, total):  # type: ignore[no-untyped-def]
 def add_parts(parts: Array) -> Array:
     """Sum over the first axis, compensated (Neumaier), in the order of the parts."""
     total = np.zeros(parts.shape[1:])
-    _neumaier(parts.reshape(len(parts), -1), total.reshape(-1))
+    _neumaier(parts.reshape(len(parts), total.size), total.reshape(-1))
     return total

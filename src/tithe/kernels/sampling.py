@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -65,17 +63,21 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
         scores = Scores(cost=scores)
     labels = np.empty(0, np.int32) if scores.labels is None else scores.labels
     weight = np.empty(0) if scores.weight is None else scores.weight
-    parts: tuple[Any, ...] = (scores.cost, labels, float(scores.slope), scores.base, weight)
-    n_blocks = -(-scores.cost.shape[0] // BLOCK)
+    cost, slope, base = scores.cost, float(scores.slope), scores.base
+    n_blocks = -(-len(cost) // BLOCK)
     sums = np.empty(n_blocks)
-    over_parts(lambda first, last: _block_sums(*parts, sums, first, last), n_blocks, serial=n_blocks < 64)
+    over_parts(
+        lambda first, last: _block_sums(cost, labels, slope, base, weight, sums, first, last),
+        n_blocks,
+        serial=n_blocks < 64,
+    )
     starts = np.concatenate([[0.0], np.cumsum(sums)])
     total = float(starts[-1])
     if not (np.isfinite(total) and total > 0.0):
         raise ValueError(f"Scores must add up to a positive finite number, got {total}.")
     targets = (np.arange(size) + rng.random(size)) * (total / size)
     found = np.empty(size, np.int64)
-    _locate(*parts, starts, targets, found)
+    _locate(cost, labels, slope, base, weight, starts, targets, found)
     return found, total
 
 

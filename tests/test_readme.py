@@ -1,0 +1,58 @@
+"""Everything the README and CONTRIBUTING show is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import tithe
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(name: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("block", [*blocks("README.md"), *blocks("CONTRIBUTING.md")])
+def test_python_blocks_run(block: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9000, 3))
+    objective = tithe.KMeansObjective(n_clusters=20)
+    names = {
+        "X": X,
+        "y": X[:, 0] > 0,
+        "batches": np.array_split(X, 3),
+        "full": tithe.Block(X=X),
+        "objective": objective,
+        "LogisticRegression": LogisticRegression,
+        "YourObjective": tithe.KMeansObjective,
+    }
+    exec(block, names)
+    if "coreset" in names:
+        assert len(names["coreset"]) <= 5000
+
+
+def test_names_in_the_readme_are_public() -> None:
+    text = (ROOT / "README.md").read_text()
+    for name in re.findall(r"\btithe\.([A-Za-z_]+)", text):
+        assert hasattr(tithe, name), name
+
+
+def test_constructions_engines_and_objectives_named_exist() -> None:
+    from tithe.core.registry import names
+
+    text = (ROOT / "README.md").read_text()
+    for kind, known in (("constructions", "construction"), ("engines", "engine"), ("objectives", "objective")):
+        line = next(line for line in text.splitlines() if line.startswith(f"- **{kind}**"))
+        for name in re.findall(r"`([a-z]+)`", line):
+            assert name in names(known)
+
+
+def test_changelog_names_this_version() -> None:
+    assert f"## {tithe.__version__}" in (ROOT / "CHANGELOG.md").read_text()
