@@ -11,15 +11,17 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.calibrate import calibrate as calibrate_weights
+from tithe.calibration import calibrate as calibrate_weights
 from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
+from tithe.kernels.threads import single_blas_thread
 from tithe.metrics import distortion, random_queries, size_from_pilot
 from tithe.sources.arrays import ArraySource, as_block
 from tithe.sources.batches import BatchSource
 
+_FEW = 100  # rows too few to measure anything on: keep them all
 _LEAF = 65_536  # rows of a leaf, unless the coreset asks for more
 
 
@@ -79,7 +81,7 @@ class Reducer:
     def finish(self, coreset: Coreset) -> Coreset:
         """Calibrate, and write down how the coreset came about."""
         notes = dict(self.notes)
-        if len(coreset) == coreset.n_seen or coreset.sample_weight is None:
+        if coreset.key == (0, 0) and self.pilot is None and self.size >= coreset.n_seen:
             return replace(coreset, provenance=notes | {"construction": "all", "calibrated": 0})
         weight = coreset.sample_weight
         if self.calibrate and coreset.totals is not None:
@@ -164,7 +166,23 @@ def reduce_source(
     engine: Any = "auto",
     random_state: Any = None,
 ) -> Coreset:
-    """`build_coreset` for rows that a source has checked already."""
+    """`build_coreset` for rows that a source has checked already.
+
+    BLAS is kept to one thread throughout: it adds in another order on two.
+    """
+    with single_blas_thread():
+        return _reduce_source(source, objective, construction, coreset_size, calibrate, engine, random_state)
+
+
+def _reduce_source(
+    source: Any,
+    objective: Any,
+    construction: Any,
+    coreset_size: int | float,
+    calibrate: bool,
+    engine: Any,
+    random_state: Any,
+) -> Coreset:
     objective = make("objective", objective)
     notes: dict[str, str | int | float] = {"objective": getattr(objective, "name", type(objective).__name__)}
     if isinstance(construction, str) and construction == "auto":
@@ -253,6 +271,12 @@ def propose_size(
         raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
     block = as_block(X, None, sample_weight)
     objective = make("objective", objective)
+    require_methods(objective, ("pilot", "survey", "moments"), needed_by="propose_size")
+    if not hasattr(objective, "n_clusters"):
+        raise ValueError(f"propose_size tries centres as queries, which mean nothing to {objective.name!r}.")
+    if len(block) < _FEW:
+        return len(block), 0.0
+    pilot_size = min(pilot_size, len(block) // 4)
     seed = as_seed(random_state)
     queries = {"random": random_queries(block, objective.n_clusters, n_bases=2, seed=seed)}
     worst = []
@@ -265,4 +289,4 @@ def propose_size(
         )
         worst.append(distortion(block, coreset, objective, queries=queries).worst)
     measured = float(np.median(worst))
-    return min(len(block), size_from_pilot(measured, pilot_size, eps)), measured
+    return min(len(block), max(objective.n_clusters, size_from_pilot(measured, pilot_size, eps))), measured

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block
 
 Kind = Literal["bound", "exact", "estimate"]
 
@@ -28,9 +28,11 @@ class Certificate:
     value : float
         The number certified; ``sentence`` says what it is.
     relative : float
-        The cost of relying on the small set, relative to the full data.
+        How far off the small set's own idea of the value is, relative to the value.
     confidence : float or None
         Of an estimate; None otherwise.
+    interval : (float, float) or None
+        Where the value lies with that confidence.
     n_rows : int
         Rows looked at.
     passes : int
@@ -43,6 +45,7 @@ class Certificate:
     value: float
     relative: float
     confidence: float | None
+    interval: tuple[float, float] | None = None
     n_rows: int
     passes: int
     sentence: str
@@ -129,9 +132,3 @@ def polish_by_steps(objective: Any, block: Block, params: Any, polish: Any) -> P
         params, labels = tried, step.labels
         curve.append(total)
     return Polished(params=params, labels=labels, curve=curve, passes=passes)
-
-
-def outside(block: Block, coreset: Coreset) -> Block:
-    """The rows that are not in the coreset: what an estimate may be taken on."""
-    chosen = np.isin(block.row_ids(), coreset.row_ids(), assume_unique=False)
-    return block.take(np.flatnonzero(~chosen))

@@ -16,16 +16,6 @@ JITTERS = (0.1, 1.0, 10.0)
 FAR = 100.0
 
 
-def effective_sample_size(sample_weight: Array) -> float:
-    """Kish's effective sample size, (sum w)^2 / sum w^2.
-
-    >>> effective_sample_size(np.array([1.0, 1.0, 2.0]))
-    2.6666666666666665
-    """
-    w = np.asarray(sample_weight, np.float64)
-    return float(w.sum() ** 2 / (w @ w)) if len(w) and w.any() else 0.0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Distortion:
     """max(r, 1/r) - 1 with r = cost(coreset, q) / cost(full, q), by family of queries q.

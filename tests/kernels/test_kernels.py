@@ -111,7 +111,7 @@ def test_add_parts_is_compensated() -> None:
 
 
 def test_parts_stay_within_memory() -> None:
-    assert -(-(10**9) // part_rows(10**9, 8 * 1000 * 784)) <= 16
+    assert -(-(10**9) // part_rows(10**9, 8 * 1000 * 784)) <= 11
     assert part_rows(10, 8) >= 10
 
 

@@ -43,7 +43,7 @@ def size(objective, clusters, eps, delta, features, rows, data, seed):  # type: 
         X = as_matrix(read_rows(data)[0])
         rows, features = X.shape
         proposed, measured = propose_size(X, objective=goal, eps=eps, random_state=seed)
-        table.append([f"{proposed:,}", "pilot rule", f"1,000 rows measured a distortion of {measured:.4f}"])
+        table.append([f"{proposed:,}", "pilot rule", f"a pilot coreset measured a distortion of {measured:.4f}"])
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or a file with --data.")
     for construction, queries in (

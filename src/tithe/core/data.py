@@ -12,6 +12,8 @@ from scipy import sparse
 
 Array = np.ndarray[Any, Any]
 
+ROWS_PER_COLUMN = 4  # drawn rows that calibration wants for each total it steers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
@@ -66,6 +68,16 @@ class Block:
             indices=positions.astype(np.int64) if self.indices is None else self.indices[positions],
         )
 
+    def cut(self, start: int, stop: int) -> Block:
+        """The rows from ``start`` to ``stop``, as views where rows can be viewed."""
+        at = slice(start, stop)
+        return Block(
+            X=self.X[at],
+            y=None if self.y is None else self.y[at],
+            sample_weight=None if self.sample_weight is None else self.sample_weight[at],
+            indices=np.arange(start, min(stop, len(self))) if self.indices is None else self.indices[at],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Coreset(Block):
@@ -99,8 +111,7 @@ class Coreset(Block):
     @property
     def effective_size(self) -> float:
         """Kish's effective sample size, (sum w)^2 / sum w^2."""
-        w = self.weights()
-        return float(w.sum() ** 2 / (w @ w)) if len(w) else 0.0
+        return effective_sample_size(self.weights())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file that any tool can read. See `tithe.load_coreset`."""
@@ -194,6 +205,16 @@ class Step:
     cost: Array
     params: Any
     gain: float
+
+
+def effective_sample_size(sample_weight: Array) -> float:
+    """Kish's effective sample size, (sum w)^2 / sum w^2.
+
+    >>> effective_sample_size(np.array([1.0, 1.0, 2.0]))
+    2.6666666666666665
+    """
+    w = np.asarray(sample_weight, np.float64)
+    return float(w.sum() ** 2 / (w @ w)) if w.any() else 0.0
 
 
 def stack(parts: Sequence[Any]) -> Any:

@@ -25,5 +25,5 @@ def require_methods(who: object, methods: Iterable[str], *, needed_by: str) -> N
         name = getattr(who, "name", type(who).__name__)
         raise ValueError(
             f"{needed_by} needs {', '.join(m + '()' for m in missing)}, which {name!r} does not have. "
-            "Add it, or choose construction='uniform' with calibrate=False, which needs nothing."
+            "For a coreset, construction='uniform' with calibrate=False needs nothing of an objective."
         )

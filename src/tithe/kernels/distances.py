@@ -39,17 +39,20 @@ def _nearest(here, i, centers):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _score(scaled, norms, tile, buffer, best, near):  # type: ignore[no-untyped-def]
+def _score(scaled, norms, tile, buffer, best, second, near):  # type: ignore[no-untyped-def]
     k, r = scaled.shape[0], tile.shape[0]
     scores = buffer[: k * r].reshape(k, r)
     np.dot(scaled, tile.T, scores)
     for i in range(r):
         best[i] = scores[0, i] + norms[0]
+        second[i] = np.inf
         near[i] = 0
     for c in range(1, k):
         for i in range(r):
             score = scores[c, i] + norms[c]
             closer = score < best[i]
+            other = best[i] if closer else score
+            second[i] = other if other < second[i] else second[i]
             best[i] = score if closer else best[i]
             near[i] = c if closer else near[i]
 
@@ -105,14 +108,14 @@ def _sum_plain(here, near, centers, weight, cost, sums, part, start):  # type: i
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _assign_dense(X, weight, origin, scaled, norms, centers, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
+def _assign_dense(X, weight, origin, scaled, norms, centers, slack, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     k = centers.shape[0]
     tile_rows = min(_TILE, n)
     moved = origin.size > 0
     tile = np.empty((tile_rows if moved else 0, d), X.dtype)
     buffer = np.empty(k * tile_rows, X.dtype)
-    best = np.zeros(tile_rows, X.dtype)
+    best, second = np.zeros(tile_rows, X.dtype), np.zeros(tile_rows, X.dtype)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
         for start in range(part * rows, stop, _TILE):
@@ -125,9 +128,11 @@ def _assign_dense(X, weight, origin, scaled, norms, centers, power, labels, cost
                 here = tile[:r]
             near = labels[start : start + r]
             if k > 1:
-                _score(scaled, norms, here, buffer, best, near)
+                _score(scaled, norms, here, buffer, best, second, near)
                 for i in range(r):
-                    if not (abs(best[i]) < _OVERFLOW):
+                    # too close to call at this precision (or overflown): decided again from differences
+                    size = norms[near[i]] + abs(best[i] - norms[near[i]])
+                    if not (second[i] - best[i] > slack * size and abs(best[i]) < _OVERFLOW):
                         near[i] = _nearest(here, i, centers)
             else:
                 near[:] = 0
@@ -155,25 +160,27 @@ def _point_costs(X, weight, point, cost, totals, first, last, rows):  # type: ig
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
     n = indptr.shape[0] - 1
-    k = transposed.shape[1]
+    d, k = transposed.shape
     dots = np.empty(k, np.float64)
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):
             dots[:] = 0.0
-            square = 0.0
             for p in range(indptr[i], indptr[i + 1]):
-                x = np.float64(data[p])
-                square += x * x
                 for c in range(k):
-                    dots[c] += x * transposed[indices[p], c]
+                    dots[c] += data[p] * transposed[indices[p], c]
             near = 0
             for c in range(1, k):
                 if norms[c] - 2.0 * dots[c] < norms[near] - 2.0 * dots[near]:
                     near = c
-            total = max(0.0, square - 2.0 * dots[near] + norms[near])
-            # what cancellation leaves of a row that sits on its centre is rounding, not distance
-            if total < 1e-14 * (square + norms[near]):
-                total = 0.0
+            # from differences where entries are stored, and what the centre has elsewhere
+            total, seen = 0.0, 0.0
+            for p in range(indptr[i], indptr[i + 1]):
+                c = transposed[indices[p], near]
+                total += (data[p] - c) * (data[p] - c)
+                seen += c * c
+            elsewhere = norms[near] - seen
+            if indptr[i + 1] - indptr[i] < d and elsewhere > 1e-14 * norms[near]:
+                total += elsewhere
             distance = total if power == 2 else np.sqrt(total)
             labels[i] = near
             cost[i] = distance
@@ -211,9 +218,10 @@ def _dense_runner(X, centers, u, power, labels, cost, sums, rows):  # type: igno
     scaled = (-2.0 * local).astype(X.dtype)
     norms = np.einsum("ij,ij->i", local.astype(np.float64), local).astype(X.dtype)
     origin = origin if moved else origin[:0]
+    slack = X.dtype.type(16.0 * np.finfo(X.dtype).eps)
 
     def run(first: int, last: int) -> None:
-        _assign_dense(X, u, origin, scaled, norms, local, power, labels, cost, sums, first, last, rows)
+        _assign_dense(X, u, origin, scaled, norms, local, slack, power, labels, cost, sums, first, last, rows)
 
     return run
 

@@ -56,20 +56,20 @@ def _keep_dense(X, point, power, nearest, first, last, rows):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
-def _trial_csr(
-    data, indices, indptr, squares, weight, points, norms, power, nearest, potential, keep, first, last, rows
-):  # type: ignore[no-untyped-def]
-    n = indptr.shape[0] - 1
+def _trial_csr(data, indices, indptr, weight, points, norms, power, nearest, potential, keep, first, last, rows):  # type: ignore[no-untyped-def]
+    n, d = indptr.shape[0] - 1, points.shape[1]
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):
             u = weight[i] if weight.size > 0 else 1.0
             for t in range(points.shape[0]):
-                dot = 0.0
+                total, seen = 0.0, 0.0
                 for p in range(indptr[i], indptr[i + 1]):
-                    dot += data[p] * points[t, indices[p]]
-                total = squares[i] - 2.0 * dot + norms[t]
-                if total < 1e-14 * (squares[i] + norms[t]):
-                    total = 0.0
+                    c = points[t, indices[p]]
+                    total += (data[p] - c) * (data[p] - c)
+                    seen += c * c
+                elsewhere = norms[t] - seen
+                if indptr[i + 1] - indptr[i] < d and elsewhere > 1e-14 * norms[t]:
+                    total += elsewhere
                 distance = total if power == 2 else np.sqrt(total)
                 if distance > nearest[i]:
                     distance = nearest[i]
@@ -97,15 +97,13 @@ class _Search:
         # few rows are moved to the origin first, where comparing squares loses no digits
         self.origin = np.zeros(X.shape[1]) if self.csr or X.size > _SMALL else X[0].astype(np.float64)
         self.X = X - X[0] if self.origin.any() else X
-        if self.csr:
-            self.squares = np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
-        else:
+        if not self.csr:
             self.squares = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
 
     def _run_csr(self, points: Array, keep: bool) -> Array:
         potential = np.zeros((self.n_parts, len(points)))
         norms = np.einsum("ij,ij->i", points, points)
-        parts_of = (self.X.data, self.X.indices, self.X.indptr, self.squares, self.u)
+        parts_of = (self.X.data, self.X.indices, self.X.indptr, self.u)
         args = (*parts_of, points, norms, self.power, self.nearest, potential, keep)
         over_parts(lambda a, b: _trial_csr(*args, a, b, self.rows), self.n_parts, serial=self.X.nnz < 500_000)
         return potential.sum(axis=0)

@@ -16,7 +16,7 @@ _PARTIALS = 1 << 26  # bytes allowed for partial sums, whatever n is
 
 def part_rows(n_rows: int, partial_bytes: int) -> int:
     """Rows per part: a function of the problem alone, never of the number of threads."""
-    most_parts = max(16, _PARTIALS // max(1, partial_bytes))
+    most_parts = max(4, _PARTIALS // max(1, partial_bytes))
     wanted = min(_PART, -(-n_rows // (16 * _GRAIN)) * _GRAIN)  # few rows: small parts, so that all threads get some
     return max(_GRAIN, wanted, -(-n_rows // (most_parts * _GRAIN)) * _GRAIN)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tithe.core.data import Array, Scores
+from tithe.core.data import Array, Block, Scores
 from tithe.kernels.threads import over_parts
 
 BLOCK = 4096
@@ -79,6 +79,16 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
     found = np.empty(size, np.int64)
     _locate(cost, labels, slope, base, weight, starts, targets, found)
     return found, total
+
+
+def sample_rows(block: Block, size: int, rng: np.random.Generator) -> Block:
+    """About ``size`` rows for a first look: all if there are no more, else uniformly, or by weight if weighted."""
+    if len(block) <= size:
+        return block
+    if block.sample_weight is None:
+        return block.take(np.sort(rng.choice(len(block), size, replace=False)))
+    positions, inverse = draw(block.sample_weight, size, rng)
+    return block.take(positions, inverse * block.sample_weight[positions])
 
 
 def draw(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:

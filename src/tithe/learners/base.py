@@ -9,6 +9,7 @@ from sklearn.utils.validation import validate_data
 
 from tithe.build import reduce_source, resolve_size
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.sources.arrays import ArraySource, as_block
 
@@ -35,6 +36,14 @@ class CoresetLearner:
             engine=self.engine,  # type: ignore[attr-defined]
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
         )
+
+    def _check_names(self) -> None:
+        """Refuse unknown names at once, not only when there are rows enough to need them."""
+        for kind, name in (("construction", self.construction), ("engine", self.engine)):  # type: ignore[attr-defined]
+            if not (isinstance(name, str) and name == "auto"):
+                make(kind, name)
+        if not isinstance(self.calibrate, (bool, np.bool_)):  # type: ignore[attr-defined]
+            raise ValueError(f"calibrate must be True or False, got {self.calibrate!r}.")  # type: ignore[attr-defined]
 
     def _size(self, block: Block) -> int:
         return resolve_size(self.coreset_size, len(block))  # type: ignore[attr-defined]

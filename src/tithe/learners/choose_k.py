@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,8 +72,8 @@ def choose_k(
 
     Parameters
     ----------
-    X, sample_weight
-        See `build_coreset`.
+    X : array, CSR matrix or frame
+    sample_weight : array of shape (n,), optional
     rule : {"relative", "budget", "penalty"}
         ``"budget"``: the smallest k with Phi(k) <= ``budget``. ``"relative"``: the smallest power
         of two after which doubling k saves less than a share ``eta`` of the cost.
@@ -156,11 +155,12 @@ def _within_budget(phi: _Costs, budget: float, most: int) -> tuple[int, bool]:
 
 
 def _until_flat(phi: _Costs, eta: float, most: int) -> tuple[int, bool]:
-    ks = _doublings(most)
-    for k, double in itertools.pairwise(ks):
-        if phi(k) == 0.0 or phi(double) / phi(k) > 1.0 - eta:
+    k = 1
+    while 2 * k <= most:
+        if phi(k) == 0.0 or phi(2 * k) / phi(k) > 1.0 - eta:
             return k, True
-    return ks[-1], False
+        k *= 2
+    return k, phi(k) == 0.0
 
 
 def _penalised(phi: _Costs, penalty: float, most: int) -> tuple[int, bool]:

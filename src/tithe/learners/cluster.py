@@ -61,9 +61,15 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         """
         objective = self._objective()
         polish_rounds(self.polish)
+        self._check_names()
         block = self._checked(X, sample_weight=sample_weight, reset=True)
         if len(block) < self.n_clusters:
             raise ValueError(f"n_samples={len(block)} should be >= n_clusters={self.n_clusters}.")
+        if self._size(block) < self.n_clusters:
+            raise ValueError(
+                f"coreset_size={self.coreset_size} keeps {self._size(block)} rows, fewer than "
+                f"n_clusters={self.n_clusters}: ask for some hundred rows a cluster."
+            )
         seed = as_seed(self.random_state)
         if len(block) <= self._size(block):
             coreset = all_rows(block, objective.name)

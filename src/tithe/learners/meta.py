@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from tithe.calibrate import calibrate as calibrate_weights
-from tithe.certify import Certificate, outside, polish_rounds
-from tithe.core.data import Array, Block, Moments
+from tithe.calibration import calibrate as calibrate_weights
+from tithe.certify import Certificate, polish_rounds
+from tithe.core.data import Array, Block, Coreset, Moments
+from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, all_rows
@@ -49,6 +53,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         Rounds of re-calibration: residuals of the fitted model are taken on all rows, the weights
         are calibrated to their products with the columns, and the estimator is fitted again. Kept
         only if the score on all rows rises. Needs ``predict`` and a y.
+    validation_fraction : float
+        Share of the rows, drawn uniformly, that the coreset is not built from, so that `certify` has
+        rows to judge by. Rows left over by a draw will not do: the draw takes the hard ones.
     random_state : int, RandomState, Generator or None
         Of the coreset; the estimator has its own.
 
@@ -57,9 +64,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     estimator_ : estimator
         Fitted on the coreset.
     classes_ : array
-        For classifiers.
+        For classifiers: the classes the estimator knows, which are those of the coreset.
     coreset_ : Coreset
-        Its y holds class numbers for classifiers.
+        What ``estimator_`` was fitted on. Its y holds class numbers for classifiers.
+    validation_indices_ : array
+        Positions in the training data of the rows set aside.
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
 
@@ -85,6 +94,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         construction: Any = "auto",
         calibrate: bool = True,
         polish: int = 0,
+        validation_fraction: float = 0.05,
         engine: Any = "auto",
         random_state: Any = None,
     ) -> None:
@@ -94,6 +104,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self.construction = construction
         self.calibrate = calibrate
         self.polish = polish
+        self.validation_fraction = validation_fraction
         self.engine = engine
         self.random_state = random_state
 
@@ -104,7 +115,12 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
                 f"{type(self.estimator).__name__}.fit() takes no sample_weight, so it cannot learn from a coreset."
             )
         rounds, _ = polish_rounds(self.polish)
-        if y is None and self.__sklearn_tags__().target_tags.required:
+        self._check_names()
+        if not 0.0 <= self.validation_fraction < 1.0:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}.")
+        if rounds and not self.calibrate:
+            raise ValueError("polish re-calibrates the weights: it needs calibrate=True.")
+        if y is None and (rounds or self.__sklearn_tags__().target_tags.required):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         block = self._checked(X, y, sample_weight, reset=True)
         if is_classifier(self.estimator):
@@ -112,35 +128,66 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         elif block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
             raise ValueError("Input y contains NaN or infinity.")
         objective = self._objective(block)
+        self.validation_indices_ = np.empty(0, np.int64)
         if len(block) <= self._size(block):
-            coreset = all_rows(block, objective.name)
-        else:
-            coreset = self._reduce(block, objective, as_seed(self.random_state))
-        self.coreset_ = coreset
-        weight = None if block.sample_weight is None and len(coreset) == len(block) else coreset.weights()
-        self.estimator_ = self._fitted(coreset, weight)
-        if len(coreset) < len(block):
-            for _ in range(rounds):
-                if not self._recalibrate(block):
-                    break
+            self.coreset_ = all_rows(block, objective.name)
+            self.estimator_ = self._fitted(self.coreset_, block.sample_weight is None)
+            return self
+        seed = as_seed(self.random_state)
+        block = self._set_aside(block, seed)
+        self.coreset_ = self._reduce(block, objective, seed)
+        self.estimator_ = self._fitted(self.coreset_, False)
+        for _ in range(rounds):
+            if not self._recalibrate(block):
+                break
         return self
+
+    def _set_aside(self, block: Block, seed: int) -> Block:
+        """The block with the weight of the validation rows moved to the others."""
+        n = len(block)
+        size = round(self.validation_fraction * n)
+        self.validation_indices_ = np.sort(rng_for(seed, "validation").choice(n, size, replace=False))
+        if not size:
+            return block
+        weight = block.weights().copy()
+        total = weight.sum()
+        weight[self.validation_indices_] = 0.0
+        if not weight.any():
+            raise ValueError("All rows that carry weight were set aside. Set validation_fraction=0.")
+        return Block(X=block.X, y=block.y, sample_weight=weight * (total / weight.sum()))
 
     def _encoded(self, block: Block) -> Block:
         assert block.y is not None
         check_classification_targets(block.y)
-        self.classes_, numbers = np.unique(block.y, return_inverse=True)
+        self._labels, numbers = np.unique(block.y, return_inverse=True)
         return Block(X=block.X, y=numbers.astype(np.int64), sample_weight=block.sample_weight, mean=block.mean)
 
     def _objective(self, block: Block) -> Any:
         if isinstance(self.objective, str) and self.objective == "generic":
-            return GenericObjective(n_classes=len(self.classes_) if is_classifier(self.estimator) else 0)
+            return GenericObjective(n_classes=len(self._labels) if is_classifier(self.estimator) else 0)
         return make("objective", self.objective)
 
     def _targets(self, block: Block) -> Array | None:
-        return block.y if block.y is None or not is_classifier(self.estimator) else self.classes_[block.y]
+        return block.y if block.y is None or not is_classifier(self.estimator) else self._labels[block.y]
 
-    def _fitted(self, block: Block, weight: Array | None) -> Any:
-        return clone(self.estimator).fit(block.X, self._targets(block), sample_weight=weight)
+    def _fitted(self, coreset: Coreset, plain: bool) -> Any:
+        """The estimator fitted on the coreset; ``plain``: no weights were given and none were needed."""
+        fitted = clone(self.estimator).fit(
+            coreset.X, self._targets(coreset), sample_weight=None if plain else coreset.weights()
+        )
+        if is_classifier(self.estimator) and len(fitted.classes_) < len(self._labels):
+            lost = [label for label in self._labels if label not in fitted.classes_]
+            warnings.warn(
+                f"{len(lost)} classes have no row of positive weight in the coreset, {lost[0]!r} among them: "
+                "the estimator does not know them. Ask for a larger coreset.",
+                stacklevel=3,
+            )
+        return fitted
+
+    @property
+    def classes_(self) -> Array:
+        classes: Array = self.estimator_.classes_
+        return classes
 
     # -- polish ------------------------------------------------------------------------------
 
@@ -148,8 +195,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         """One round: calibrate to the residuals of the fitted model on all rows, fit again, keep if better."""
         objective = self._objective(block)
         pilot = self.coreset_.pilot
-        if pilot is None or block.y is None or not hasattr(self.estimator_, "predict"):
-            raise ValueError("polish needs a y, an estimator with predict(), and calibrate=True.")
+        if pilot is None or not hasattr(self.estimator_, "predict"):
+            raise ValueError("polish needs an estimator with predict() and an objective with moments.")
         totals: Array | None = None
         for start in range(0, len(block), _ROWS):
             rows = np.arange(start, min(len(block), start + _ROWS))
@@ -162,11 +209,13 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             np.add.at(totals, groups, moments.values * part.weights()[:, None])
         assert totals is not None
         moments = self._residual_moments(self.coreset_, objective, pilot)
-        weight, _ = calibrate_weights(self.coreset_.weights(), moments, totals)
-        tried = self._fitted(self.coreset_, weight)
-        if not self._score(tried, block) > self._score(self.estimator_, block):
+        weight, report = calibrate_weights(self.coreset_.weights(), moments, totals)
+        notes = {**self.coreset_.provenance, **report.provenance()}
+        tried = replace(self.coreset_, sample_weight=weight, provenance=notes)
+        fitted = self._fitted(tried, False)
+        if not self._score(fitted, block) > self._score(self.estimator_, block):
             return False
-        self.estimator_ = tried
+        self.coreset_, self.estimator_ = tried, fitted
         return True
 
     def _residual_moments(self, block: Block, objective: Any, pilot: Array) -> Moments:
@@ -185,7 +234,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         assert block.y is not None
         if not is_classifier(self.estimator):
             return (block.y - self.estimator_.predict(block.X))[:, None]
-        truth = np.equal.outer(block.y, np.arange(len(self.classes_)))
+        truth = np.equal.outer(self._labels[block.y], self.classes_)
         if hasattr(self.estimator_, "predict_proba"):
             guess = self.estimator_.predict_proba(block.X)
         else:
@@ -193,45 +242,55 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         return (truth[:, 1:] - guess[:, 1:]).astype(np.float64)
 
     def _score(self, estimator: Any, block: Block) -> float:
-        return float(estimator.score(block.X, self._targets(block), sample_weight=block.sample_weight))
+        return float(estimator.score(block.X, self._targets(block), **self._weights_of(block)))
 
     # -- certify -----------------------------------------------------------------------------
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The estimator's score on rows it has not seen, with a 95 % interval.
 
-        ``X`` is the training data (recognised by its number of rows; the rows of the coreset are
-        then left out) or other data from the same source. The interval comes from the scores of
-        twenty parts of the rows and Student's t.
+        With the training data the rows that were set aside are used; it is recognised by its number
+        of rows and by the rows of the coreset standing where they stood. Any other data is taken for
+        what it is: new rows, all of them evidence. The interval comes from the scores of twenty parts
+        of the rows and Student's t.
         """
         check_is_fitted(self)
+        require_methods(self.estimator_, ("score",), needed_by="certify")
         block = self._checked(X, y, sample_weight, reset=False)
-        if len(block) == self.coreset_.n_seen:
-            block = outside(block, self.coreset_)
+        if self._is_training_data(block):
+            block = block.take(self.validation_indices_)
         if len(block) < 2 * _BATCHES:
-            raise ValueError(f"{len(block)} rows outside the coreset are too few to certify from: give held-out data.")
+            raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
         order = rng_for(0, "certify").permutation(len(block))
-        scores = []
-        for rows in np.array_split(order, _BATCHES):
-            part = block.take(np.sort(rows))
-            scores.append(self.estimator_.score(part.X, part.y, **_weights_of(part)))
-        value = float(self.estimator_.score(block.X, block.y, **_weights_of(block)))
+        scores = [self._plain_score(block.take(np.sort(rows))) for rows in np.array_split(order, _BATCHES)]
+        value, small = self._plain_score(block), self._score(self.estimator_, self.coreset_)
         half = float(stats.t.ppf(0.975, _BATCHES - 1) * np.std(scores, ddof=1) / np.sqrt(_BATCHES))
-        small = float(
-            self.estimator_.score(self.coreset_.X, self._targets(self.coreset_), **_weights_of(self.coreset_))
-        )
         return Certificate(
             kind="estimate",
             value=value,
-            relative=small - value,
+            relative=(small - value) / abs(value) if value else np.inf,
             confidence=0.95,
+            interval=(value - half, value + half),
             n_rows=len(block),
             passes=2,
             sentence=(
-                f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block)} rows that were not in the coreset; "
+                f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block)} rows that were not learned from; "
                 f"{small:.4f} on the coreset itself, which it was fitted to."
             ),
         )
+
+    def _is_training_data(self, block: Block) -> bool:
+        if len(block) != self.coreset_.n_seen:
+            return False
+        there = block.X[self.sample_indices_] != self.coreset_.X
+        return not (there.nnz if hasattr(there, "nnz") else there.any())
+
+    def _plain_score(self, block: Block) -> float:
+        return float(self.estimator_.score(block.X, block.y, **self._weights_of(block)))
+
+    def _weights_of(self, block: Block) -> dict[str, Array]:
+        takes = "sample_weight" in signature(self.estimator_.score).parameters
+        return {"sample_weight": block.sample_weight} if takes and block.sample_weight is not None else {}
 
     # -- the estimator's own methods -----------------------------------------------------------
 
@@ -262,8 +321,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     @_has("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         check_is_fitted(self)
-        block = self._checked(X, y, sample_weight, reset=False)
-        return float(self.estimator_.score(block.X, block.y, **_weights_of(block)))
+        return self._plain_score(self._checked(X, y, sample_weight, reset=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -274,7 +332,3 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         tags.target_tags.required = inner.target_tags.required
         tags.input_tags.sparse = inner.input_tags.sparse
         return tags
-
-
-def _weights_of(block: Block) -> dict[str, Array]:
-    return {} if block.sample_weight is None else {"sample_weight": block.sample_weight}

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from tithe.core.data import Array, Block, Moments, Scores, Step, Survey
+from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Step, Survey
 from tithe.kernels.columns import column_sums
 from tithe.kernels.distances import N_SUMS, assign, point_costs
 from tithe.kernels.dz_seeding import dz_seeds
+from tithe.kernels.sampling import sample_rows
 from tithe.kernels.threads import single_blas_thread
 
 _HEAT = 4  # steps of a search before the worse half of the searches is given up
@@ -60,35 +61,31 @@ class ClusteringObjective:
             value = getattr(self, field)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{field} must be an integer of at least {least}, got {value!r}.")
+        if not isinstance(self.tol, (int, float, np.number)) or not self.tol >= 0:
+            raise ValueError(f"tol must be a number of at least 0, got {self.tol!r}.")
 
     # -- what a coreset needs ----------------------------------------------------------------
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
         """2k centres (p, d): D^z seeding and three steps on a sample of the rows."""
-        size = min(len(block), max(5000, 100 * self.n_clusters))
-        some = block
-        if len(block) > size:
-            some = block.take(np.sort(rng.choice(len(block), size, replace=False)))
+        some = sample_rows(block, max(5000, 100 * self.n_clusters), rng)
         rows, weight = some.X, some.sample_weight
         with single_blas_thread():
             centers = dz_seeds(rows, 2 * self.n_clusters, weight=weight, power=self.power, rng=rng)
             return self._descend(rows, weight, centers, max_iter=3)[0]
 
     def mean_pilot(self, block: Block) -> Array:
-        """One centre, the weighted column mean (1, d)."""
-        mean = block.mean
-        if mean is None:
-            mean = column_sums(block.X, block.sample_weight) / block.total_weight
-        return mean[None]
+        """One centre, the weighted column mean in the rows' own precision (1, d)."""
+        return _mean(block).astype(block.X.dtype).astype(np.float64)[None]
 
     def survey(self, block: Block, pilot: Array) -> Survey:
         """Costs, pilot clusters, and totals (p, 2 + d): count, cost, gradient."""
-        if len(pilot) == 1 and self.power == 2 and block.mean is not None and np.array_equal(pilot[0], block.mean):
-            # around the mean the gradient is zero: no sums are needed, and the pass is cheaper
-            cost, total = point_costs(block.X, block.mean, weight=block.sample_weight)
-            totals = np.zeros((1, 2 + block.n_features))
-            totals[0, :2] = block.total_weight, total
-            return Survey(cost=cost, labels=None, totals=totals)
+        if len(pilot) == 1 and self.power == 2:
+            # with one centre the gradient follows from the mean: no sums are needed, and the pass is cheaper
+            cost, total = point_costs(block.X, pilot[0], weight=block.sample_weight)
+            weight = block.total_weight
+            totals = np.concatenate([[weight, total], weight * (_mean(block) - pilot[0])])
+            return Survey(cost=cost, labels=None, totals=totals[None])
         labels, cost, sums = assign(block.X, pilot, weight=block.sample_weight, power=self.power, with_sums=True)
         assert sums is not None
         return Survey(cost=cost, labels=labels, totals=np.delete(sums, (2, 3), axis=1))
@@ -107,8 +104,13 @@ class ClusteringObjective:
         return Scores(cost=survey.cost, labels=survey.labels, slope=slope, base=base, weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
-        """(n, 2 + d) for the few rows that were drawn: 1, d^z, and the direction of the gradient."""
+        """(n, 2 + d) for the few rows that were drawn: 1, d^z, and the direction of the gradient.
+
+        Only (n, 2) where the columns outnumber what so few rows could be steered by.
+        """
         labels, cost, _ = assign(block.X, pilot, power=self.power)
+        if len(block) < ROWS_PER_COLUMN * (2 + block.n_features):
+            return Moments(values=np.column_stack([np.ones(len(block)), cost]), groups=labels, n_basic=2)
         rows = block.X.toarray() if sparse.issparse(block.X) else block.X
         gap = rows - pilot.astype(block.X.dtype)[labels].astype(np.float64)
         if self.power == 1:
@@ -223,3 +225,10 @@ class KMedianObjective(ClusteringObjective):
     name: ClassVar[str] = "kmedian"
     power: ClassVar[int] = 1
     ratio: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 1.0)
+
+
+def _mean(block: Block) -> Array:
+    """The weighted column mean (d,), taken over if whoever checked the rows has it already."""
+    if block.mean is not None:
+        return block.mean
+    return column_sums(block.X, block.sample_weight) / block.total_weight

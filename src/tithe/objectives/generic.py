@@ -10,8 +10,10 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.kernels.columns import column_sums
+from tithe.kernels.sampling import sample_rows
 
-_ROWS = 16_384
+_ROWS = 8192
+_WIDE = 1000  # columns beyond which only counts and costs are preserved: moments would outnumber the rows kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class GenericObjective:
     -----
     Rows are drawn with p_i proportional to u_i [1/W + f(x_i)/sum(u f) + 1/(G W_g)], g the class
     of the row, W_g its weight and G the number of classes.
+    Beyond 1000 columns the moments are 1 and f alone, and sparse rows stay sparse.
     Moments in each class, with z = (x - mean) / scale: 1, f, z, z^2; without classes, with r the
     residual of y off a line fitted to a sample, also r, r^2 and r z, so that the gradient of
     least squares at that line is the full data's.
@@ -39,10 +42,7 @@ class GenericObjective:
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
         """Column means, scales and a line through y, of a sample of the rows: (3, d + 1)."""
-        some = block
-        if len(block) > 10_000:
-            some = block.take(np.sort(rng.choice(len(block), 10_000, replace=False)))
-        return self.mean_pilot(some)
+        return self.mean_pilot(sample_rows(block, 10_000, rng))
 
     def mean_pilot(self, block: Block) -> Array:
         """Column means, scales, and coefficients and intercept of y on the scaled columns: (3, d + 1)."""
@@ -52,9 +52,10 @@ class GenericObjective:
             square = column_sums(block.X.multiply(block.X).tocsr(), weight) / total - mean * mean
         else:
             square = np.zeros_like(mean)
+            weights = block.weights()
             for start in range(0, len(block), _ROWS):
                 gap = block.X[start : start + _ROWS] - mean
-                square += block.weights()[start : start + _ROWS] @ (gap * gap)
+                square += weights[start : start + _ROWS] @ (gap * gap)
             square /= total
         scale = np.sqrt(np.maximum(square, 0.0))
         scale = np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
@@ -88,6 +89,9 @@ class GenericObjective:
         return Scores(cost=survey.cost, labels=survey.labels, slope=slope, base=base, weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
+        if block.n_features > _WIDE:
+            basic = np.column_stack([np.ones(len(block)), _wide_cost(block, pilot)])
+            return Moments(values=basic, groups=self._classes(block), n_basic=2)
         z = _scaled(block, pilot)
         square = z * z
         values = [np.ones(len(block)), square.sum(axis=1), z, square]
@@ -98,7 +102,9 @@ class GenericObjective:
         return Moments(values=np.column_stack(values), groups=self._classes(block), n_basic=2)
 
     def _has_target(self, block: Block) -> bool:
-        return block.y is not None and not self.n_classes and np.issubdtype(block.y.dtype, np.number)
+        if block.y is None or self.n_classes or block.n_features > _WIDE:
+            return False
+        return bool(np.issubdtype(block.y.dtype, np.number))
 
     def cost(self, block: Block, params: Array) -> Array:
         return self.moments(block, params).values[:, 1]
@@ -139,3 +145,15 @@ def _least_squares(block: Block, pilot: Array) -> Array:
     gram[np.diag_indices(d)] += 1e-6 * block.total_weight
     solution: Array = np.linalg.solve(gram, against)
     return solution
+
+
+def _wide_cost(block: Block, pilot: Array) -> Array:
+    """|(x - mean) / scale|^2 of every row without making sparse rows dense: (n,)."""
+    mean, inverse = pilot[0, :-1], 1.0 / pilot[1, :-1] ** 2
+    if not sparse.issparse(block.X):
+        return np.array([((row - mean) ** 2) @ inverse for row in block.X])
+    base = float(mean**2 @ inverse)
+    extra = block.X.astype(np.float64)
+    extra.data = extra.data**2 - 2.0 * extra.data * mean[extra.indices]
+    cost: Array = np.maximum(base + extra @ inverse, 0.0)
+    return cost

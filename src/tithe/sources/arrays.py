@@ -9,7 +9,7 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
+from sklearn.utils.validation import check_array, column_or_1d
 
 from tithe.core.data import Array, Block
 from tithe.kernels.columns import column_sums
@@ -23,7 +23,7 @@ def as_matrix(X: Any) -> Any:
             X = _numbers(frame)
     if isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.ndim == 2 and X.flags.c_contiguous:
         return X if type(X) is np.ndarray else np.asarray(X)
-    return check_array(
+    checked = check_array(
         X,
         accept_sparse="csr",
         dtype=[np.float64, np.float32],
@@ -32,6 +32,16 @@ def as_matrix(X: Any) -> Any:
         ensure_min_samples=0,
         ensure_min_features=0,
     )
+    return canonical(checked) if sparse.issparse(checked) else checked
+
+
+def canonical(X: Any) -> Any:
+    """A CSR matrix whose column numbers are within bounds and stand once a row: kernels rely on it."""
+    X.check_format(full_check=True)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _numbers(frame: Any) -> Array:
@@ -45,17 +55,25 @@ def _numbers(frame: Any) -> Array:
 
 
 def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
-    """Weights as float64 (n,), or None where all are one: finite, not negative, not all zero."""
+    """Weights as float64 (n,), or None where all are one: finite and not negative."""
     if sample_weight is None:
         return None
-    like = np.empty((n_rows, 0))
-    weight = _check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)
-    if not weight.any():
-        raise ValueError("All sample weights are zero: there is nothing to learn from.")
-    return None if np.all(weight == 1.0) else weight
+    if np.isscalar(sample_weight):
+        sample_weight = np.full(n_rows, sample_weight)
+    weight: Array = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weight.shape != (n_rows,):
+        raise ValueError(f"sample_weight has shape {weight.shape}, expected ({n_rows},): one weight a row.")
+    if (weight < 0).any():
+        raise ValueError("Negative values in sample_weight: a row cannot count for less than nothing.")
+    return plain_weights(weight)
 
 
-def as_block(X: Any, y: Any = None, sample_weight: Any = None, *, indices: Any = None) -> Block:
+def plain_weights(weight: Array | None) -> Array | None:
+    """None where all weights are one: the same rows must take the same path however they came."""
+    return None if weight is None or np.all(weight == 1.0) else weight
+
+
+def as_block(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
     """A checked block, its column mean taken on the way.
 
     Raises ``ValueError`` for anything that is not a finite numeric matrix with at least one row
@@ -67,6 +85,8 @@ def as_block(X: Any, y: Any = None, sample_weight: Any = None, *, indices: Any =
         what = f"{n} sample(s)" if n == 0 else f"{d} feature(s)"
         raise ValueError(f"Found array with {what} (shape=({n}, {d})) while a minimum of 1 is required.")
     weight = check_weights(sample_weight, n)
+    if weight is not None and not weight.any():
+        raise ValueError("All sample weights are zero: there is nothing to learn from.")
     sums = column_sums(X, weight)
     if not np.isfinite(sums).all():
         check_array(X, accept_sparse="csr", input_name="X")  # names the fault, if it is one
@@ -76,7 +96,7 @@ def as_block(X: Any, y: Any = None, sample_weight: Any = None, *, indices: Any =
         if len(y) != n:
             raise ValueError(f"X has {n} rows and y has {len(y)}.")
     total = float(n) if weight is None else float(weight.sum())
-    return Block(X=X, y=y, sample_weight=weight, indices=indices, mean=sums / total)
+    return Block(X=X, y=y, sample_weight=weight, mean=sums / total)
 
 
 class ArraySource:

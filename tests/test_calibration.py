@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tithe import Block, KMeansObjective, KMedianObjective, build_coreset
-from tithe.calibrate import calibrate
+from tithe.calibration import calibrate
 from tithe.core.data import Moments
 
 

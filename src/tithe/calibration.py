@@ -30,11 +30,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from tithe.core.data import Array, Moments
+from tithe.core.data import ROWS_PER_COLUMN, Array, Moments
 
 RIDGE = 1e-3
 CLIP = 20.0
-ROWS_PER_COLUMN = 4
 SUPPORT = 10.0
 STANDARD_ERRORS = 3.0
 _STEPS = 30
@@ -66,6 +65,8 @@ def calibrate(
 ) -> tuple[Array, CalibrationReport]:
     """New weights (m,) that reproduce ``totals`` (G, q), and what it took.
 
+    Where the moments have fewer columns than the totals, the first ones are meant.
+
     ``guard=False`` steers every total it is given: for tests, and for totals known to be feasible.
     """
     values = moments.values
@@ -74,7 +75,7 @@ def calibrate(
     order = np.argsort(groups, kind="stable")
     edges = np.searchsorted(groups[order], np.arange(len(totals) + 1))
     before, after, clipped, used = 0.0, 0.0, 0, 0
-    for g, total in enumerate(totals):
+    for g, total in enumerate(totals[:, : values.shape[1]]):
         rows = order[edges[g] : edges[g + 1]]
         if len(rows) == 0 or not total[0] > 0:
             continue  # nothing drawn here: the total cannot be reproduced, and the report of n_totals shows it
