@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -151,6 +153,81 @@ def test_at_least_as_many_rows_as_there_are(X: np.ndarray) -> None:
     assert len(build_coreset(X, sample_weight=zero, objective=KMEANS, coreset_size=6000)) == 5995
 
 
+def test_csr_entries_stored_twice_are_added_up(X: np.ndarray) -> None:
+    plain = sparse.csr_matrix(X)
+    halves = sparse.csr_matrix(
+        (np.repeat(plain.data / 2, 2), np.repeat(plain.indices, 2), plain.indptr * 2), shape=plain.shape
+    )
+    a, b = (build_coreset(m, objective=KMEANS, coreset_size=300, random_state=0) for m in (plain, halves))
+    assert same(a, b)
+    assert halves.nnz == 2 * plain.nnz, "the caller's matrix must not be changed"
+    broken = plain.copy()
+    broken.indices[0] = 10**6
+    with pytest.raises(ValueError, match="indices"):
+        build_coreset(broken, objective=KMEANS, coreset_size=300)
+
+
+def test_wide_sparse_rows_stay_sparse() -> None:
+    """A dense copy of these rows would take 16 GB."""
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.integers(0, 500_000, (4000, 10)), axis=1).ravel()
+    rows = sparse.csr_matrix((rng.random(40_000), columns, np.arange(0, 40_001, 10)), shape=(4000, 500_000))
+    for objective in (KMEANS, tithe.GenericObjective()):
+        coreset = build_coreset(rows, objective=objective, coreset_size=200, random_state=0)
+        assert coreset.weights().sum() == pytest.approx(4000, rel=0.2)
+
+
+def test_weight_on_a_few_rows_only(X: np.ndarray) -> None:
+    rows = np.tile(X, (10, 1))
+    weight = np.zeros(len(rows))
+    weight[::7000] = 1.0
+    for seed in range(10):
+        coreset = build_coreset(rows, sample_weight=weight, objective=KMEANS, coreset_size=500, random_state=seed)
+        assert coreset.weights().sum() == pytest.approx(weight.sum())
+
+
+@pytest.mark.parametrize("construction", ["uniform", "sensitivity", "lightweight", "rings"])
+def test_weights_that_change_along_a_stream(construction: str) -> None:
+    """Batches of ones, of twos and of zeros: still the same bits for any size of batches."""
+    rng = np.random.default_rng(0)
+    rows, weight = rng.normal(size=(150_000, 2)), np.ones(150_000)
+    weight[100_000:] = 2.0
+    weight[:30] = 0.0
+    found = []
+    for edges in ([0], [0, 50_000, 100_000], [0, 10, 20, 30, 7000, 99_990, 100_010]):
+        cuts = [*edges, len(rows)]
+        found.append(
+            build_coreset(
+                [(rows[a:b], None, weight[a:b]) for a, b in itertools.pairwise(cuts)],
+                objective=KMEANS,
+                construction=construction,
+                coreset_size=300,
+                random_state=0,
+            )
+        )
+    assert same(found[0], found[1]) and same(found[0], found[2])
+
+
+@pytest.mark.parametrize("objective", [KMeansObjective(n_clusters=1), tithe.GenericObjective()])
+def test_blas_threads_do_not_change_a_bit(objective) -> None:
+    from threadpoolctl import threadpool_limits
+
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20_000, 200))
+    found = []
+    for n in (1, 2):
+        with threadpool_limits(n, user_api="blas"):
+            found.append(build_coreset(rows, rows[:, 0], objective=objective, coreset_size=3000, random_state=0))
+    assert same(*found)
+
+
+def test_lightweight_is_calibrated_to_the_mean_of_float32_rows() -> None:
+    rows = (np.random.default_rng(0).normal(size=(50_000, 2)) + 1e6).astype(np.float32)
+    coreset = build_coreset(rows, objective=KMEANS, construction="lightweight", coreset_size=3000, random_state=0)
+    mean = coreset.weights() @ coreset.X.astype(float) / coreset.weights().sum()
+    np.testing.assert_allclose(mean, rows.mean(axis=0, dtype=float), atol=1e-4)
+
+
 def test_fraction_of_the_rows(X: np.ndarray) -> None:
     assert len(build_coreset(X, objective=KMEANS, construction="uniform", coreset_size=0.1)) == 600
 
@@ -211,6 +288,12 @@ def test_bad_batches(X: np.ndarray) -> None:
         build([X, X, np.full((2, 3), np.nan)])
     with pytest.raises(ValueError, match="Batch 1 has no y"):
         build([(X, np.zeros(6000)), X])
+    with pytest.raises(ValueError, match="Batch 1 is float64, which does not fit"):
+        build([X.astype(np.float32), X])
+    with pytest.raises(ValueError, match="Batch 1 is sparse"):
+        build([X, sparse.csr_matrix(X)])
+    with pytest.raises(ValueError, match="Batch 1 has a y of"):
+        build([(X, np.zeros(6000)), (X, np.full(6000, "a"))])
     with pytest.raises(ValueError, match="must be an integer here"):
         build_coreset(iter([X]), objective=KMEANS, coreset_size=0.1)
 
@@ -304,6 +387,14 @@ def test_calibration_pays(skewed: Block) -> None:
     uniform = typical(construction="uniform", calibrate=False)
     assert calibrated < plain / 4
     assert calibrated < uniform / 4
+
+
+def test_propose_size_on_few_rows_and_other_objectives(X: np.ndarray) -> None:
+    assert propose_size(X[:50], objective=KMEANS, eps=0.01) == (50, 0.0)
+    size, measured = propose_size(X[:300], objective=KMEANS, eps=0.01)
+    assert 4 <= size <= 300 and measured > 0
+    with pytest.raises(ValueError, match="'generic'"):
+        propose_size(X, objective="generic", eps=0.1)
 
 
 def test_propose_size_keeps_its_word(skewed: Block) -> None:

@@ -45,6 +45,15 @@ def test_families_are_reported_apart(skewed: Block) -> None:
     assert report.worst < 0.2
 
 
+def test_arrays_and_names_will_do(skewed: Block) -> None:
+    X = skewed.X[:500].round().astype(int)
+    coreset = build_coreset(X, objective="kmeans", coreset_size=100, random_state=0)
+    assert distortion(X, coreset, "kmeans", n_fits=1, n_bases=1, climb=0).worst < 1.0
+    assert size_for("kmeans", 0.1, n_features=3).size > 0
+    with pytest.raises(ValueError, match="about centres"):
+        size_for("generic", 0.1, n_features=3)
+
+
 def test_the_data_itself_has_no_distortion(skewed: Block) -> None:
     assert distortion(skewed, skewed, KMEANS, n_fits=1, climb=0).worst == 0.0
 

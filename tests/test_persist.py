@@ -135,6 +135,82 @@ def test_metadata_that_lies(tmp_path, metadata: bytes) -> None:
         load_coreset(path)
 
 
+GOOD = {
+    "format": 1,
+    "layout": "dense",
+    "dtype": "float64",
+    "features": ["x0"],
+    "n_seen": 2,
+    "weight_seen": 2.0,
+    "key": [0, 0],
+    "totals": None,
+    "pilot": None,
+    "provenance": {},
+}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"key": []},
+        {"n_seen": float("inf")},
+        {"n_seen": -5},
+        {"weight_seen": float("nan")},
+        {"dtype": "int8"},
+        {"dtype": "O"},
+        {"layout": "csr"},
+        {"features": ["x1"]},
+        {"totals": {"shape": [7], "float64": "AAAA"}},
+        {"provenance": None},
+    ],
+)
+def test_any_single_lie_is_a_format_error(tmp_path, lie: dict) -> None:
+    import json
+
+    def write(about: dict) -> None:
+        table = pa.table({"x0": [1.0, 2.0], "sample_weight": [1.0, 1.0], "row_id": [0, 1]})
+        pq.write_table(table.replace_schema_metadata({b"tithe": json.dumps(about)}), tmp_path / "c.parquet")
+
+    write(GOOD)
+    assert len(load_coreset(tmp_path / "c.parquet")) == 2
+    write(GOOD | lie)
+    with pytest.raises(FileFormatError, match="damaged"):
+        load_coreset(tmp_path / "c.parquet")
+
+
+@pytest.mark.parametrize("column", ["x0", "sample_weight", "row_id"])
+def test_missing_values_and_no_rows(tmp_path, column: str) -> None:
+    import json
+
+    values = {"x0": [1.0], "sample_weight": [1.0], "row_id": [0]}
+    for table in (pa.table(values | {column: [None]}), pa.table(values).slice(0, 0)):
+        pq.write_table(table.replace_schema_metadata({b"tithe": json.dumps(GOOD)}), tmp_path / "c.parquet")
+        with pytest.raises(FileFormatError, match="damaged"):
+            load_coreset(tmp_path / "c.parquet")
+
+
+def test_column_numbers_out_of_bounds(tmp_path) -> None:
+    import json
+
+    lists = {"columns": pa.array([[2**30]], pa.list_(pa.int32())), "values": [[1.0]]}
+    table = pa.table(lists | {"sample_weight": [1.0], "row_id": [0]})
+    pq.write_table(
+        table.replace_schema_metadata({b"tithe": json.dumps(GOOD | {"layout": "csr"})}), tmp_path / "c.parquet"
+    )
+    with pytest.raises(FileFormatError, match="damaged"):
+        load_coreset(tmp_path / "c.parquet")
+
+
+def test_a_model_that_could_not_be_loaded_is_not_saved(tmp_path, skewed: Block) -> None:
+    from sklearn.ensemble import RandomForestRegressor
+
+    X = skewed.X[:200]
+    model = CoresetEstimator(RandomForestRegressor(2), random_state=0).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="was not saved"):
+        save_model(model, tmp_path / "m.skops")
+    assert os.listdir(tmp_path) == []
+
+
 def test_models_round_trip(skewed: Block, tmp_path) -> None:
     X = skewed.X[:3000]
     kmeans = CoresetKMeans(3, coreset_size=200, random_state=0).fit(X)

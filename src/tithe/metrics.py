@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array, Block
+from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 
 JITTERS = (0.1, 1.0, 10.0)
@@ -64,7 +65,7 @@ def random_queries(block: Block, n_centers: int, *, n_bases: int, seed: int) -> 
 
 
 def distortion(
-    full: Block,
+    full: Block | Array,
     coreset: Block,
     objective: Any,
     *,
@@ -78,7 +79,8 @@ def distortion(
 
     Parameters
     ----------
-    full, coreset : Block
+    full : Block or array
+    coreset : Block
     objective : clustering objective, or any objective if ``queries`` is given
     queries : mapping of family name to queries, optional
         Try these instead of the families below.
@@ -97,6 +99,8 @@ def distortion(
     Distortion
         A lower bound on the worst case: the true worst query may not be among those tried.
     """
+    objective = _with_centres(objective) if queries is None else make("objective", objective)
+    full, coreset = _as_block(full), _as_block(coreset)
     if queries is None:
         queries = {
             "full": [objective.solve(full, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
@@ -111,6 +115,22 @@ def distortion(
             name: np.array([_error(full, coreset, objective, q) for q in family]) for name, family in queries.items()
         }
     )
+
+
+def _with_centres(objective: Any) -> Any:
+    objective = make("objective", objective)
+    if not hasattr(objective, "n_clusters"):
+        raise ValueError(f"This is about centres, which {getattr(objective, 'name', objective)!r} does not have.")
+    return objective
+
+
+def _as_block(rows: Any) -> Block:
+    """A block of floating-point rows, from a block or an array."""
+    block = rows if isinstance(rows, Block) else Block(X=rows)
+    if block.X.dtype in (np.float32, np.float64) and (hasattr(block.X, "toarray") or block.X.flags.c_contiguous):
+        return block
+    X = block.X.astype(np.float64) if hasattr(block.X, "toarray") else np.ascontiguousarray(block.X, np.float64)
+    return Block(X=X, y=block.y, sample_weight=block.sample_weight, indices=block.indices)
 
 
 def _error(full: Block, coreset: Block, objective: Any, query: Any) -> float:
@@ -192,6 +212,7 @@ def size_for(
     for name, value in (("eps", eps), ("delta", delta)):
         if not 0.0 < value < 1.0:
             raise ValueError(f"{name} must lie between 0 and 1, got {value}.")
+    objective = _with_centres(objective)
     k, z = objective.n_clusters, objective.power
     dimension = n_features * k * max(1.0, math.log(k))
     alpha = 8.0 * (math.log(k) + 2.0)

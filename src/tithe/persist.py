@@ -21,6 +21,8 @@ from tithe.core.errors import FileFormatError
 
 _KEY = b"tithe"
 _FORMAT = 1
+# what reading lies as if they were metadata can raise
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
 _WEIGHT, _ROW, _TARGET = "sample_weight", "row_id", "y"
 # every type of ours that a model may hold, by name: a prefix would also admit what our modules import
 _OUR_TYPES = {
@@ -36,6 +38,8 @@ _OUR_TYPES = {
     "tithe.constructions.sensitivity.Sensitivity",
     "tithe.constructions.lightweight.Lightweight",
     "tithe.constructions.rings.Rings",
+    "tithe.engines.serial.SerialEngine",
+    "tithe.engines.threads.ThreadEngine",
 }
 
 
@@ -65,6 +69,22 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def check_output(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] | None = None) -> None:
+    """Refuse, before any work is done, a file that could not be written or would replace its own input."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
+    if target.is_dir():
+        raise IsADirectoryError(f"{str(target)!r} is a folder.")
+    if beside is not None and target.exists() and target.samefile(beside):
+        raise ValueError(f"{str(target)!r} is the input itself: choose another name for the output.")
+
+
+def free_names(names: list[str]) -> list[str]:
+    """Column names with an underscore added to those that a coreset file needs for itself."""
+    return [f"{name}_" if name in (_WEIGHT, _ROW, _TARGET) else name for name in names]
 
 
 def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_names: list[str] | None = None) -> None:
@@ -114,7 +134,7 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
     about = coreset_metadata(table.schema, path)
     try:
         return _from_table(table, about)
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+    except _DAMAGE as error:
         raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
 
 
@@ -128,7 +148,7 @@ def coreset_metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[st
     try:
         about: dict[str, Any] = json.loads(raw)
         version = int(about["format"])
-    except (ValueError, KeyError, TypeError) as error:
+    except _DAMAGE as error:
         raise FileFormatError(f"{os.fspath(path)!r} has damaged metadata: {error}") from error
     if version > _FORMAT:
         raise FileFormatError(f"{os.fspath(path)!r} has format {version}, newer than this version of tithe reads.")
@@ -136,38 +156,55 @@ def coreset_metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[st
 
 
 def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
-    names = [str(n) for n in about["features"]]
-    X: Any
-    if about["layout"] == "csr":
-        lists = table.column("columns").combine_chunks()
-        values = table.column("values").combine_chunks()
-        X = sparse.csr_matrix(
-            (
-                values.values.to_numpy(zero_copy_only=False),
-                lists.values.to_numpy(zero_copy_only=False),
-                lists.offsets.to_numpy(zero_copy_only=False),
-            ),
-            shape=(table.num_rows, len(names)),
-        )
-    else:
-        X = np.empty((table.num_rows, len(names)), np.dtype(about["dtype"]))
-        for j, name in enumerate(names):
-            X[:, j] = table.column(name).to_numpy()
+    """The coreset in a table, every claim of the metadata checked against the columns."""
+    _expect(table.num_rows > 0, "it has no rows")
+    _expect(not any(table.column(n).null_count for n in table.column_names if n != _TARGET), "values are missing")
     weight = table.column(_WEIGHT).to_numpy().astype(np.float64)
-    if not (np.isfinite(weight).all() and (weight > 0).all()):
-        raise ValueError("weights must be finite and positive")
+    X = _matrix(table, [str(n) for n in about["features"]], str(about["layout"]), np.dtype(about["dtype"]))
+    values = X.data if sparse.issparse(X) else X
+    _expect(bool(np.isfinite(values).all()), "values are not finite")
+    _expect(bool(np.isfinite(weight).all() and (weight > 0).all()), "weights are not finite and positive")
+    n_seen, weight_seen = int(about["n_seen"]), float(about["weight_seen"])
+    _expect(n_seen >= 1 and 0 < weight_seen < np.inf, "it stands for nothing")
     return Coreset(
         X=X,
         y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,
         sample_weight=weight,
         indices=table.column(_ROW).to_numpy().astype(np.int64),
-        n_seen=int(about["n_seen"]),
-        weight_seen=float(about["weight_seen"]),
+        n_seen=n_seen,
+        weight_seen=weight_seen,
         totals=_unpacked(about["totals"]),
         pilot=_unpacked(about["pilot"]),
         key=(int(about["key"][0]), int(about["key"][1])),
-        provenance=dict(about["provenance"]),
+        provenance={str(k): v for k, v in about["provenance"].items() if isinstance(v, (str, int, float))},
     )
+
+
+def _expect(holds: bool, fault: str) -> None:
+    if not holds:
+        raise ValueError(fault)
+
+
+def _matrix(table: pa.Table, names: list[str], layout: str, dtype: np.dtype[Any]) -> Any:
+    _expect(dtype in (np.float32, np.float64), f"its values are said to be {dtype}")
+    if layout != "csr":
+        X = np.empty((table.num_rows, len(names)), dtype)
+        for j, name in enumerate(names):
+            X[:, j] = table.column(name).to_numpy()
+        return X
+    lists, values = (table.column(name).combine_chunks() for name in ("columns", "values"))
+    _expect(lists.offsets.equals(values.offsets), "columns and values do not fit together")
+    offsets = lists.offsets.to_numpy(zero_copy_only=False)
+    csr = sparse.csr_matrix(
+        (
+            values.values.to_numpy(zero_copy_only=False).astype(dtype, copy=False),
+            lists.values.to_numpy(zero_copy_only=False),
+            offsets,
+        ),
+        shape=(table.num_rows, len(names)),
+    )
+    csr.check_format(full_check=True)  # kernels trust column numbers: one out of bounds would be written to
+    return csr
 
 
 def _packed(array: Array | None) -> dict[str, Any] | None:
@@ -184,11 +221,24 @@ def _unpacked(packed: dict[str, Any] | None) -> Array | None:
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator with skops."""
+    """Write a fitted estimator with skops. Raises ``ValueError`` for one that `load_model` would refuse."""
     from skops import io
 
     with replacing(path) as temporary:
         io.dump(model, temporary)
+        strangers = _strangers(temporary)
+        if strangers:
+            raise ValueError(
+                f"{type(model).__name__} holds a {strangers[0]}, which cannot be loaded without trusting the file: "
+                "it was not saved. Save the coreset instead, and fit again from it."
+            )
+
+
+def _strangers(path: str | os.PathLike[str]) -> list[str]:
+    """Types in a model file that neither skops nor this module vouches for."""
+    from skops import io
+
+    return [name for name in io.get_untrusted_types(file=path) if name not in _OUR_TYPES]
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -198,11 +248,10 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     try:
-        unknown = io.get_untrusted_types(file=path)
-        strangers = [name for name in unknown if name not in _OUR_TYPES]
+        strangers = _strangers(path)
         if strangers:
             raise FileFormatError(f"{os.fspath(path)!r} wants to load {strangers[0]}, which is not a type of tithe.")
-        return io.load(path, trusted=unknown)
+        return io.load(path, trusted=sorted(_OUR_TYPES))
     except FileFormatError:
         raise
     except Exception as error:  # a damaged archive fails in as many ways as there are bytes

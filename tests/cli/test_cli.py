@@ -64,6 +64,8 @@ def test_build_by_every_construction(rows, tmp_path, construction: str) -> None:
         ["build", "ROWS", "-o", "x.parquet", "--weight", "nope"],
         ["build", "ROWS", "-o", "no/such/folder/x.parquet", "--weight", "w", "--target", "label"],
         ["build", "ROWS"],
+        ["build", "ROWS", "-o", "ROWS", "--weight", "w", "--target", "label"],  # over its own input
+        ["build", "ROWS", "-o", "x.parquet", "--weight", "w", "--target", "w"],
         ["inspect", "missing.parquet"],
         ["inspect", "ROWS"],
         ["size", "--eps", "2"],
@@ -87,6 +89,23 @@ def test_anything_else_is_exit_code_1(rows, tmp_path, monkeypatch, capsys) -> No
     assert run("build", rows, "--weight", "w", "--target", "label", "-o", tmp_path / "c.parquet") == 1
     assert "No space left" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+def test_columns_named_like_ours_are_renamed(tmp_path) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(500, 2)), columns=["y", "b"])
+    frame.to_parquet(tmp_path / "r.parquet")
+    assert run("build", tmp_path / "r.parquet", "-m", 50, "-o", tmp_path / "c.parquet") == 0
+    assert list(pd.read_parquet(tmp_path / "c.parquet").columns) == ["y_", "b", "sample_weight", "row_id"]
+
+
+def test_a_strangers_text_is_shown_and_not_obeyed(tmp_path, capsys) -> None:
+    from tithe import Coreset
+
+    notes = {"construction": "[/evil]", "[link=x]": "\x1b[31mred\x07"}
+    Coreset(X=np.ones((1, 1)), n_seen=1, weight_seen=1.0, provenance=notes).save(tmp_path / "c.parquet")
+    assert run("inspect", tmp_path / "c.parquet") == 0
+    printed = capsys.readouterr().out
+    assert "[/evil]" in printed and "[link=x]" in printed and "\x1b" not in printed and "\x07" not in printed
 
 
 def test_size(rows, tmp_path, capsys) -> None:

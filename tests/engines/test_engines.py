@@ -35,6 +35,24 @@ def test_the_suite_catches_an_engine_of_another_order() -> None:
         check_engine(_Careless())
 
 
+class _Swallowing(SerialEngine):
+    """Goes on without a leaf that failed."""
+
+    def map_reduce(self, tasks, leaf, merge) -> Coreset:
+        def quiet(block: Block, key: tuple[int, int]) -> Coreset:
+            try:
+                return leaf(block, key)
+            except RuntimeError:
+                return leaf(block, (0, 0))
+
+        return super().map_reduce(tasks, quiet, merge)
+
+
+def test_the_suite_catches_an_engine_that_hides_errors() -> None:
+    with pytest.raises(AssertionError, match="an error in a leaf"):
+        check_engine(_Swallowing())
+
+
 def test_no_more_leaves_are_held_than_promised() -> None:
     held, most = 0, 0
     lock = threading.Lock()

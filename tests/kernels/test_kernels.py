@@ -74,6 +74,24 @@ def test_assign_far_from_the_origin(rng: np.random.Generator, dtype: type) -> No
     np.testing.assert_allclose(cost, shifted, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clusters_at_two_scales(rng: np.random.Generator, dtype: type) -> None:
+    """Scores of single precision cannot tell centres apart that are close together and far from the others."""
+    C = np.array([[0.0, 0.0], [1e6, 1e6], [1e6 + 20, 1e6]])
+    X = np.repeat(C, 300, axis=0) + rng.normal(size=(900, 2))
+    X = X.astype(dtype)
+    labels, cost, _ = assign(X, C, with_sums=True)
+    exact = pairwise_distances(X.astype(np.float64), C, metric="sqeuclidean")
+    np.testing.assert_array_equal(labels, exact.argmin(1))
+    np.testing.assert_allclose(cost, exact.min(1), rtol=1e-4, atol=1e-2)
+
+
+def test_csr_far_from_the_origin(rng: np.random.Generator) -> None:
+    X = rng.normal(scale=0.05, size=(300, 3)) + 1e6
+    C = X[:4].copy()
+    np.testing.assert_allclose(assign(sparse.csr_matrix(X), C)[1], assign(X, C)[1], rtol=1e-6)
+
+
 def test_a_wild_row_among_tame_ones_finds_its_centre(rng: np.random.Generator) -> None:
     X = rng.normal(size=(100, 2)).astype(np.float32)
     X[5] = (3e25, -3e25)
@@ -147,7 +165,7 @@ class TestDraw:
 
     @pytest.mark.parametrize("bad", [np.zeros(3), np.array([np.nan, 1.0]), np.array([np.inf, 1.0])])
     def test_no_scores_to_draw_by(self, bad: np.ndarray) -> None:
-        with pytest.raises(ValueError, match="positive finite"):
+        with pytest.raises(ValueError, match="Rescale"):
             draw(bad, 2, np.random.default_rng(0))
 
 

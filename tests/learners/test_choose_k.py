@@ -37,6 +37,13 @@ def test_relative_rule_stops_when_doubling_brings_little() -> None:
     assert list(found.curve) == [1, 2, 4, 8, 16]
 
 
+def test_a_last_step_that_is_no_doubling_decides_nothing() -> None:
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    for most in (32, 33, 63):
+        found = choose_k(X, rule="relative", max_clusters=most, coreset_size=1000, random_state=0)
+        assert (found.k, found.met) == (32, False)
+
+
 def test_penalty_finds_the_valley(blobs: np.ndarray) -> None:
     found = choose_k(blobs, rule="penalty", penalty=1000.0, max_clusters=40, coreset_size=2000, random_state=0)
     assert found.k == 11

@@ -133,3 +133,18 @@ def test_bad_polish(kind, polish) -> None:
 def test_bad_number_of_clusters(kind, k) -> None:
     with pytest.raises(ValueError, match="n_clusters"):
         kind(n_clusters=k).fit(np.random.default_rng(0).normal(size=(10, 2)))
+
+
+@BOTH
+def test_bad_parameters_are_refused_on_small_data_too(kind) -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    for options, message in (
+        ({"construction": "bogus"}, "no construction"),
+        ({"engine": "bogus"}, "no engine"),
+        ({"calibrate": 1}, "calibrate"),
+        ({"tol": "x"}, "tol"),
+        ({"n_init": 0}, "n_init"),
+        ({"coreset_size": 2, "n_clusters": 5}, "fewer than"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kind(**{"n_clusters": 2, **options}).fit(X)

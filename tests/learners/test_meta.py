@@ -5,7 +5,9 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 
 from tithe import CoresetEstimator, KMeansObjective
 
@@ -56,29 +58,76 @@ def test_polish_raises_the_score_or_changes_nothing(classes, numbers) -> None:
         assert polished.score(X, y) >= plain.score(X, y)
 
 
-def test_certificate_is_an_interval_on_rows_not_seen(classes) -> None:
+def test_certificate_on_training_data_uses_the_rows_set_aside(classes) -> None:
     X, y = classes
     model = CoresetEstimator(LogisticRegression(), coreset_size=1500, random_state=0).fit(X, y)
+    assert len(model.validation_indices_) == 2000
+    assert not set(model.validation_indices_) & set(model.sample_indices_)
     certificate = model.certify(X, y)
     assert certificate.kind == "estimate" and certificate.confidence == 0.95
-    assert certificate.n_rows == 40_000 - len(model.coreset_)
-    fresh = model.certify(X[:20_000], y[:20_000])
-    assert fresh.n_rows == 20_000
+    aside = model.validation_indices_
+    assert certificate.n_rows == 2000
+    assert certificate.value == pytest.approx(model.score(X[aside], y[aside]))
+    assert certificate.interval[0] < certificate.value < certificate.interval[1]
+    assert model.coreset_.weights().sum() == pytest.approx(40_000, rel=1e-3)
+
+
+def test_new_rows_are_evidence_as_they_are(classes) -> None:
+    X, y = classes
+    model = CoresetEstimator(LogisticRegression(), coreset_size=1500, random_state=0).fit(X[:20_000], y[:20_000])
+    assert model.certify(X[20_000:], y[20_000:]).n_rows == 20_000  # as many rows as were learned from, but others
     with pytest.raises(ValueError, match="too few"):
         model.certify(X[:10], y[:10])
+    with pytest.raises(ValueError, match=r"needs score\(\)"):
+        CoresetEstimator(StandardScaler(), coreset_size=500).fit(X).certify(X)
 
 
-def test_interval_covers(numbers) -> None:
-    """The 95 % interval of the score holds the score on fresh rows most of the time."""
-    X, y = numbers
-    model = CoresetEstimator(LinearRegression(), coreset_size=500, random_state=0).fit(X[:20_000], y[:20_000])
-    truth = model.score(X, y)
-    inside = 0
-    for part in np.array_split(np.arange(20_000, 40_000), 20):
-        sentence = model.certify(X[part], y[part]).sentence
-        value, half = (float(sentence.split()[i]) for i in (1, 3))
-        inside += abs(value - truth) <= half
-    assert inside >= 15
+def test_interval_covers_on_training_data_with_a_rare_class() -> None:
+    """The rows a draw leaves over are the easy ones; the rows set aside are not."""
+    rng = np.random.default_rng(0)
+
+    def make(n: int) -> tuple[np.ndarray, np.ndarray]:
+        X = rng.normal(size=(n, 3))
+        return X, rng.random(n) < 1 / (1 + np.exp(-(2.0 * X[:, 0] - 4.0)))
+
+    fresh = make(200_000)
+    covered = 0
+    for seed in range(20):
+        X, y = make(20_000)
+        model = CoresetEstimator(LogisticRegression(), coreset_size=5000, random_state=seed).fit(X, y)
+        low, high = model.certify(X, y).interval
+        covered += low <= model.score(*fresh) <= high
+    assert covered >= 16
+
+
+def test_polish_keeps_coreset_and_estimator_together(classes) -> None:
+    X, y = classes
+    model = CoresetEstimator(LogisticRegression(), coreset_size=400, polish=2, random_state=2).fit(X, y)
+    again = LogisticRegression().fit(
+        model.coreset_.X, model.classes_[model.coreset_.y], sample_weight=model.coreset_.weights()
+    )
+    np.testing.assert_allclose(again.coef_, model.estimator_.coef_, rtol=1e-6)
+
+
+def test_a_class_the_coreset_missed_is_said_and_columns_agree() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20_000, 2)), rng.integers(0, 150, 20_000)
+    with pytest.warns(UserWarning, match="classes have no row"):
+        model = CoresetEstimator(GaussianNB(), coreset_size=100, random_state=0).fit(X, y)
+    assert model.predict_proba(X[:3]).shape == (3, len(model.classes_))
+
+
+def test_bad_parameters_are_refused_on_small_data_too(classes) -> None:
+    X, y = classes[0][:50], classes[1][:50]
+    for options, message in (
+        ({"construction": "bogus"}, "no construction"),
+        ({"engine": "bogus"}, "no engine"),
+        ({"calibrate": "maybe"}, "calibrate"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"polish": 2, "calibrate": False}, "calibrate=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CoresetEstimator(LogisticRegression(), **options).fit(X, y)
 
 
 def test_unsupervised_estimator_and_an_objective_of_choice(numbers) -> None:
@@ -103,5 +152,5 @@ def test_estimator_without_weights_is_refused(classes) -> None:
 
 
 def test_polish_without_a_target_is_refused(numbers) -> None:
-    with pytest.raises(ValueError, match="polish needs"):
+    with pytest.raises(ValueError, match="requires y"):
         CoresetEstimator(KMeans(2), polish=1, coreset_size=100).fit(numbers[0])

@@ -31,15 +31,18 @@ def build(file, output, size, objective, clusters, construction, calibrate, targ
     Example:
       tithe build rows.parquet -k 20 -m 5000 --weight w -o coreset.parquet
     """
+    if target is not None and target == weight:
+        raise click.UsageError("--target and --weight name the same column.")
     with steps(4) as step:
         step("reading")
         from tithe.build import reduce_source
         from tithe.metrics import distortion, random_queries
-        from tithe.persist import save_coreset
+        from tithe.persist import check_output, free_names, save_coreset
         from tithe.report.collect import pass_time
         from tithe.sources.arrays import ArraySource, as_block
         from tithe.sources.files import read_rows
 
+        check_output(output, beside=file)
         X, y, w, names = read_rows(file, target=target, weight=weight)
         block = as_block(X, y, w)
         goal = make_objective(objective, clusters)
@@ -70,5 +73,5 @@ def build(file, output, size, objective, clusters, construction, calibrate, targ
             middle, most = distortion(block, coreset, goal, queries=queries).summary()["random"]
             rows.append(["distortion, random solutions", f"median {middle:.4f}, max {most:.4f}"])
         step("writing")
-        save_coreset(coreset, output, feature_names=names)
+        save_coreset(coreset, output, feature_names=None if names is None else free_names(names))
     print_table(f"{output}", ["", ""], rows)

@@ -53,12 +53,17 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    def plain(text: str) -> Text:
+        """Text that a file brought along is shown, never obeyed: no markup, no control characters."""
+        return Text("".join(c if c.isprintable() else "?" for c in text))
+
+    table = Table(title=plain(title), title_justify="left", box=box.SIMPLE_HEAD)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(plain, row))
     console = Console()
     if not console.is_terminal:  # a pipe or file has no width of its own
         console = Console(width=120)

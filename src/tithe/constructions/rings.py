@@ -37,7 +37,7 @@ class Rings(Construction):
         own = block.sample_weight
         lightest = 1.0 if own is None else own[own > 0].min()
         # a row beyond the last layer would cost more than all rows together
-        last = max(0, int(np.ceil(np.log2(self.alpha * weight / lightest) / power)))
+        last = max(0, int(np.ceil((np.log2(self.alpha) + np.log2(weight) - np.log2(lightest)) / power)))
         factor = self.alpha * weight / cost if cost > 0 else 0.0
         codes = ring_codes(survey.cost, survey.labels, factor=factor, power=power, last_layer=last)
         return codes, len(survey.totals) * (last + 1)

@@ -33,7 +33,7 @@ def _plain_sums(X, sums, first, last, rows):  # type: ignore[no-untyped-def]
 
 
 def column_sums(X: Any, weight: Array | None = None) -> Array:
-    """Weighted column sums (d,) in float64. Not finite exactly when a row of weight > 0 is not."""
+    """Weighted column sums (d,) in float64. Not finite exactly when some entry is not, or the sum is too large."""
     n, d = X.shape
     if sparse.issparse(X):
         return np.asarray(X.T @ (np.ones(n) if weight is None else weight), np.float64)

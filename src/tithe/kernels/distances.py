@@ -20,6 +20,7 @@ Array = np.ndarray[Any, Any]
 
 _TILE = 1024  # rows scored at a time: they and their scores stay in the second-level cache
 _SAFE = (1e-12, 1e12)  # spread of the centres within which float32 scores can tell them apart
+_CSR_SLACK = 1e-14  # relative difference of scores below which float64 cannot tell two centres apart
 _OVERFLOW = 1e36  # a score beyond this is decided again in float64
 _FAST = {"contract", "reassoc", "nsz"}
 N_SUMS = 4  # columns of the cluster sums before the d columns of the direction
@@ -158,9 +159,23 @@ def _point_costs(X, weight, point, cost, totals, first, last, rows):  # type: ig
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
+def _csr_distance(data, indices, indptr, i, transposed, norms, c):  # type: ignore[no-untyped-def]
+    """From differences where entries are stored, plus what the centre has elsewhere."""
+    total, seen = 0.0, 0.0
+    for p in range(indptr[i], indptr[i + 1]):
+        center = transposed[indices[p], c]
+        total += (data[p] - center) * (data[p] - center)
+        seen += center * center
+    elsewhere = norms[c] - seen
+    if indptr[i + 1] - indptr[i] < transposed.shape[0] and elsewhere > 1e-14 * norms[c]:
+        total += elsewhere
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
 def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
     n = indptr.shape[0] - 1
-    d, k = transposed.shape
+    k = transposed.shape[1]
     dots = np.empty(k, np.float64)
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):
@@ -168,19 +183,19 @@ def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels,
             for p in range(indptr[i], indptr[i + 1]):
                 for c in range(k):
                     dots[c] += data[p] * transposed[indices[p], c]
-            near = 0
+            near, best, second = 0, norms[0] - 2.0 * dots[0], np.inf
             for c in range(1, k):
-                if norms[c] - 2.0 * dots[c] < norms[near] - 2.0 * dots[near]:
-                    near = c
-            # from differences where entries are stored, and what the centre has elsewhere
-            total, seen = 0.0, 0.0
-            for p in range(indptr[i], indptr[i + 1]):
-                c = transposed[indices[p], near]
-                total += (data[p] - c) * (data[p] - c)
-                seen += c * c
-            elsewhere = norms[near] - seen
-            if indptr[i + 1] - indptr[i] < d and elsewhere > 1e-14 * norms[near]:
-                total += elsewhere
+                score = norms[c] - 2.0 * dots[c]
+                if score < best:
+                    near, best, second = c, score, best
+                elif score < second:
+                    second = score
+            total = _csr_distance(data, indices, indptr, i, transposed, norms, near)
+            if second - best <= _CSR_SLACK * (norms[near] + abs(best - norms[near])):
+                for c in range(k):  # too close to call: decided again from differences
+                    other = _csr_distance(data, indices, indptr, i, transposed, norms, c)
+                    if other < total or (other == total and c < near):
+                        near, total = c, other
             distance = total if power == 2 else np.sqrt(total)
             labels[i] = near
             cost[i] = distance

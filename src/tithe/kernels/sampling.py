@@ -74,7 +74,10 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
     starts = np.concatenate([[0.0], np.cumsum(sums)])
     total = float(starts[-1])
     if not (np.isfinite(total) and total > 0.0):
-        raise ValueError(f"Scores must add up to a positive finite number, got {total}.")
+        raise ValueError(
+            f"The scores of the rows add up to {total}: their squares or weights overflow or vanish in double "
+            "precision. Rescale the columns or the weights."
+        )
     targets = (np.arange(size) + rng.random(size)) * (total / size)
     found = np.empty(size, np.int64)
     _locate(cost, labels, slope, base, weight, starts, targets, found)

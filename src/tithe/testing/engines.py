@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tithe.build import build_coreset
-from tithe.core.data import Coreset
+from tithe.core.data import Block, Coreset
+from tithe.core.registry import make
 from tithe.objectives.clustering import KMeansObjective
 from tithe.testing.data import small_problem
 from tithe.testing.objectives import Check, _run
@@ -51,11 +52,18 @@ def _one(engine: Any) -> None:
 
 
 def _error(engine: Any) -> None:
-    rows = small_problem(200_000, weighted=False).X.copy()
-    rows[150_000] = np.nan
+    def leaf(block: Block, key: tuple[int, int]) -> Coreset:
+        if key[1] == 3:
+            raise RuntimeError("leaf 3 is broken")
+        return Coreset(X=block.X, n_seen=1, weight_seen=1.0, key=key)
+
+    def merge(left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+        return Coreset(X=left.X, n_seen=left.n_seen + right.n_seen, weight_seen=1.0, key=key)
+
+    tasks = [partial(Block, X=np.zeros((1, 1)))] * 6
     try:
-        _build(engine, np.array_split(rows, 4))
-    except ValueError as error:
-        assert "NaN" in str(error), f"the message does not say what is wrong: {error}"
+        make("engine", engine).map_reduce(tasks, leaf, merge)
+    except RuntimeError as error:
+        assert "leaf 3" in str(error), f"the message was lost: {error}"
     else:
-        raise AssertionError("a batch with NaN went through")
+        raise AssertionError("a leaf failed and nobody was told")
