@@ -81,9 +81,9 @@ class Reducer:
     def finish(self, coreset: Coreset) -> Coreset:
         """Calibrate, and write down how the coreset came about."""
         notes = dict(self.notes)
-        if coreset.key == (0, 0) and self.pilot is None and self.size >= coreset.n_seen:
+        if coreset.n_seen <= self.size:
             return replace(coreset, provenance=notes | {"construction": "all", "calibrated": 0})
-        weight = coreset.sample_weight
+        weight = coreset.weights()
         if self.calibrate and coreset.totals is not None:
             moments = self.objective.moments(coreset, coreset.pilot)
             weight, report = calibrate_weights(weight, moments, coreset.totals)
@@ -156,6 +156,7 @@ def build_coreset(
     )
 
 
+@single_blas_thread()
 def reduce_source(
     source: Any,
     *,
@@ -170,19 +171,6 @@ def reduce_source(
 
     BLAS is kept to one thread throughout: it adds in another order on two.
     """
-    with single_blas_thread():
-        return _reduce_source(source, objective, construction, coreset_size, calibrate, engine, random_state)
-
-
-def _reduce_source(
-    source: Any,
-    objective: Any,
-    construction: Any,
-    coreset_size: int | float,
-    calibrate: bool,
-    engine: Any,
-    random_state: Any,
-) -> Coreset:
     objective = make("objective", objective)
     notes: dict[str, str | int | float] = {"objective": getattr(objective, "name", type(objective).__name__)}
     if isinstance(construction, str) and construction == "auto":
