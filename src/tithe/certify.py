@@ -122,7 +122,7 @@ def polish_by_steps(objective: Any, block: Block, params: Any, polish: Any) -> P
     labels, passes = step.labels, 1
     for number in range(1, rounds + 1):
         if step.gain <= least_gain * curve[-1]:
-            break  # the next look could show no more than that
+            break  # rows that change clusters might save a little more, but not enough to pay for a look
         tried = step.params
         step = objective.improve(block, tried, last=number == rounds)
         passes += 1

@@ -125,6 +125,7 @@ def test_bad_parameters_are_refused_on_small_data_too(classes) -> None:
         ({"calibrate": "maybe"}, "calibrate"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"polish": 2, "calibrate": False}, "calibrate=True"),
+        ({"polish": 2, "objective": "kmeans"}, "objective='generic'"),
     ):
         with pytest.raises(ValueError, match=message):
             CoresetEstimator(LogisticRegression(), **options).fit(X, y)

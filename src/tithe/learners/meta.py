@@ -52,7 +52,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     polish : int
         Rounds of re-calibration: residuals of the fitted model are taken on all rows, the weights
         are calibrated to their products with the columns, and the estimator is fitted again. Kept
-        only if the score on all rows rises. Needs ``predict`` and a y.
+        only if the score on all rows rises. Needs ``predict``, a y and the generic objective.
     validation_fraction : float
         Share of the rows, drawn uniformly, that the coreset is not built from, so that `certify` has
         rows to judge by. Rows left over by a draw will not do: the draw takes the hard ones.
@@ -118,8 +118,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self._check_names()
         if not 0.0 <= self.validation_fraction < 1.0:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}.")
-        if rounds and not self.calibrate:
-            raise ValueError("polish re-calibrates the weights: it needs calibrate=True.")
+        if rounds and not (self.calibrate and isinstance(self.objective, str) and self.objective == "generic"):
+            raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
         if y is None and (rounds or self.__sklearn_tags__().target_tags.required):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         block = self._checked(X, y, sample_weight, reset=True)
@@ -194,13 +194,12 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     def _recalibrate(self, block: Block) -> bool:
         """One round: calibrate to the residuals of the fitted model on all rows, fit again, keep if better."""
         objective = self._objective(block)
+        require_methods(self.estimator_, ("predict",), needed_by="polish")
         pilot = self.coreset_.pilot
-        if pilot is None or not hasattr(self.estimator_, "predict"):
-            raise ValueError("polish needs an estimator with predict() and an objective with moments.")
+        assert pilot is not None
         totals: Array | None = None
         for start in range(0, len(block), _ROWS):
-            rows = np.arange(start, min(len(block), start + _ROWS))
-            part = block.take(rows, block.weights()[rows])
+            part = block.cut(start, start + _ROWS)
             moments = self._residual_moments(part, objective, pilot)
             if totals is None:
                 assert self.coreset_.totals is not None

@@ -52,10 +52,10 @@ class GenericObjective:
             square = column_sums(block.X.multiply(block.X).tocsr(), weight) / total - mean * mean
         else:
             square = np.zeros_like(mean)
-            weights = block.weights()
             for start in range(0, len(block), _ROWS):
-                gap = block.X[start : start + _ROWS] - mean
-                square += weights[start : start + _ROWS] @ (gap * gap)
+                part = block.cut(start, start + _ROWS)
+                gap = part.X - mean
+                square += part.weights() @ (gap * gap)
             square /= total
         scale = np.sqrt(np.maximum(square, 0.0))
         scale = np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
@@ -71,13 +71,13 @@ class GenericObjective:
         cost = np.empty(len(block))
         totals: Array | None = None
         for start in range(0, len(block), _ROWS):
-            rows = np.arange(start, min(len(block), start + _ROWS))
-            part = block.take(rows, block.weights()[rows])
+            part = block.cut(start, start + _ROWS)
             values = self.moments(part, pilot).values
-            cost[rows] = values[:, 1]
+            here = slice(start, start + len(part))
+            cost[here] = values[:, 1]
             if totals is None:
                 totals = np.zeros((max(1, self.n_classes), values.shape[1]))
-            np.add.at(totals, labels[rows], values * part.weights()[:, None])
+            np.add.at(totals, labels[here], values * part.weights()[:, None])
         assert totals is not None
         return Survey(cost=cost, labels=labels, totals=totals)
 
@@ -136,12 +136,11 @@ def _least_squares(block: Block, pilot: Array) -> Array:
     d = block.n_features
     gram, against = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
     for start in range(0, len(block), _ROWS):
-        rows = np.arange(start, min(len(block), start + _ROWS))
-        part = block.take(rows, block.weights()[rows])
+        part = block.cut(start, start + _ROWS)
         design = np.column_stack([_scaled(part, pilot), np.ones(len(part))])
         weighted = design * part.weights()[:, None]
         gram += weighted.T @ design
-        against += weighted.T @ block.y[rows]
+        against += weighted.T @ part.y
     gram[np.diag_indices(d)] += 1e-6 * block.total_weight
     solution: Array = np.linalg.solve(gram, against)
     return solution

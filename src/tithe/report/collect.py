@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans
 from tithe.core.data import Array
 from tithe.learners.cluster import CoresetKMeans
 from tithe.metrics import distortion, random_queries
+from tithe.objectives.clustering import KMeansObjective
 from tithe.sources.arrays import as_block
 
 
@@ -73,14 +74,15 @@ def compare_clusterings(
 ) -> tuple[Comparison, CoresetKMeans]:
     """Full k-means, weighted uniform sampling and a coreset in one run, and the coreset model of the median seed."""
     unit = pass_time(X)
-    block = as_block(X)
+    block, objective = as_block(X), KMeansObjective(n_clusters=n_clusters)
     queries = {"random": random_queries(block, n_clusters, n_bases=3, seed=99)}
     full: list[tuple[float, float]] = []
     for seed in range(seeds):
         progress("full")
         start = time.perf_counter()
-        cost = KMeans(n_clusters, n_init=1, random_state=seed).fit(X).inertia_
-        full.append((cost, (time.perf_counter() - start) / unit))
+        centers = KMeans(n_clusters, n_init=1, random_state=seed).fit(X).cluster_centers_
+        seconds = time.perf_counter() - start
+        full.append((float(objective.cost(block, centers).sum()), seconds / unit))
     best = min(cost for cost, _ in full)
     costs = [cost / best for cost, _ in full]
     methods = [
@@ -109,7 +111,7 @@ def compare_clusterings(
             models.append(CoresetKMeans(n_clusters, coreset_size=coreset_size, random_state=seed, **options).fit(X))
             passes.append((time.perf_counter() - start) / unit)
         ratios = [m.inertia_ / best for m in models]
-        worst = [distortion(block, m.coreset_, m._objective(), queries=queries).worst for m in models]
+        worst = [distortion(block, m.coreset_, objective, queries=queries).worst for m in models]
         methods.append(
             Method(
                 name=name,
