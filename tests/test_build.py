@@ -133,7 +133,7 @@ def test_the_tree_is_unbiased(objective) -> None:
             objective=objective,
             construction=Sensitivity(),
             size=30,
-            calibrate=False,
+            totals=False,
             seed=seed,
             pilot=objective.pilot(parts[0], rng=np.random.default_rng(seed)),
         )

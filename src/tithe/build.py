@@ -11,7 +11,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.calibration import calibrate as calibrate_weights
+from tithe.calibration import calibrated
 from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.errors import require_methods
 from tithe.core.registry import make
@@ -32,63 +32,61 @@ class Reducer:
     Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
     meet, rows are scored at a pilot of their own. Draws are plain and unbiased; calibration against
     the exact totals comes once, at the end, and takes out the error of the whole tree.
+    ``totals=False`` leaves the totals to a later pass.
     """
 
     objective: Any
     construction: Any
     size: int
-    calibrate: bool
+    totals: bool
     seed: int
     pilot: Array | None
     notes: dict[str, str | int | float] = field(default_factory=dict)
 
-    def _draw(self, block: Block, survey: Survey | None, key: tuple[int, int]) -> Block:
+    def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
         if len(block) <= self.size:
             return block.take(np.flatnonzero(block.weights() > 0), None)
         rng = rng_for(self.seed, *key, "draw")
-        chosen: Block = self.construction.reduce(block, self.objective, self.size, survey=survey, rng=rng)
+        chosen: Block = self.construction.reduce(block, self.objective, self.size, pilot=pilot, survey=survey, rng=rng)
         return chosen
 
     def leaf(self, block: Block, key: tuple[int, int]) -> Coreset:
         """Score, draw, and take the exact totals, in one pass."""
-        survey = self.objective.survey(block, self.pilot) if self.pilot is not None else None
-        chosen = self._draw(block, survey, key)
+        survey = None
+        if self.pilot is not None and (self.totals or self.construction.surveys):
+            survey = self.objective.survey(block, self.pilot)
+        chosen = self._draw(block, self.pilot, survey, key)
         return Coreset(
             **_rows(chosen),
             n_seen=len(block),
             weight_seen=block.total_weight,
-            totals=survey.totals if survey is not None and self.calibrate else None,
+            totals=survey.totals if survey is not None and self.totals else None,
             pilot=self.pilot,
             key=key,
+            provenance=chosen.notes or {},
         )
 
     def merge(self, left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
         """Both under one another, reduced to size again."""
         both = concat([left, right])
-        survey = None
-        if len(both) > self.size and self.pilot is not None:
+        local, survey = self.pilot, None
+        if len(both) > self.size and self.pilot is not None and self.construction.surveys:
             local = self.construction.pilot(both, self.objective, rng=rng_for(self.seed, *key, "pilot"))
             survey = self.objective.survey(both, local)
         return Coreset(
-            **_rows(self._draw(both, survey, key)),
+            **_rows(self._draw(both, local, survey, key)),
             n_seen=left.n_seen + right.n_seen,
             weight_seen=left.weight_seen + right.weight_seen,
             totals=None if left.totals is None or right.totals is None else left.totals + right.totals,
             pilot=self.pilot,
             key=key,
+            provenance=left.provenance,
         )
 
     def finish(self, coreset: Coreset) -> Coreset:
-        """Calibrate, and write down how the coreset came about."""
-        notes = dict(self.notes)
-        if coreset.n_seen <= self.size:
-            return replace(coreset, provenance=notes | {"construction": "all", "calibrated": 0})
-        weight = coreset.weights()
-        if self.calibrate and coreset.totals is not None:
-            moments = self.objective.moments(coreset, coreset.pilot)
-            weight, report = calibrate_weights(weight, moments, coreset.totals)
-            notes |= report.provenance()
-        return replace(coreset, sample_weight=weight, provenance=notes | {"calibrated": int(self.calibrate)})
+        """Write down how the coreset came about."""
+        about = {"construction": "all"} if coreset.n_seen <= self.size else coreset.provenance
+        return replace(coreset, provenance={**self.notes, **about, "calibrated": 0})
 
 
 def _rows(block: Block) -> dict[str, Any]:
@@ -182,24 +180,38 @@ def reduce_source(
     if calibrate:
         require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
     seed = as_seed(random_state)
+    # a sharper place for the totals is the solution on the drawn rows, where the rows can be read again
+    later = calibrate and source.replayable and getattr(objective, "totals_at_solution", False)
+    at_hand = source.sample(None, rng=rng_for(seed, "look"))
+    if callable(getattr(objective, "for_rows", None)):
+        objective = objective.for_rows(at_hand)
     pilot = None
-    if (calibrate or construction.requires) and (source.n_rows is None or source.n_rows > size):
-        at_hand = source.sample(None, rng=rng_for(seed, "look"))
-        pilot = construction.pilot(at_hand, objective, rng=rng_for(seed, "pilot"))
+    if source.n_rows is None or source.n_rows > size:
+        construction = construction.prepare(at_hand, objective, rng=rng_for(seed, "prepare"))
+        if (calibrate and not later) or "pilot" in construction.requires or construction.surveys:
+            pilot = construction.pilot(at_hand, objective, rng=rng_for(seed, "pilot"))
     notes |= {"construction": construction.name, "coreset_size": size, "seed": seed}
     reducer = Reducer(
         objective=objective,
         construction=construction,
         size=size,
-        calibrate=calibrate,
+        totals=calibrate and not later,
         seed=seed,
         pilot=pilot,
         notes=notes,
     )
     if isinstance(engine, str) and engine == "auto":
         engine = "serial" if isinstance(source, ArraySource) else "threads"
-    coreset = make("engine", engine).map_reduce(source.tasks(), reducer.leaf, reducer.merge)
-    return reducer.finish(coreset)
+    coreset = reducer.finish(make("engine", engine).map_reduce(source.tasks(), reducer.leaf, reducer.merge))
+    if later and coreset.n_seen > size:
+        coreset = _with_totals_at(objective.solve(coreset, rng=rng_for(seed, "solve")), coreset, objective, source)
+    return calibrated(coreset, objective)
+
+
+def _with_totals_at(solution: Array, coreset: Coreset, objective: Any, source: Any) -> Coreset:
+    """One more pass: the exact totals at ``solution``, added up in the order of the leaves."""
+    totals = sum(objective.survey(task(), solution).totals for task in source.tasks())
+    return replace(coreset, totals=totals, pilot=solution)
 
 
 def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
@@ -218,7 +230,9 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
 
 
 def _best_construction(objective: Any) -> str:
-    """Sensitivity sampling wins on real data wherever an objective has sensitivities."""
+    """What the objective names; else sensitivity sampling wins on real data wherever there are sensitivities."""
+    if hasattr(objective, "best_construction"):
+        return str(objective.best_construction)
     return "sensitivity" if callable(getattr(objective, "sensitivity", None)) else "uniform"
 
 

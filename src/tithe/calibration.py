@@ -16,9 +16,9 @@ group from being steered by what its rows cannot know:
 
 - it needs four drawn rows for each column used, or it falls back to fewer columns, at last to
   the count alone;
-- a column needs an effective support (sum w a^2)^2 / sum (w a^2)^2 of ten rows;
-- a total further than three standard errors from the drawn rows' own estimate is not noise but
-  mass that was never drawn, and is not steered towards.
+- a column needs an effective support (sum w a^2)^2 / sum (w a^2)^2 of some rows (`Moments.support`);
+- a total further than some standard errors (`Moments.standard_errors`) from the drawn rows' own
+  estimate is not noise but mass that was never drawn, and is not steered towards.
 
 Columns beyond the basic ones are used only where every basic column passes these guards: a
 group whose cost is carried by a few rows has directions that are carried by fewer still.
@@ -26,16 +26,15 @@ group whose cost is carried by a few rows has directions that are carried by few
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from tithe.core.data import ROWS_PER_COLUMN, Array, Moments
+from tithe.core.data import ROWS_PER_COLUMN, Array, Coreset, Moments
 
 RIDGE = 1e-3
 CLIP = 20.0
-SUPPORT = 10.0
-STANDARD_ERRORS = 3.0
 _STEPS = 30
 
 
@@ -79,7 +78,7 @@ def calibrate(
         rows = order[edges[g] : edges[g + 1]]
         if len(rows) == 0 or not total[0] > 0:
             continue  # nothing drawn here: the total cannot be reproduced, and the report of n_totals shows it
-        solved = _solve_group(weight[rows], values[rows], total, moments.n_basic, ridge, clip, guard)
+        solved = _solve_group(weight[rows], values[rows], total, moments, ridge, clip, guard)
         new[rows] = solved.weight
         before, after = max(before, solved.before), max(after, solved.after)
         clipped += solved.n_clipped
@@ -95,6 +94,18 @@ def calibrate(
     )
 
 
+def calibrated(coreset: Coreset, objective: Any) -> Coreset:
+    """The coreset with weights that reproduce its ``totals``, which were taken at its ``pilot``."""
+    if coreset.totals is None or coreset.pilot is None or len(coreset) == coreset.n_seen:
+        return coreset
+    weight, report = calibrate(coreset.weights(), objective.moments(coreset, coreset.pilot), coreset.totals)
+    return replace(
+        coreset,
+        sample_weight=weight,
+        provenance={**coreset.provenance, **report.provenance(), "calibrated": 1},
+    )
+
+
 @dataclass(frozen=True)
 class _Solved:
     weight: Array
@@ -105,7 +116,7 @@ class _Solved:
 
 
 def _solve_group(
-    drawn: Array, values: Array, total: Array, n_basic: int, ridge: float, clip: float, guard: bool
+    drawn: Array, values: Array, total: Array, moments: Moments, ridge: float, clip: float, guard: bool
 ) -> _Solved:
     # the count first, exactly: what remains is to shift weight among the rows of the group
     factor = float(np.clip(total[0] / drawn.sum(), 1.0 / clip, clip))
@@ -116,7 +127,7 @@ def _solve_group(
     a = a - centre
     target = target - centre * total[0]
     square = w @ (a * a)
-    usable = _usable(w, a, target, square, centre, n_basic - 1, guard)
+    usable = _usable(w, a, target, square, centre, moments, guard)
     a, target, square = a[:, usable], target[usable], square[usable]
     scale = np.sqrt(square / mass)
     basis = np.column_stack([np.ones(len(w)), a / scale])
@@ -133,9 +144,9 @@ def _solve_group(
     )
 
 
-def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, n_basic: int, guard: bool) -> Array:
+def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, moments: Moments, guard: bool) -> Array:
     """Which columns of ``a`` (count left out) the drawn rows can be steered by: a mask (q - 1,)."""
-    q = a.shape[1]
+    q, n_basic = a.shape[1], moments.n_basic - 1
     varies = square > 1e-9 * (square + w.sum() * centre * centre)
     if not guard:
         return varies
@@ -144,7 +155,7 @@ def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, n_b
     with np.errstate(divide="ignore", invalid="ignore"):
         support = np.where(varies, square**2 / (squares * (a * a)).sum(axis=0), 0.0)
         distance = np.where(varies, np.abs(target) / np.sqrt(squares.sum(axis=0)), np.inf)
-    sound = (support >= SUPPORT) & (distance < STANDARD_ERRORS)
+    sound = (support >= moments.support) & (distance < moments.standard_errors)
     within = np.arange(q) < n_basic
     affordable = len(w) // ROWS_PER_COLUMN - 1
     if q > n_basic and (q > affordable or not sound[within].all()):

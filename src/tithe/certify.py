@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import ndtri
 
-from tithe.core.data import Array, Block
+from tithe.calibration import calibrated
+from tithe.core.data import Array, Block, Coreset, Evaluation
+from tithe.kernels.descent import Descent, Metric
 
 Kind = Literal["bound", "exact", "estimate"]
 
 AUTO_ROUNDS = 2  # polish="auto": on real data the first round or two bring nearly all there is to gain
 AUTO_GAIN = 1e-3  # ... and stops earlier once a round brings less than this share of the cost
+AUTO_DESCENT = 30  # rounds at the most where polish="auto" stops on a certificate
+_TRIES = 6  # steps of one round that are tried at the most: each costs a look at the data
+_CONFIDENCE = 0.95
+_CAUTION = 2.0  # an estimate is believed where twice as much would do as well
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +40,8 @@ class Certificate:
         Of an estimate; None otherwise.
     interval : (float, float) or None
         Where the value lies with that confidence.
+    bound : float or None
+        Where there is one: what the number certified provably does not exceed.
     n_rows : int
         Rows looked at.
     passes : int
@@ -46,6 +55,7 @@ class Certificate:
     relative: float
     confidence: float | None
     interval: tuple[float, float] | None = None
+    bound: float | None = None
     n_rows: int
     passes: int
     sentence: str
@@ -132,3 +142,127 @@ def polish_by_steps(objective: Any, block: Block, params: Any, polish: Any) -> P
         params, labels = tried, step.labels
         curve.append(total)
     return Polished(params=params, labels=labels, curve=curve, passes=passes)
+
+
+# -- convex objectives: how far from the smallest value there is -------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """What one look at all rows says about P(theta) - P*.
+
+    ``bound`` is proved. ``estimate`` is half the squared Newton decrement g . H^-1 g, H the coreset's
+    curvature with the exact diagonal of all rows; ``error`` is its relative standard error, which
+    comes from the draw of the rows that H was taken from.
+    """
+
+    evaluation: Evaluation
+    bound: float
+    estimate: float
+    error: float
+
+    def below(self, tol: float) -> bool:
+        """Whether the relative excess is ``tol`` at the most: proved, or estimated with some caution."""
+        enough = tol * self.evaluation.value
+        return self.bound <= enough or _CAUTION * self.estimate <= enough
+
+    def certificate(self, n_rows: int, *, passes: int) -> Certificate:
+        value = self.evaluation.value
+        scale = 1.0 / value if value > 0 else 0.0
+        proved = self.bound <= _CAUTION * self.estimate
+        low, high = self._interval()
+        most = f"provably at most {self.bound * scale:.2g} of itself"
+        if proved:
+            said = f"above the smallest possible by {most}"
+        else:
+            said = (
+                f"above the smallest possible by about {self.estimate * scale:.2g} of itself (95 %: "
+                f"{low * scale:.2g} to {high * scale:.2g}), {most}"
+            )
+        return Certificate(
+            kind="bound" if proved else "estimate",
+            value=self.bound if proved else self.estimate,
+            relative=(self.bound if proved else self.estimate) * scale,
+            confidence=None if proved else _CONFIDENCE,
+            interval=None if proved else (low, high),
+            bound=self.bound,
+            n_rows=n_rows,
+            passes=passes,
+            sentence=f"The loss, penalty included, is {value:.8g} on all {n_rows} rows, {said}.",
+        )
+
+    def _interval(self) -> tuple[float, float]:
+        factor = math.exp(min(50.0, float(ndtri(0.5 + 0.5 * _CONFIDENCE)) * self.error))
+        return self.estimate / factor, min(self.bound, self.estimate * factor)
+
+
+def gap_at(objective: Any, evaluation: Evaluation, metric: Metric, coreset: Block, params: Array) -> Gap:
+    """The gap at ``params`` from the evaluation on all rows and the curvature of the coreset."""
+    newton = metric.solve(evaluation.gradient)
+    estimate = 0.5 * float(np.vdot(evaluation.gradient, newton))
+    # each drawn row's part in H along the Newton step: their squares are the variance of the draw
+    part = coreset.weights() * objective.bend(coreset, params, newton)
+    total = float(part.sum())
+    error = float(np.sqrt(part @ part)) / total if total > 0 else math.inf
+    return Gap(evaluation=evaluation, bound=evaluation.bound, estimate=min(estimate, evaluation.bound), error=error)
+
+
+def certify_gap(objective: Any, block: Block, params: Array, coreset: Block) -> Certificate:
+    """How far the loss on all rows is from the smallest possible there, in one pass."""
+    evaluation = objective.evaluate(block, params, diagonal=True)
+    metric = objective.metric(coreset, params, diagonal=evaluation.diagonal)
+    return gap_at(objective, evaluation, metric, coreset, params).certificate(len(block), passes=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descended:
+    """A solution of a convex objective after some rounds on the full data; ``curve`` never rises."""
+
+    params: Array
+    coreset: Coreset
+    gap: Gap
+    curve: list[float]
+    passes: int
+
+
+def polish_by_descent(
+    objective: Any, block: Block, coreset: Coreset, params: Array, *, polish: Any, tol: float, calibrate: bool, rng: Any
+) -> Descended:
+    """Calibrate at the solution, fit again, and go downhill on all rows in the metric of the coreset.
+
+    The first look at all rows gives the loss, its gradient and the exact totals for calibration; the
+    fit on the calibrated coreset is the first step, and L-BFGS, preconditioned by the coreset's
+    curvature, goes on from there. Every step is accepted only if the loss on all rows falls. Stops on
+    the certificate (``polish="auto"``), or after a number of rounds besides the calibration.
+    """
+    auto = isinstance(polish, str) and polish == "auto"
+    rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
+    first = objective.evaluate(block, params, diagonal=True)
+    curve, passes = [first.value], 1
+    gap = gap_at(objective, first, objective.metric(coreset, params, diagonal=first.diagonal), coreset, params)
+    pair = None
+    point = first
+    if calibrate:
+        coreset = calibrated(replace(coreset, totals=first.totals, pilot=params), objective)
+        steered = int(coreset.provenance.get("calibration_n_totals", 0)) > objective.n_classes
+        if steered and not (auto and gap.below(tol)):
+            tried = objective.solve(coreset, rng=rng, init=params)
+            second = objective.evaluate(block, tried)
+            passes += 1
+            if second.value < first.value:
+                pair = (params, first)
+                params, point = tried, second
+                curve.append(second.value)
+    metric = objective.metric(coreset, params, diagonal=first.diagonal)
+    descent = Descent(lambda p: objective.evaluate(block, p), params, metric, point=point)
+    if pair is not None:
+        descent.recall(*pair)
+    gap = gap_at(objective, point, metric, coreset, params)
+    for _ in range(rounds):
+        if gap.below(tol if auto else 0.0) or not descent.round(most_tries=_TRIES):
+            break
+        curve.append(descent.point.value)
+        gap = gap_at(objective, descent.point, metric, coreset, descent.params)
+    return Descended(
+        params=descent.params, coreset=coreset, gap=gap, curve=curve, passes=passes + descent.n_evaluations
+    )

@@ -1,18 +1,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from tithe import Block, GenericObjective, KMeansObjective, KMedianObjective, Lightweight, Rings, Sensitivity, Uniform
+from tithe import (
+    Block,
+    GenericObjective,
+    Influence,
+    KMeansObjective,
+    KMedianObjective,
+    Leverage,
+    Lightweight,
+    LogisticObjective,
+    Rings,
+    Sensitivity,
+    Uniform,
+)
 from tithe.constructions.base import Construction
 from tithe.testing import check_construction, construction_checks
 from tithe.testing.data import small_problem
 
 OBJECTIVES = [KMeansObjective(n_clusters=3), KMedianObjective(n_clusters=3)]
 PAIRS = [(c, o) for o in OBJECTIVES for c in (Uniform(), Sensitivity(), Lightweight(), Rings())]
+PAIRS += [(c, LogisticObjective(classes=(0, 1))) for c in (Uniform(), Leverage(), Influence())]
 PAIRS += [(c, GenericObjective()) for c in (Uniform(), Sensitivity(), Lightweight())]
 CHECKS = [
     pytest.param(check, id=f"{c.name}-{o.name}-{name}") for c, o in PAIRS for name, check in construction_checks(c, o)
@@ -30,8 +43,9 @@ class _WithoutReplacement(Construction):
 
     name: ClassVar[str] = "mistaken"
     requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "sensitivity")
+    surveys: ClassVar[bool] = True
 
-    def reduce(self, block: Block, objective: Any, size: int, *, survey: Any, rng: np.random.Generator) -> Block:
+    def reduce(self, block, objective, size, *, pilot, survey, rng) -> Block:
         score = objective.sensitivity(block, survey).at()
         p = score / score.sum()
         rows = np.sort(rng.choice(len(block), size, replace=False, p=p))
@@ -51,7 +65,7 @@ def test_ring_weights_are_exact(objective, weighted: bool) -> None:
     pilot = rings.pilot(block, objective, rng=np.random.default_rng(0))
     survey = objective.survey(block, pilot)
     ring, _ = rings.ring_of(block, survey, objective.power)
-    drawn = rings.reduce(block, objective, 120, survey=survey, rng=np.random.default_rng(0))
+    drawn = rings.reduce(block, objective, 120, pilot=None, survey=survey, rng=np.random.default_rng(0))
     for number in np.unique(ring):
         inside = ring[drawn.row_ids()] == number
         assert drawn.weights()[inside].sum() == pytest.approx(block.weights()[ring == number].sum(), rel=1e-12)
@@ -74,7 +88,7 @@ def test_too_many_rings_for_the_size() -> None:
     objective, rings = KMeansObjective(n_clusters=3), Rings()
     survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
     with pytest.raises(ValueError, match="rings and only 3 rows"):
-        rings.reduce(block, objective, 3, survey=survey, rng=np.random.default_rng(0))
+        rings.reduce(block, objective, 3, pilot=None, survey=survey, rng=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("construction", [Sensitivity(), Lightweight(), Rings()])
@@ -83,7 +97,7 @@ def test_all_points_equal(construction) -> None:
     objective = KMeansObjective(n_clusters=3)
     pilot = construction.pilot(block, objective, rng=np.random.default_rng(0))
     drawn = construction.reduce(
-        block, objective, 50, survey=objective.survey(block, pilot), rng=np.random.default_rng(0)
+        block, objective, 50, pilot=None, survey=objective.survey(block, pilot), rng=np.random.default_rng(0)
     )
     assert drawn.weights().sum() == pytest.approx(500.0)
 
@@ -96,5 +110,7 @@ def test_a_lone_far_point_is_kept() -> None:
         pilot = construction.pilot(block, objective, rng=np.random.default_rng(0))
         survey = objective.survey(block, pilot)
         for seed in range(20):
-            drawn = construction.reduce(block, objective, 40, survey=survey, rng=np.random.default_rng(seed))
+            drawn = construction.reduce(
+                block, objective, 40, pilot=None, survey=survey, rng=np.random.default_rng(seed)
+            )
             assert 20_000 in drawn.row_ids()

@@ -16,6 +16,11 @@ class Construction:
 
     name: ClassVar[str]
     requires: ClassVar[tuple[str, ...]] = ()
+    surveys: ClassVar[bool] = False
+
+    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
+        """Itself, unless a construction learns something from the rows at hand."""
+        return self
 
     def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
         """The objective's own pilot, unless a construction has a cheaper one."""
@@ -23,6 +28,13 @@ class Construction:
         return pilot
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+        self,
+        block: Block,
+        objective: Any,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: np.random.Generator,
     ) -> Block:
         raise TypeError(f"{type(self).__name__} must define reduce().")

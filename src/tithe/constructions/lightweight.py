@@ -22,13 +22,21 @@ class Lightweight(Construction):
 
     name: ClassVar[str] = "lightweight"
     requires: ClassVar[tuple[str, ...]] = ("mean_pilot", "survey")
+    surveys: ClassVar[bool] = True
 
     def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
         pilot: Array = objective.mean_pilot(block)
         return pilot
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+        self,
+        block: Block,
+        objective: Any,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: np.random.Generator,
     ) -> Block:
         assert survey is not None
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()

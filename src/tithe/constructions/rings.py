@@ -29,7 +29,8 @@ class Rings(Construction):
     alpha: float = 4.0
 
     name: ClassVar[str] = "rings"
-    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey")
+    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "assign")
+    surveys: ClassVar[bool] = True
 
     def ring_of(self, block: Block, survey: Survey, power: int) -> tuple[Array, int]:
         """A number per row that is the same exactly for rows of one ring, (n,) int32, and how many there may be."""
@@ -43,7 +44,14 @@ class Rings(Construction):
         return codes, len(survey.totals) * (last + 1)
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+        self,
+        block: Block,
+        objective: Any,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: np.random.Generator,
     ) -> Block:
         assert survey is not None
         rings, n_rings = self.ring_of(block, survey, getattr(objective, "power", 2))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.core.data import Block, Survey
+from tithe.core.data import Array, Block, Survey
 from tithe.kernels.sampling import draw
 
 
@@ -21,9 +21,17 @@ class Sensitivity(Construction):
 
     name: ClassVar[str] = "sensitivity"
     requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "sensitivity")
+    surveys: ClassVar[bool] = True
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+        self,
+        block: Block,
+        objective: Any,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: np.random.Generator,
     ) -> Block:
         assert survey is not None
         positions, inverse = draw(objective.sensitivity(block, survey), size, rng)

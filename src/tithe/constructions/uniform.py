@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.core.data import Block, Survey
+from tithe.core.data import Array, Block, Survey
 from tithe.kernels.sampling import draw
 
 
@@ -19,7 +19,14 @@ class Uniform(Construction):
     name: ClassVar[str] = "uniform"
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+        self,
+        block: Block,
+        objective: Any,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: np.random.Generator,
     ) -> Block:
         n = len(block)
         if block.sample_weight is None:

@@ -29,6 +29,8 @@ class Block:
         Stable global row ids. None means 0 .. n-1.
     mean : (d,) float64 array or None
         The weighted column mean, where whoever checked the rows knows it already.
+    notes : mapping or None
+        What whoever chose the rows wants written into the provenance of a coreset.
     """
 
     X: Any
@@ -36,6 +38,7 @@ class Block:
     sample_weight: Array | None = None
     indices: Array | None = None
     mean: Array | None = None
+    notes: Mapping[str, str | int | float] | None = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -133,11 +136,17 @@ class Moments:
     n_basic : int
         Columns that matter most and come first (at least the count). The others are used
         only in groups whose basic columns the drawn rows can be trusted on.
+    support, standard_errors : float
+        What a column must have to be steered: an effective support of that many drawn rows, and a
+        total within that many standard errors of the drawn rows' own estimate. What is right
+        depends on the loss and was measured.
     """
 
     values: Array
     groups: Array | None = None
     n_basic: int = 1
+    support: float = 10.0
+    standard_errors: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,6 +214,28 @@ class Step:
     cost: Array
     params: Any
     gain: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluation:
+    """A convex objective at one place, penalty included, from one pass over a block.
+
+    Parameters
+    ----------
+    value, gradient : float, array of the shape of the parameters
+    bound : float
+        Proved: the value exceeds the smallest one by no more than this.
+    diagonal : array of the shape of the parameters, or None
+        Diagonal of the curvature, penalty left out.
+    totals : (G, q) float64
+        Totals of the objective's moments at this place.
+    """
+
+    value: float
+    gradient: Array
+    bound: float
+    diagonal: Array | None
+    totals: Array
 
 
 def effective_sample_size(sample_weight: Array) -> float:

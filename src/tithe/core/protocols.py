@@ -60,13 +60,25 @@ class Construction(Protocol):
 
     name: ClassVar[str]
     requires: ClassVar[tuple[str, ...]]  # methods of the objective, checked before anything is read
+    surveys: ClassVar[bool]  # whether `reduce` needs the survey of the whole block
+
+    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
+        """What is learned once from the rows at hand and used for every leaf; itself if nothing is."""
+        ...
 
     def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
         """The rough solution this construction scores rows with."""
         ...
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, survey: Survey | None, rng: np.random.Generator
+        self,
+        block: Block,
+        objective: Any,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: np.random.Generator,
     ) -> Block:
         """At most ``size`` distinct rows of ``block`` with weights."""
         ...
@@ -75,6 +87,7 @@ class Construction(Protocol):
 class Source(Protocol):
     """Where rows come from."""
 
+    replayable: bool  # whether `tasks` may be asked for again
     n_features: int
     n_rows: int | None
 

@@ -19,6 +19,7 @@ _OURS: dict[str, dict[str, str]] = {
     "objective": {
         "kmeans": "tithe.objectives.clustering:KMeansObjective",
         "kmedian": "tithe.objectives.clustering:KMedianObjective",
+        "logistic": "tithe.objectives.logistic:LogisticObjective",
         "generic": "tithe.objectives.generic:GenericObjective",
     },
     "construction": {
@@ -26,6 +27,11 @@ _OURS: dict[str, dict[str, str]] = {
         "sensitivity": "tithe.constructions.sensitivity:Sensitivity",
         "lightweight": "tithe.constructions.lightweight:Lightweight",
         "rings": "tithe.constructions.rings:Rings",
+        "influence": "tithe.constructions.influence:Influence",
+        "leverage": "tithe.constructions.leverage:Leverage",
+        "cablr": "tithe.constructions.clustered:Cablr",
+        "acvs": "tithe.constructions.clustered:Acvs",
+        "regressed": "tithe.constructions.regressed:Regressed",
     },
     "engine": {
         "serial": "tithe.engines.serial:SerialEngine",
@@ -37,7 +43,7 @@ _OURS: dict[str, dict[str, str]] = {
 }
 _ALIASES: dict[str, dict[str, str]] = {
     "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian"},
-    "construction": {"urs": "uniform"},
+    "construction": {"urs": "uniform", "rdsf": "regressed"},
     "engine": {},
     "store": {},
 }

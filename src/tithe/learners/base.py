@@ -26,15 +26,16 @@ class CoresetLearner:
         validate_data(self, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
         return block
 
-    def _reduce(self, block: Block, objective: Any, seed: int) -> Coreset:
+    def _reduce(self, block: Block, objective: Any, seed: int, **other: Any) -> Coreset:
+        """A coreset by the learner's options, or by others."""
+        options = {"construction": self.construction, "calibrate": self.calibrate}  # type: ignore[attr-defined]
         return reduce_source(
             ArraySource(block),
             objective=objective,
-            construction=self.construction,  # type: ignore[attr-defined]
             coreset_size=self._size(block),
-            calibrate=self.calibrate,  # type: ignore[attr-defined]
             engine=self.engine,  # type: ignore[attr-defined]
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
+            **{**options, **other},
         )
 
     def _check_names(self) -> None:
@@ -52,6 +53,15 @@ class CoresetLearner:
     def sample_indices_(self) -> Array:
         """Positions in the training data of the rows that were kept."""
         return self.coreset_.row_ids()  # type: ignore[attr-defined,no-any-return]
+
+
+# rows kept by coreset_size="auto": at the least, for each column, and one in so many up to a limit
+_LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 200, 50_000
+
+
+def auto_size(n_rows: int, n_features: int) -> int:
+    """Rows that ``coreset_size="auto"`` keeps for a linear model."""
+    return max(_LEAST, _PER_COLUMN * (n_features + 1), min(n_rows // _ONE_IN, _MOST))
 
 
 def all_rows(block: Block, objective: str) -> Coreset:

@@ -106,6 +106,7 @@ class ArraySource:
         self.block = block
         self.n_features = block.n_features
         self.n_rows: int | None = len(block)
+        self.replayable = True
 
     def tasks(self) -> Iterator[Callable[[], Block]]:
         yield partial(getattr, self, "block")

@@ -27,6 +27,7 @@ class BatchSource:
         self._n_read = 0
         self._like: Block | None = None
         self.n_rows: int | None = None
+        self.replayable = False
         self._first = self._next_leaf()
         if self._first is None:
             raise ValueError("The iterable is empty: it gave no batch with a row of positive weight in it.")

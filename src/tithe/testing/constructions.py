@@ -42,15 +42,22 @@ class _Bench:
     """One problem with its pilot and survey, ready for many draws."""
 
     def __init__(self, construction: Any, objective: Any, block: Block) -> None:
-        self.construction, self.objective, self.block = construction, objective, block
-        self.survey = None
+        self.objective, self.block = objective, block
+        self.construction = construction.prepare(block, objective, rng=np.random.default_rng(2))
+        self.pilot, self.survey = None, None
         if construction.requires:
-            pilot = construction.pilot(block, objective, rng=np.random.default_rng(1))
-            self.survey = objective.survey(block, pilot)
+            self.pilot = construction.pilot(block, objective, rng=np.random.default_rng(1))
+        if construction.surveys:
+            self.survey = objective.survey(block, self.pilot)
 
     def draw(self, size: int, seed: int) -> Block:
         drawn: Block = self.construction.reduce(
-            self.block, self.objective, size, survey=self.survey, rng=np.random.default_rng(seed)
+            self.block,
+            self.objective,
+            size,
+            pilot=self.pilot,
+            survey=self.survey,
+            rng=np.random.default_rng(seed),
         )
         return drawn
 

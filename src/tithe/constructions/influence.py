@@ -1,0 +1,83 @@
+"""Influence: rows that pull hard at the solution, and in directions that few others know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tithe.constructions.base import Construction
+from tithe.constructions.leverage import Leverages, draw_rows, shares
+from tithe.core.data import Array, Block, Survey
+
+_MANY = 2_000_000  # rows beyond which not all are scored, but ...
+_LOOK, _PER_ROW = 200_000, 20  # ... that many, or so many for each row kept
+_RARE = 20_000  # rows of a class up to which all are scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Influence(Construction):
+    """p_i = u_i (.4 r_i l_i / sum(u r l) + .3 l_i / sum(u l) + .3 / W), each draw weighing u_i / (m p_i).
+
+    l_i is the root of the leverage (`Leverage`), r_i the pull of the row at the objective's pilot
+    (for logistic regression 1 - P(y | x)). r l is the size of a row's influence on the solution,
+    which is what minimises the variance of the gradient at the pilot; the other two terms keep
+    directions that the pilot is wrong or silent about (rare one-hot columns), and bound every
+    weight by W / (.3 m).
+
+    Of more than two million rows, one of each run of consecutive rows is scored, 200,000 in all or
+    20 for each row kept, and stands for its run; classes of at most 20,000 rows are scored whole.
+    It stays unbiased, and adds at most a twentieth of the variance of a uniform draw.
+    """
+
+    leverages: Leverages | None = None
+    name: ClassVar[str] = "influence"
+    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "pull")
+
+    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Influence:
+        return replace(self, leverages=Leverages.of(block, rng))
+
+    def reduce(
+        self,
+        block: Block,
+        objective: Any,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: np.random.Generator,
+    ) -> Block:
+        assert pilot is not None
+        look = max(_LOOK, _PER_ROW * size)
+        if len(block) > max(_MANY, 2 * look):
+            positions, runs = _one_of_each_run(block, objective, look, rng)
+            cost = None if survey is None else survey.cost[positions]
+            block = block.take(positions, runs * block.weights()[positions])
+        else:
+            cost = None if survey is None else survey.cost
+        if cost is None:
+            cost = objective.cost(block, pilot)
+        leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
+        root = leverages.root(block.X)
+        scores = shares([(0.4, root * objective.pull(cost)), (0.3, root), (0.3, None)], block)
+        return draw_rows(block, objective, scores, size, rng)
+
+
+def _one_of_each_run(block: Block, objective: Any, look: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Positions of about ``look`` rows, ascending, and how many rows each stands for."""
+    n = len(block)
+    edges = n * np.arange(look + 1) // look
+    runs = np.diff(edges)
+    positions = edges[:-1] + (rng.random(look) * runs).astype(np.int64)
+    if not callable(getattr(objective, "codes", None)):
+        return positions, runs
+    codes = objective.codes(block)
+    rare = np.flatnonzero(np.bincount(codes, minlength=objective.n_classes) <= _RARE)
+    if len(rare) == 0:
+        return positions, runs
+    common = ~np.isin(codes[positions], rare)
+    whole = np.flatnonzero(np.isin(codes, rare))
+    positions = np.concatenate([positions[common], whole])
+    order = np.argsort(positions, kind="stable")
+    return positions[order], np.concatenate([runs[common], np.ones(len(whole), np.int64)])[order]

@@ -1,0 +1,168 @@
+"""Smooth convex minimisation: L-BFGS in a metric that somebody else knows well."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky
+
+Array = np.ndarray[Any, Any]
+
+_MEMORY = 10
+_HALVINGS = 30  # of a step in a search: beyond this nothing is gained but rounding
+_ARMIJO = 1e-4
+_UNSURE = 4.0  # drawn rows at which a correlation is believed by half
+
+
+class Point(Protocol):
+    """What a function is known by at one place."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def gradient(self) -> Array: ...
+
+
+class Metric:
+    """M = T^(1/2) [blocks of correlations] T^(1/2): a curvature that can be divided by.
+
+    Parameters
+    ----------
+    hessian : (B, s, s) or None
+        Blocks of a curvature estimated from few rows, together over all coordinates; None: diagonal.
+    diagonal : (B s,) float64
+        The diagonal that M shall have before the penalty: exact where it is known.
+    penalty : (B s,) float64
+        What the penalty adds to the diagonal.
+    support : (B s,) or None
+        Effective number of rows that each coordinate of ``hessian`` was estimated from. Off the
+        diagonal, the estimate is taken at sqrt(n / (n + 4)) a coordinate: a column seen in a few
+        rows is correlated with everything, by chance.
+    """
+
+    def __init__(self, hessian: Array | None, diagonal: Array, penalty: Array, support: Array | None = None) -> None:
+        total = diagonal + penalty
+        least = 1e-12 * float(total.max(initial=0.0))
+        self._root = np.sqrt(np.where(total > least, total, least if least > 0 else 1.0))
+        self._factors: list[Array] = []
+        if hessian is None:
+            return
+        size = hessian.shape[1]
+        share = np.sqrt(np.divide(diagonal, total, out=np.zeros_like(total), where=total > least))
+        for b, block in enumerate(hessian):
+            at = slice(b * size, (b + 1) * size)
+            own = np.diagonal(block)
+            seen = own > 0.0
+            inverse = np.where(seen, 1.0 / np.sqrt(np.where(seen, own, 1.0)), 0.0)
+            if support is not None:
+                inverse = inverse * np.sqrt(support[at] / (support[at] + _UNSURE))
+            scale = inverse * share[at]
+            correlation = block * scale[:, None] * scale
+            np.fill_diagonal(correlation, 1.0)
+            self._factors.append(_factor(correlation))
+
+    def solve(self, gradient: Array) -> Array:
+        """M^-1 times a gradient of any shape."""
+        scaled = gradient.reshape(-1) / self._root
+        if self._factors:
+            parts = scaled.reshape(len(self._factors), -1)
+            scaled = np.concatenate(
+                [cho_solve((f, True), p, check_finite=False) for f, p in zip(self._factors, parts, strict=True)]
+            )
+        step: Array = (scaled / self._root).reshape(gradient.shape)
+        return step
+
+    def decrement(self, gradient: Array) -> float:
+        """g . M^-1 g / 2: what a step of Newton promises to gain."""
+        return 0.5 * float(np.vdot(gradient, self.solve(gradient)))
+
+
+def _factor(correlation: Array) -> Array:
+    jitter = 1e-10
+    while True:
+        try:
+            lower: Array = cholesky(correlation + jitter * np.eye(len(correlation)), lower=True, check_finite=False)
+            return lower
+        except LinAlgError:
+            jitter *= 100.0
+
+
+class Descent:
+    """Preconditioned L-BFGS, one round at a time; a round is accepted only if the value falls.
+
+    ``evaluate`` maps parameters to a `Point`; ``n_evaluations`` counts how often it was asked.
+    """
+
+    def __init__(self, evaluate: Callable[[Array], Any], start: Array, metric: Metric, *, point: Any = None) -> None:
+        self._evaluate = evaluate
+        self.n_evaluations = 0
+        self.params = start
+        self.metric = metric
+        self.point = self._at(start) if point is None else point
+        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_MEMORY)
+
+    def _at(self, params: Array) -> Any:
+        self.n_evaluations += 1
+        return self._evaluate(params)
+
+    def renew(self, metric: Metric) -> None:
+        """Another metric; what was learned about the old one is forgotten."""
+        self.metric = metric
+        self._pairs.clear()
+
+    def recall(self, params: Array, point: Any) -> None:
+        """Another place and what was found there: the change from there to here is learned from."""
+        self._learn(self.params - params, self.point.gradient - point.gradient)
+
+    def _direction(self) -> Array:
+        q = self.point.gradient.copy()
+        kept = []
+        for step, change, inverse in reversed(self._pairs):
+            a = inverse * float(np.vdot(step, q))
+            q -= a * change
+            kept.append(a)
+        q = self.metric.solve(q)
+        for (step, change, inverse), a in zip(self._pairs, reversed(kept), strict=True):
+            q += (a - inverse * float(np.vdot(change, q))) * step
+        return -q
+
+    def round(self, *, most_tries: int = _HALVINGS) -> bool:
+        """One step downhill. False if none was found: then nothing has changed."""
+        direction = self._direction()
+        slope = float(np.vdot(direction, self.point.gradient))
+        if not slope < 0.0:
+            self._pairs.clear()
+            direction = -self.metric.solve(self.point.gradient)
+            slope = float(np.vdot(direction, self.point.gradient))
+            if not slope < 0.0:
+                return False
+        length = 1.0
+        for _ in range(most_tries):
+            params = self.params + length * direction
+            if np.array_equal(params, self.params):
+                return False
+            point = self._at(params)
+            gain = self.point.value - point.value
+            if gain > 0.0 and gain >= -_ARMIJO * length * slope:
+                self._remember(params, point)
+                return True
+            if not np.isfinite(point.value):
+                length *= 0.1
+                continue
+            # the minimum of the parabola through value, slope and the value found, if it is a step of some length
+            bent = 2.0 * (-gain - length * slope)
+            best = -slope * length * length / bent if bent > 0.0 else 0.5 * length
+            length = float(np.clip(best, 0.1 * length, 0.5 * length))
+        return False
+
+    def _remember(self, params: Array, point: Any) -> None:
+        self._learn(params - self.params, point.gradient - self.point.gradient)
+        self.params, self.point = params, point
+
+    def _learn(self, step: Array, change: Array) -> None:
+        curvature = float(np.vdot(step, change))
+        if curvature > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            self._pairs.append((step, change, 1.0 / curvature))

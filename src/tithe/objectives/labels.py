@@ -1,0 +1,59 @@
+"""Class labels as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.kernels.labels import encode_labels, label_numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledObjective:
+    """An objective of rows with classes.
+
+    Parameters
+    ----------
+    classes : tuple or None
+        The labels that y may hold, in the order of their numbers 0 .. K - 1. None: those of the
+        rows at hand, in ascending order.
+    """
+
+    classes: tuple[Any, ...] | None = None
+
+    @property
+    def n_classes(self) -> int:
+        if self.classes is None:
+            raise ValueError("The classes are not known yet: give classes=, or call for_rows() with rows that have y.")
+        return len(self.classes)
+
+    def for_rows(self, block: Block) -> Self:
+        """The same objective, its classes taken from the rows at hand unless they were given."""
+        if block.y is None:
+            raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
+        if self.classes is not None:
+            return self
+        found, _ = encode_labels(block.y)
+        if len(found) < 2:
+            raise ValueError(f"y holds only one class, {found.tolist()[0]!r}: there is nothing to tell apart.")
+        return replace(self, classes=tuple(found.tolist()))
+
+    def codes(self, block: Block) -> Array:
+        """The number of the class of each row: (n,) int32."""
+        if block.y is None:
+            raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
+        plain = block.y.dtype == np.int32 and self.classes == tuple(range(self.n_classes))
+        # kernels count by these numbers without looking: one out of bounds would be written to
+        if plain and block.y.min() >= 0 and block.y.max() < self.n_classes:
+            return block.y
+        labels = np.asarray(self.classes)
+        found = label_numbers(block.y, labels)
+        if found.min() < 0:
+            raise ValueError(
+                f"y holds {block.y[found < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "
+                f"{', '.join(map(repr, labels[:5].tolist()))}{', ...' if len(labels) > 5 else ''}."
+            )
+        return found

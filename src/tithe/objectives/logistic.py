@@ -1,0 +1,313 @@
+"""Logistic regression: what a coreset for it must preserve."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit, softmax
+
+from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Evaluation, Moments, Survey
+from tithe.kernels.descent import Descent, Metric
+from tithe.kernels.logistic import LogisticSums, logistic_sweep
+from tithe.kernels.sampling import sample_rows
+from tithe.kernels.threads import over_parts, single_blas_thread
+from tithe.objectives.labels import LabelledObjective
+from tithe.objectives.logistic_bound import ClusterBounds
+
+_WIDE = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
+_NEWTON = 250  # coordinates up to which a fresh curvature in every round is cheap
+_ROUGH, _ROUNDS = 1e-4, 30  # a pilot need not be sharper than its sample
+_RENEW = (3, 12, 48)  # rounds after which an old curvature is worth a new one where it is dear
+_ROWS = 16_384
+_FLOPS = 10_000_000_000  # that a curvature may cost; of more rows, some stand for all
+_CHUNKS = 8  # runs of rows that a curvature is added up in
+_DENSE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticObjective(ClusterBounds, LabelledObjective):
+    """f(x, y) = -ln P(y | x), with penalty |coefficients|^2 / (2 C) on top of the sum.
+
+    Parameters
+    ----------
+    C : float
+        Inverse strength of the penalty, as in scikit-learn: it stands beside a *sum* of losses, so
+        the weights of a coreset, which add up to those of all rows, keep its meaning.
+    fit_intercept : bool
+        The intercept carries no penalty.
+    classes : tuple or None
+        Labels, in the order of their numbers. None: taken from the rows at hand.
+    max_iter, tol : int, float
+        `solve` stops after so many rounds, or when a step of Newton promises less than this share.
+
+    Notes
+    -----
+    Parameters are (k, d + 1), intercepts last. Two classes: k = 1 and P(1 | x) = 1 / (1 + exp(-m)),
+    m = theta . (x, 1). K > 2 classes: k = K and P = softmax(m), as in scikit-learn.
+
+    With r = P - [y = class] the residual (k numbers a row), the moments are 1, the indicators of
+    all classes but the first, r, and r times x. Reproducing their totals gives the coreset the
+    gradient of the full data at the pilot, so that its solution errs to second order only.
+    The best place for the pilot is the solution on the drawn rows (``totals_at_solution``).
+
+    Bound. For any shares 0 <= s_c <= 1 of the classes c with sum_c s_c R_c = 0, R_c the sum of r
+    over the rows of class c (only needed with an intercept), the mixtures of P and [y = .] with
+    shares s are a feasible point of the dual problem and, the entropy H being concave,
+
+        P(theta) - P* <= P(theta) - sum_c s_c sum_c H(P) + (C/2) |sum_c s_c G_c|^2,
+
+    G_c the sum of r x over class c. R has the form of a generator of a Markov chain (rows sum to
+    zero, off-diagonal entries are not negative), so such s exist: its stationary distribution. At
+    s = 1 the right-hand side is |gradient|^2 C / 2.
+    """
+
+    C: float = 1.0
+    fit_intercept: bool = True
+    max_iter: int = 200
+    tol: float = 1e-10
+
+    name: ClassVar[str] = "logistic"
+    best_construction: ClassVar[str] = "influence"
+    totals_at_solution: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.C, numbers.Real) and 0.0 < self.C < np.inf):
+            raise ValueError(f"C must be a positive number, got {self.C!r}.")
+
+    @property
+    def n_margins(self) -> int:
+        """k: one for two classes, else one a class."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
+    # -- what constructions and calibration need -----------------------------------------------
+
+    def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
+        """The solution on a small sample, whatever the number of rows: (k, d + 1)."""
+        rows = sample_rows(block, max(2000, 10 * (block.n_features + 1)), rng)
+        scale = len(block) / rows.total_weight  # whatever the unit of the weights
+        scaled = Block(X=rows.X, y=rows.y, sample_weight=rows.weights() * scale)
+        return replace(self, tol=_ROUGH, max_iter=_ROUNDS).solve(scaled, rng=rng)
+
+    def survey(self, block: Block, pilot: Array) -> Survey:
+        cost, sums = self._sweep(block, pilot)
+        return Survey(cost=cost, labels=None, totals=self.totals_of(sums))
+
+    def totals_of(self, sums: LogisticSums) -> Array:
+        """The totals of the moments (1, q), from the sums of a sweep."""
+        along = sums.gradient.sum(axis=0)
+        return np.concatenate([[sums.count.sum()], sums.count[1:], along[:, -1], along[:, :-1].ravel()])[None]
+
+    def moments(self, block: Block, pilot: Array) -> Moments:
+        """(n, q) for the few rows that were drawn; only the counts where so few rows cannot be steered by more."""
+        codes = self.codes(block)
+        truth = np.equal.outer(codes, np.arange(1, self.n_classes)).astype(np.float64)
+        basic = [np.ones((len(block), 1)), truth]
+        width = self.n_classes + self.n_margins * (block.n_features + 1)
+        if len(block) >= ROWS_PER_COLUMN * width:
+            residual = self._residuals(block, pilot, codes)
+            rows = block.X.toarray() if sparse.issparse(block.X) else block.X
+            basic += [residual, *(r[:, None] * rows for r in residual.T)]
+        # measured: these guards let calibration use rare columns, and nothing was made worse by it
+        return Moments(values=np.concatenate(basic, axis=1), n_basic=self.n_classes, support=3.0, standard_errors=4.0)
+
+    def pull(self, cost: Array) -> Array:
+        """How hard rows of these losses pull at their margin: 1 - P(y | x), the size of the residual up to sqrt(2)."""
+        return -np.expm1(-cost)
+
+    # -- what a learner needs ------------------------------------------------------------------
+
+    def cost(self, block: Block, params: Array) -> Array:
+        """-ln P(y | x) of every row: (n,)."""
+        return self._sweep(block, params, gradient=False)[0]
+
+    def margins(self, X: Any, params: Array) -> Array:
+        """(n, k)."""
+        scores: Array = np.asarray(X @ params[:, :-1].T.astype(X.dtype)) + params[:, -1]
+        return scores
+
+    def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
+        """Value, gradient and a proved bound on what is left to gain, in one pass."""
+        _, sums = self._sweep(block, params, diagonal=diagonal)
+        gradient = sums.gradient.sum(axis=0)
+        if not self.fit_intercept:
+            gradient[:, -1] = 0.0
+        elif len(gradient) > 1:
+            gradient[:, -1] -= gradient[:, -1].mean()  # it is zero, and rounding would be magnified
+        coefficients = params[:, :-1]
+        penalty = 0.5 / self.C * float(np.vdot(coefficients, coefficients))
+        value = float(sums.loss.sum()) + penalty
+        share = self._feasible_shares(sums.gradient[:, :, -1])
+        mixed = np.einsum("c,ckj->kj", share, sums.gradient[:, :, :-1])
+        dual = float(share @ sums.entropy) - 0.5 * self.C * float(np.vdot(mixed, mixed))
+        gradient[:, :-1] += coefficients / self.C
+        return Evaluation(
+            value=value,
+            gradient=gradient,
+            bound=float(np.clip(value - dual, 0.0, value)),
+            diagonal=sums.diagonal,
+            totals=self.totals_of(sums),
+        )
+
+    def metric(self, block: Block, params: Array, *, diagonal: Array | None = None) -> Metric:
+        """The curvature at ``params`` as these rows see it; with the exact diagonal of all rows where given."""
+        k, size = params.shape
+        penalty = np.full((k, size), 1.0 / self.C)
+        penalty[:, -1] = 0.0
+        some = self._thinned(block)
+        hessian = self._curvature(some, params)
+        drawn = some is not block or diagonal is not None  # else the curvature is what it is
+        if diagonal is None and hessian is not None and not drawn:
+            diagonal = np.einsum("bss->bs", hessian).reshape(k, size)
+        elif diagonal is None:
+            diagonal = self._sweep(block, params, diagonal=True)[1].diagonal
+        assert diagonal is not None
+        exact = diagonal.copy()
+        if not self.fit_intercept:
+            exact[:, -1] = 0.0
+        support = self._support(some, params).ravel() if drawn else None
+        return Metric(hessian, exact.ravel(), penalty.ravel(), support)
+
+    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
+        chance, change = self._chances(block, params), self.margins(block.X, direction).astype(np.float64)
+        if self.n_classes == 2:
+            return (chance * (1.0 - chance) * change * change)[:, 0]
+        mean = np.einsum("ik,ik->i", chance, change)
+        return np.einsum("ik,ik->i", chance, (change - mean[:, None]) ** 2)
+
+    def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
+        """The minimiser (k, d + 1) for the weighted rows, by Newton's method or preconditioned L-BFGS."""
+        start = np.zeros((self.n_margins, block.n_features + 1)) if init is None else np.array(init, np.float64)
+        block = Block(X=block.X, y=self.codes(block), sample_weight=block.sample_weight)
+        coded = replace(self, classes=tuple(range(self.n_classes)))
+        with single_blas_thread():
+            descent = Descent(lambda p: coded.evaluate(block, p), start, coded.metric(block, start))
+            for number in range(1, self.max_iter + 1):
+                if descent.metric.decrement(descent.point.gradient) <= self.tol * descent.point.value:
+                    break
+                if not descent.round():
+                    break
+                if start.size <= _NEWTON or number in _RENEW:
+                    descent.renew(coded.metric(block, descent.params))
+            # values cannot tell places closer than the root of rounding apart: the last step needs no comparison
+            params = descent.params - descent.metric.solve(descent.point.gradient)
+        last = coded.evaluate(block, params)
+        better = np.linalg.norm(last.gradient) < np.linalg.norm(descent.point.gradient)
+        return _centred(params if better and last.value <= descent.point.value * (1.0 + 1e-12) else descent.params)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _sweep(self, block: Block, params: Array, **what: bool) -> tuple[Array, LogisticSums]:
+        return logistic_sweep(
+            block.X, self.codes(block), params, n_classes=self.n_classes, weight=block.sample_weight, **what
+        )
+
+    def _chances(self, block: Block, params: Array) -> Array:
+        """(n, K) for more than two classes, (n, 1) for two."""
+        margins = self.margins(block.X, params).astype(np.float64)
+        chances: Array = softmax(margins, axis=1) if self.n_classes > 2 else expit(margins)
+        return chances
+
+    def _residuals(self, block: Block, params: Array, codes: Array) -> Array:
+        """P - [y = class]: (n, k)."""
+        first = 1 if self.n_classes == 2 else 0
+        return self._chances(block, params) - np.equal.outer(codes, np.arange(first, self.n_classes))
+
+    def _feasible_shares(self, sums: Array) -> Array:
+        """The shares s of the bound; sums (K, k) of the residuals by class."""
+        if not self.fit_intercept:
+            return np.ones(self.n_classes)
+        if self.n_classes == 2:
+            share = np.abs(sums[::-1, 0])  # s_0 R_0 = s_1 |R_1|
+        else:
+            share = np.abs(np.linalg.svd(sums.T)[2][-1])
+        most = share.max()
+        return share / most if most > 0.0 else np.ones(self.n_classes)
+
+    def _thinned(self, block: Block) -> Block:
+        """The rows, or as many evenly spaced ones as a curvature can be afforded from; weights stand for all."""
+        k, size = self.n_margins, block.n_features + 1
+        if size > _WIDE or (sparse.issparse(block.X) and block.X.nnz < _DENSE * len(block) * size):
+            return block
+        pairs = k * (k + 1) // 2 if k * size <= _WIDE else k
+        step = -(-len(block) * size * size * pairs // _FLOPS)
+        if step <= 1:
+            return block
+        rows = np.arange(0, len(block), step)
+        return block.take(rows, block.weights()[rows] * (block.total_weight / block.weights()[rows].sum()))
+
+    def _bends(self, block: Block, params: Array) -> Array:
+        """Weighted second derivative of each row's loss in each margin: (n, k)."""
+        chance = self._chances(block, params)
+        return chance * (1.0 - chance) * block.weights()[:, None]
+
+    def _support(self, block: Block, params: Array) -> Array:
+        """Effective number of rows, (sum b)^2 / sum b^2, that the diagonal b = bend (x, 1)^2 comes from: (k, d + 1)."""
+        bends = self._bends(block, params)
+        first = np.column_stack([np.zeros((len(params), block.n_features)), bends.sum(axis=0)])
+        second = np.column_stack([np.zeros((len(params), block.n_features)), (bends * bends).sum(axis=0)])
+        for start in range(0, len(block), _ROWS):
+            at = slice(start, start + _ROWS)
+            rows = block.X[at].astype(np.float64)
+            square = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows, out=rows)
+            first[:, :-1] += (square.T @ bends[at]).T
+            square = square.multiply(square) if sparse.issparse(rows) else np.square(rows, out=rows)
+            second[:, :-1] += (square.T @ bends[at] ** 2).T
+        return np.divide(first * first, second, out=np.zeros_like(first), where=second > 0.0)
+
+    def _curvature(self, block: Block, params: Array) -> Array | None:
+        """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide."""
+        k, size = params.shape
+        if size > _WIDE:
+            return None
+        chance, weight, bend = self._chances(block, params), block.weights()[:, None], self._bends(block, params)
+        whole = k * size <= _WIDE
+        pairs = [(a, b) for a in range(k) for b in (range(a, k) if whole else (a,))]
+        # one class: runs of rows side by side; more: pairs of classes. Sums never depend on the number of threads
+        chunk = max(_ROWS // 8, -(-len(block) // _CHUNKS)) if k == 1 else len(block)
+        tasks = [(pair, start) for pair in pairs for start in range(0, len(block), chunk)]
+        products: list[Array] = [np.empty(0)] * len(tasks)
+
+        def run(first: int, last: int) -> None:
+            for number in range(first, last):
+                (a, b), start = tasks[number]
+                at = slice(start, start + chunk)
+                mixed = bend[at, a] if a == b else -chance[at, a] * chance[at, b] * weight[at, 0]
+                products[number] = _gram(block.X[at], mixed)
+
+        over_parts(run, len(tasks), serial=len(block) * size * len(pairs) < 50_000)
+        if not whole:
+            return np.array(products)
+        hessian = np.zeros((k, size, k, size))
+        for ((a, b), _), product in zip(tasks, products, strict=True):
+            hessian[a, :, b] += product
+            if a != b:
+                hessian[b, :, a] += product.T
+        return hessian.reshape(1, k * size, k * size)
+
+
+def _gram(X: Any, weight: Array) -> Array:
+    """sum of weight (x, 1)(x, 1)^T: (d + 1, d + 1)."""
+    d = X.shape[1]
+    gram = np.empty((d + 1, d + 1))
+    rows = X.astype(np.float64, copy=False)
+    if sparse.issparse(X) and X.nnz > _DENSE * X.shape[0] * d:
+        rows = rows.toarray()
+    if sparse.issparse(rows):
+        gram[:d, :d] = (rows.multiply(weight[:, None]).tocsr().T @ rows).toarray()
+    else:
+        gram[:d, :d] = (rows * weight[:, None]).T @ rows
+    gram[:d, d] = gram[d, :d] = rows.T @ weight
+    gram[d, d] = weight.sum()
+    return gram
+
+
+def _centred(params: Array) -> Array:
+    """Intercepts that add up to zero: with more than two classes a common shift changes nothing."""
+    if len(params) > 1:
+        params[:, -1] -= params[:, -1].mean()
+    return params

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.linear_model import BayesianRidge, PoissonRegressor
+from sklearn.tree import DecisionTreeRegressor
+
+from tithe.constructions.clustered import Cablr
+from tithe.constructions.regressed import Regressed, SensitivityModel, features
+from tithe.core.data import Block
+from tithe.objectives.logistic import LogisticObjective
+from tithe.testing import construction_checks
+
+BINARY = LogisticObjective(classes=(0.0, 1.0))
+CHECKS = [
+    pytest.param(check, id=name)
+    for name, check in construction_checks(Regressed(n_clusters=3, radius=0.1, sample_size=80), BINARY)
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(check) -> None:
+    check()
+
+
+def _problem(n: int, n_classes: int = 2, d: int = 4, seed: int = 0) -> Block:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n)
+    X = rng.normal(size=(n, d)) * rng.gamma(2.0, size=(n, 1)) + 0.7 * rng.normal(size=(n_classes, d))[y]
+    return Block(X=X, y=y)
+
+
+def _objective(n_classes: int = 2) -> LogisticObjective:
+    return LogisticObjective(classes=tuple(range(n_classes)))
+
+
+def _model(construction: Regressed, block: Block, n_classes: int = 2) -> SensitivityModel:
+    model = construction.prepare(block, _objective(n_classes), rng=np.random.default_rng(0)).sensitivity_model_
+    assert model is not None
+    return model
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_with_all_rows_in_the_sample_it_is_cablr(n_classes) -> None:
+    block, objective = _problem(800, n_classes), _objective(n_classes)
+    cablr = Cablr(radius=0.4).prepare(block, objective, rng=np.random.default_rng(5))
+    ready = Regressed(radius=0.4, sample_size=800, mix=0.0).prepare(block, objective, rng=np.random.default_rng(5))
+    s, m = cablr.scores(block, objective), ready.scores(block)[0]
+    np.testing.assert_allclose(m / m.sum(), s / s.sum(), rtol=1e-12)
+    np.testing.assert_allclose(m, 800 * s, rtol=1e-12)
+    # and the same under names of their own, in another order
+    order = np.random.default_rng(1).permutation(800)
+    np.testing.assert_allclose(ready.scores(block.take(order))[0], m[order], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("norm_feature", [False, True])
+@pytest.mark.parametrize("regressor", ["ols", "ridge", "lasso", "elasticnet", BayesianRidge()])
+def test_linear_models_score_without_writing_features_out(n_classes, norm_feature, regressor) -> None:
+    block, objective = _problem(3000, n_classes), _objective(n_classes)
+    model = _model(Regressed(regressor=regressor, norm_feature=norm_feature, radius=0.4), block, n_classes)
+    assert model.linear is not None
+    rows = features(objective, block, norm_feature)
+    if model.regressor is None:
+        some = np.linalg.lstsq(np.column_stack([np.ones(3000), rows]), model.score(block), rcond=None)[0]
+        raw = np.column_stack([np.ones(3000), rows]) @ some if model.clipped_share_ == 0 else None
+    else:
+        raw = model.regressor.predict(rows)
+    if raw is not None:
+        np.testing.assert_allclose(model.score(block), np.clip(raw, model.clip_low_, 3000.0), rtol=1e-6)
+    thin = model.score(sparse.csr_matrix(block.X), block.y)
+    np.testing.assert_allclose(thin, model.score(block.X, block.y), rtol=1e-9)
+    assert np.all((thin >= model.clip_low_) & (thin <= 3000.0)) and model.clip_low_ >= 1.0
+
+
+def test_least_squares_are_least_squares(rng) -> None:
+    from tithe.constructions.regressed import _least_squares
+
+    rows, m = rng.normal(size=(200, 5)) + 30.0, rng.random(200)
+    for some in (rows, np.column_stack([rows, rows[:, 0]]), np.column_stack([rows, np.ones(200)])):
+        got = _least_squares(some, m)
+        want = np.linalg.lstsq(np.column_stack([np.ones(200), some]), m, rcond=None)[0]
+        np.testing.assert_allclose(got[0] + some @ got[1:], want[0] + some @ want[1:], rtol=1e-8)
+
+
+@pytest.mark.parametrize("regressor", [DecisionTreeRegressor(max_depth=3), PoissonRegressor()])
+def test_any_regressor_will_do(regressor) -> None:
+    block = _problem(2000)
+    ready = Regressed(regressor=regressor, radius=0.4).prepare(block, _objective(), rng=np.random.default_rng(0))
+    model = ready.sensitivity_model_
+    assert model is not None and model.linear is None
+    expected = np.clip(model.regressor.predict(features(_objective(), block, False)), model.clip_low_, 2000.0)
+    np.testing.assert_allclose(model.score(block.X, block.y), expected)
+    drawn = ready.reduce(block, _objective(), 50, pilot=None, survey=None, rng=np.random.default_rng(0))
+    assert drawn.notes["regressor"] == type(regressor).__name__
+    assert not hasattr(regressor, "n_features_in_"), "the regressor given is left as it was"
+
+
+def test_few_rows_force_ridge_and_weights_are_bounded() -> None:
+    block = _problem(4000, d=60)
+    construction = Regressed(sample_size=100, radius=0.1)
+    drawn = construction.reduce(block, _objective(), 200, pilot=None, survey=None, rng=np.random.default_rng(0))
+    assert drawn.notes["regressor"] == "ridge" and drawn.notes["sample_size"] == 100
+    assert {"r2", "clipped_share", "mean_predicted", "radius"} <= set(drawn.notes)
+    single = Regressed(radius=0.4, mix=0.5).reduce(
+        block, _objective(), 300, pilot=None, survey=None, rng=np.random.default_rng(1)
+    )
+    # two classes of nearly equal scores: a little more than N / (mix * size) for each draw of a row
+    assert single.weights().max() < 2 * 1.2 * 4000 / (0.5 * 300)
+
+
+def test_a_norm_explains_more_of_heavy_tails() -> None:
+    block = _problem(5000)
+    plain, normed = (_model(Regressed(radius=0.5, norm_feature=f), block).r2_ for f in (False, True))
+    assert normed > plain + 0.2
+
+
+def test_stream_is_unbiased_and_does_not_depend_on_batches() -> None:
+    block = _problem(1500)
+    model = _model(Regressed(radius=0.5, norm_feature=True), block)
+    values = np.column_stack([np.ones(1500), np.abs(block.X).sum(axis=1), block.y == 1])
+    totals = values.sum(axis=0)
+    errors = []
+    for seed in range(500):
+        kept, weight = model.stream(60, seed).include(block.X, block.y)
+        assert len(weight) == kept.sum() and np.all(weight >= 1.0)
+        errors.append(weight @ values[kept] / totals - 1.0)
+    errors = np.array(errors)
+    mean = errors.mean(axis=0)
+    assert 500 * mean @ np.linalg.solve(np.cov(errors.T), mean) < 25.0
+    online, parts = model.stream(60, 3), []
+    for at in np.array_split(np.arange(1500), 7):
+        parts.append(online.include(block.X[at], block.y[at]))
+    kept, weight = model.stream(60, 3).include(block.X, block.y)
+    assert np.array_equal(kept, np.concatenate([k for k, _ in parts]))
+    assert np.array_equal(weight, np.concatenate([w for _, w in parts]))
+    assert online.n_seen_ == 1500
+
+
+def test_drift_is_noticed() -> None:
+    block = _problem(20_000)
+    model = _model(Regressed(radius=0.5), block)
+    same, moved = model.stream(100, 0), model.stream(100, 0)
+    assert np.isnan(same.drift_) and not same.drifted
+    same.include(block.X, block.y)
+    assert same.n_checked_ > 100 and 0.7 < same.drift_ < 1.4 and not same.drifted
+    moved.include(5.0 * block.X[:2000], block.y[:2000])
+    assert moved.drift_ > 2.0 and not moved.drifted, "too few rows to tell"
+    moved.include(5.0 * block.X, block.y)
+    assert moved.drifted
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'lasso'"):
+        Regressed(regressor="laso")
+    with pytest.raises(ValueError, match=r"fit\(\)"):
+        Regressed(regressor=3)
+    for wrong in ({"mix": 2.0}, {"sample_size": 1}, {"n_clusters": 0}, {"radius": -1.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):
+            Regressed(**wrong)
+    with pytest.raises(ValueError, match="prepare"):
+        Regressed().scores(_problem(10))
+    model = _model(Regressed(radius=0.5), _problem(600))
+    with pytest.raises(ValueError, match="expected 4"):
+        model.score(np.zeros((3, 5)), [0, 1, 0])
+    with pytest.raises(ValueError, match="give y"):
+        model.score(np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="y has 2"):
+        model.score(np.zeros((3, 4)), [0, 1])
+    with pytest.raises(ValueError, match="size must be"):
+        model.stream(0)
