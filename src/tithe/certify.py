@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtri
+from sklearn.exceptions import ConvergenceWarning
 
 from tithe.calibration import calibrated
-from tithe.core.data import Array, Block, Coreset, Evaluation
+from tithe.core.data import Array, Block, Coreset, Evaluation, effective_sample_size
 from tithe.kernels.descent import Descent, Metric
 
 Kind = Literal["bound", "exact", "estimate"]
@@ -18,9 +20,12 @@ Kind = Literal["bound", "exact", "estimate"]
 AUTO_ROUNDS = 2  # polish="auto": on real data the first round or two bring nearly all there is to gain
 AUTO_GAIN = 1e-3  # ... and stops earlier once a round brings less than this share of the cost
 AUTO_DESCENT = 30  # rounds at the most where polish="auto" stops on a certificate
+_MORE_CAUTION, _MOST_CAUTION = 30.0, 1e6  # with the coreset's correlations, after a round that failed
 _TRIES = 6  # steps of one round that are tried at the most: each costs a look at the data
 _CONFIDENCE = 0.95
-_CAUTION = 2.0  # an estimate is believed where twice as much would do as well
+_NORMAL = float(ndtri(0.5 + 0.5 * _CONFIDENCE))
+_FEW = 10.0  # rows for each coefficient at which an estimate may well be off by its own size
+_NEARLY = 2.0  # a bound this close to the estimate is worth more than it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,23 +158,26 @@ class Gap:
 
     ``bound`` is proved. ``estimate`` is half the squared Newton decrement g . H^-1 g, H the coreset's
     curvature with the exact diagonal of all rows; ``error`` is its relative standard error, which
-    comes from the draw of the rows that H was taken from.
+    comes from the draw of the rows that H was taken from; ``rows_each`` is the effective number of
+    these rows for each coefficient.
     """
 
     evaluation: Evaluation
     bound: float
     estimate: float
     error: float
+    rows_each: float
 
     def below(self, tol: float) -> bool:
         """Whether the relative excess is ``tol`` at the most: proved, or estimated with some caution."""
         enough = tol * self.evaluation.value
-        return self.bound <= enough or _CAUTION * self.estimate <= enough
+        caution = 1.0 + _NORMAL * self.error + _FEW / self.rows_each
+        return self.bound <= enough or caution * self.estimate <= enough
 
     def certificate(self, n_rows: int, *, passes: int) -> Certificate:
         value = self.evaluation.value
         scale = 1.0 / value if value > 0 else 0.0
-        proved = self.bound <= _CAUTION * self.estimate
+        proved = self.bound <= _NEARLY * self.estimate
         low, high = self._interval()
         most = f"provably at most {self.bound * scale:.2g} of itself"
         if proved:
@@ -192,7 +200,7 @@ class Gap:
         )
 
     def _interval(self) -> tuple[float, float]:
-        factor = math.exp(min(50.0, float(ndtri(0.5 + 0.5 * _CONFIDENCE)) * self.error))
+        factor = math.exp(min(50.0, _NORMAL * self.error))
         return self.estimate / factor, min(self.bound, self.estimate * factor)
 
 
@@ -204,7 +212,13 @@ def gap_at(objective: Any, evaluation: Evaluation, metric: Metric, coreset: Bloc
     part = coreset.weights() * objective.bend(coreset, params, newton)
     total = float(part.sum())
     error = float(np.sqrt(part @ part)) / total if total > 0 else math.inf
-    return Gap(evaluation=evaluation, bound=evaluation.bound, estimate=min(estimate, evaluation.bound), error=error)
+    return Gap(
+        evaluation=evaluation,
+        bound=evaluation.bound,
+        estimate=min(estimate, evaluation.bound),
+        error=error,
+        rows_each=effective_sample_size(coreset.weights()) / params.size,
+    )
 
 
 def certify_gap(objective: Any, block: Block, params: Array, coreset: Block) -> Certificate:
@@ -212,6 +226,17 @@ def certify_gap(objective: Any, block: Block, params: Array, coreset: Block) -> 
     evaluation = objective.evaluate(block, params, diagonal=True)
     metric = objective.metric(coreset, params, diagonal=evaluation.diagonal)
     return gap_at(objective, evaluation, metric, coreset, params).certificate(len(block), passes=1)
+
+
+def _warn_of_little_curvature(gap: Gap, tol: float, coreset: Coreset, n_params: int) -> None:
+    relative = min(gap.bound, gap.estimate) / gap.evaluation.value
+    warnings.warn(
+        f"The loss may exceed the smallest possible by {relative:.2g} of itself, more than tol={tol:g}: "
+        f"{coreset.effective_size:.0f} effective rows know little of the curvature in {n_params} coefficients. "
+        "Ask for a larger coreset_size.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,32 +262,50 @@ def polish_by_descent(
     """
     auto = isinstance(polish, str) and polish == "auto"
     rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
-    first = objective.evaluate(block, params, diagonal=True)
-    curve, passes = [first.value], 1
-    gap = gap_at(objective, first, objective.metric(coreset, params, diagonal=first.diagonal), coreset, params)
-    pair = None
-    point = first
-    if calibrate:
-        coreset = calibrated(replace(coreset, totals=first.totals, pilot=params), objective)
-        steered = int(coreset.provenance.get("calibration_n_totals", 0)) > objective.n_classes
-        if steered and not (auto and gap.below(tol)):
-            tried = objective.solve(coreset, rng=rng, init=params)
-            second = objective.evaluate(block, tried)
-            passes += 1
-            if second.value < first.value:
-                pair = (params, first)
-                params, point = tried, second
-                curve.append(second.value)
-    metric = objective.metric(coreset, params, diagonal=first.diagonal)
-    descent = Descent(lambda p: objective.evaluate(block, p), params, metric, point=point)
-    if pair is not None:
-        descent.recall(*pair)
+    enough = tol if auto else 0.0
+
+    def look(at: Array) -> Evaluation:
+        evaluation: Evaluation = objective.evaluate(block, at, diagonal=True)
+        return evaluation
+
+    def metric_at(at: Array, point: Evaluation, caution: float = 1.0) -> Metric:
+        metric: Metric = objective.metric(coreset, at, diagonal=point.diagonal, caution=caution)
+        return metric
+
+    point = look(params)
+    curve, passes, before = [point.value], 1, None
+    metric = metric_at(params, point)
     gap = gap_at(objective, point, metric, coreset, params)
+    if calibrate:
+        coreset = calibrated(replace(coreset, totals=point.totals, pilot=params), objective)
+        steered = int(coreset.provenance.get("calibration_n_totals", 0)) > objective.n_classes
+        if steered and not gap.below(enough):
+            tried = objective.solve(coreset, rng=rng, init=params)
+            there = look(tried)
+            passes += 1
+            if there.value < point.value:
+                before, params, point = (params, point), tried, there
+                curve.append(point.value)
+        metric = metric_at(params, point)
+        gap = gap_at(objective, point, metric, coreset, params)
+    descent = Descent(look, params, metric, point=point)
+    if before is not None:
+        descent.recall(*before)
+    caution = 1.0
     for _ in range(rounds):
-        if gap.below(tol if auto else 0.0) or not descent.round(most_tries=_TRIES):
+        if gap.below(enough):
             break
-        curve.append(descent.point.value)
-        gap = gap_at(objective, descent.point, metric, coreset, descent.params)
+        if descent.round(most_tries=_TRIES):
+            curve.append(descent.point.value)
+        else:
+            caution *= _MORE_CAUTION
+            if caution > _MOST_CAUTION:
+                break
+            descent.renew(metric_at(descent.params, descent.point, caution))
+        here = metric_at(descent.params, descent.point)
+        gap = gap_at(objective, descent.point, here, coreset, descent.params)
+    if auto and not gap.below(tol):
+        _warn_of_little_curvature(gap, tol, coreset, params.size)
     return Descended(
         params=descent.params, coreset=coreset, gap=gap, curve=curve, passes=passes + descent.n_evaluations
     )

@@ -12,7 +12,7 @@ from tithe.constructions.leverage import Leverages, draw_rows, shares
 from tithe.core.data import Array, Block, Survey
 
 _MANY = 2_000_000  # rows beyond which not all are scored, but ...
-_LOOK, _PER_ROW = 200_000, 20  # ... that many, or so many for each row kept
+_LOOK, _PER_ROW = 200_000, 10  # ... that many, or so many for each row kept
 _RARE = 20_000  # rows of a class up to which all are scored
 
 
@@ -27,8 +27,8 @@ class Influence(Construction):
     weight by W / (.3 m).
 
     Of more than two million rows, one of each run of consecutive rows is scored, 200,000 in all or
-    20 for each row kept, and stands for its run; classes of at most 20,000 rows are scored whole.
-    It stays unbiased, and adds at most a twentieth of the variance of a uniform draw.
+    10 for each row kept, and stands for its run; classes of at most 20,000 rows are scored whole.
+    It stays unbiased, and adds at most a tenth of the variance of a uniform draw.
     """
 
     leverages: Leverages | None = None

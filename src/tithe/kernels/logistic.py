@@ -108,7 +108,7 @@ def _bend_two(y, weight, start, r, margins, spare, bits, cost, pull, bend, count
         margins[0, i] = margins[0, i] if y[start + i] == 1 else -margins[0, i]
         spare[i] = -abs(margins[0, i])
     _exp(spare, bits, r)
-    heavy = weight.size > 0
+    heavy, keep = weight.size > 0, cost.size > 0
     u0 = u1 = l0 = l1 = h0 = h1 = 0.0
     for i in range(r):
         t = margins[0, i]
@@ -116,7 +116,8 @@ def _bend_two(y, weight, start, r, margins, spare, bits, cost, pull, bend, count
         loss = _log1p(q) - min(t, 0.0)
         inverse = 1.0 / (1.0 + q)
         wrong = q * inverse if t > 0.0 else inverse  # the chance given to the other class
-        cost[start + i] = loss
+        if keep:
+            cost[start + i] = loss
         u = weight[start + i] if heavy else 1.0
         one = 1.0 if y[start + i] == 1 else 0.0
         entropy = loss + wrong * t
@@ -170,7 +171,8 @@ def _bend_many(y, weight, start, r, margins, spare, bits, cost, pull, bend, coun
             entropy -= residual * margins[k, i]
             pull[k, i] = u * residual
             bend[k, i] = u * p * (others / total if k == c else 1.0 - p)
-        cost[start + i] = loss
+        if cost.size > 0:
+            cost[start + i] = loss
         counts[part, c, 0] += u
         counts[part, c, 1] += u * loss
         counts[part, c, 2] += u * max(entropy, 0.0)
@@ -346,10 +348,14 @@ def logistic_sweep(
     *,
     n_classes: int,
     weight: Array | None = None,
+    cost: bool = True,
     gradient: bool = True,
     diagonal: bool = False,
 ) -> tuple[Array, LogisticSums]:
-    """Losses (n,) of the rows at ``theta`` (k, d + 1), intercepts last, and their sums; y (n,) int32 class numbers."""
+    """Losses (n,) of the rows at ``theta`` (k, d + 1), intercepts last, and their sums; y (n,) int32 class numbers.
+
+    What is not asked for is empty or zero.
+    """
     n, d = X.shape
     size = theta.shape[0]
     theta = np.ascontiguousarray(theta, np.float64)
@@ -358,9 +364,9 @@ def logistic_sweep(
     counts = np.zeros((n_parts, n_classes, 3))
     gradients = np.zeros((n_parts if gradient else 0, n_classes, size, d + 1))
     diagonals = np.zeros((n_parts if diagonal else 0, size, d + 1))
-    cost = np.empty(n)
+    costs = np.empty(n if cost else 0)
     u = np.empty(0) if weight is None else weight
-    sums = (theta, cost, counts, gradients, diagonals)
+    sums = (theta, costs, counts, gradients, diagonals)
     wide = size > 1 and d >= _WIDE
     if sparse.issparse(X):
         rows_of = (X.data, X.indices, X.indptr)
@@ -377,7 +383,7 @@ def logistic_sweep(
     with single_blas_thread():
         over_parts(run, n_parts, serial=entries * size < 200_000)
     total = add_parts(counts)
-    return cost, LogisticSums(
+    return costs, LogisticSums(
         count=total[:, 0],
         loss=total[:, 1],
         entropy=total[:, 2],

@@ -146,7 +146,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
 
     def _start(self, known: Array | None, block: Block) -> Array | None:
         """Where the last fit ended, if that is wanted and means anything here."""
-        if not self.warm_start or not hasattr(self, "coef_") or not np.array_equal(known, self.classes_):
+        if not self.warm_start or known is None or not np.array_equal(known, self.classes_):
             return None
         return np.column_stack([self.coef_, self.intercept_]) if self.coef_.shape[1] == block.n_features else None
 

@@ -14,18 +14,15 @@ from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Evaluation, Moments, 
 from tithe.kernels.descent import Descent, Metric
 from tithe.kernels.logistic import LogisticSums, logistic_sweep
 from tithe.kernels.sampling import sample_rows
-from tithe.kernels.threads import over_parts, single_blas_thread
+from tithe.kernels.threads import single_blas_thread
+from tithe.objectives.curvature import curvature_blocks, curvature_cost, effective_support
 from tithe.objectives.labels import LabelledObjective
 from tithe.objectives.logistic_bound import ClusterBounds
 
-_WIDE = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
 _NEWTON = 250  # coordinates up to which a fresh curvature in every round is cheap
 _ROUGH, _ROUNDS = 1e-4, 30  # a pilot need not be sharper than its sample
 _RENEW = (3, 12, 48)  # rounds after which an old curvature is worth a new one where it is dear
-_ROWS = 16_384
 _FLOPS = 10_000_000_000  # that a curvature may cost; of more rows, some stand for all
-_CHUNKS = 8  # runs of rows that a curvature is added up in
-_DENSE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +128,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
     def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
         """Value, gradient and a proved bound on what is left to gain, in one pass."""
-        _, sums = self._sweep(block, params, diagonal=diagonal)
+        _, sums = self._sweep(block, params, cost=False, diagonal=diagonal)
         gradient = sums.gradient.sum(axis=0)
         if not self.fit_intercept:
             gradient[:, -1] = 0.0
@@ -152,23 +149,27 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
             totals=self.totals_of(sums),
         )
 
-    def metric(self, block: Block, params: Array, *, diagonal: Array | None = None) -> Metric:
-        """The curvature at ``params`` as these rows see it; with the exact diagonal of all rows where given."""
+    def metric(self, block: Block, params: Array, *, diagonal: Array | None = None, caution: float = 1.0) -> Metric:
+        """The curvature at ``params`` as these rows see it; with the exact diagonal of all rows where given.
+
+        With more ``caution``, correlations between columns that few rows speak of are believed less.
+        """
         k, size = params.shape
         penalty = np.full((k, size), 1.0 / self.C)
         penalty[:, -1] = 0.0
         some = self._thinned(block)
-        hessian = self._curvature(some, params)
+        chance, bend = self._bends(some, params)
+        hessian = curvature_blocks(some, chance, bend)
         drawn = some is not block or diagonal is not None  # else the curvature is what it is
         if diagonal is None and hessian is not None and not drawn:
             diagonal = np.einsum("bss->bs", hessian).reshape(k, size)
         elif diagonal is None:
-            diagonal = self._sweep(block, params, diagonal=True)[1].diagonal
+            diagonal = self._sweep(block, params, cost=False, diagonal=True)[1].diagonal
         assert diagonal is not None
         exact = diagonal.copy()
         if not self.fit_intercept:
             exact[:, -1] = 0.0
-        support = self._support(some, params).ravel() if drawn else None
+        support = effective_support(some.X, bend).ravel() / caution if drawn else None
         return Metric(hessian, exact.ravel(), penalty.ravel(), support)
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
@@ -230,80 +231,16 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
     def _thinned(self, block: Block) -> Block:
         """The rows, or as many evenly spaced ones as a curvature can be afforded from; weights stand for all."""
-        k, size = self.n_margins, block.n_features + 1
-        if size > _WIDE or (sparse.issparse(block.X) and block.X.nnz < _DENSE * len(block) * size):
-            return block
-        pairs = k * (k + 1) // 2 if k * size <= _WIDE else k
-        step = -(-len(block) * size * size * pairs // _FLOPS)
+        step = -(-curvature_cost(block, self.n_margins) // _FLOPS)
         if step <= 1:
             return block
         rows = np.arange(0, len(block), step)
         return block.take(rows, block.weights()[rows] * (block.total_weight / block.weights()[rows].sum()))
 
-    def _bends(self, block: Block, params: Array) -> Array:
-        """Weighted second derivative of each row's loss in each margin: (n, k)."""
+    def _bends(self, block: Block, params: Array) -> tuple[Array, Array]:
+        """Chances, and weighted second derivatives of each row's loss in each margin: (n, k) both."""
         chance = self._chances(block, params)
-        return chance * (1.0 - chance) * block.weights()[:, None]
-
-    def _support(self, block: Block, params: Array) -> Array:
-        """Effective number of rows, (sum b)^2 / sum b^2, that the diagonal b = bend (x, 1)^2 comes from: (k, d + 1)."""
-        bends = self._bends(block, params)
-        first = np.column_stack([np.zeros((len(params), block.n_features)), bends.sum(axis=0)])
-        second = np.column_stack([np.zeros((len(params), block.n_features)), (bends * bends).sum(axis=0)])
-        for start in range(0, len(block), _ROWS):
-            at = slice(start, start + _ROWS)
-            rows = block.X[at].astype(np.float64)
-            square = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows, out=rows)
-            first[:, :-1] += (square.T @ bends[at]).T
-            square = square.multiply(square) if sparse.issparse(rows) else np.square(rows, out=rows)
-            second[:, :-1] += (square.T @ bends[at] ** 2).T
-        return np.divide(first * first, second, out=np.zeros_like(first), where=second > 0.0)
-
-    def _curvature(self, block: Block, params: Array) -> Array | None:
-        """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide."""
-        k, size = params.shape
-        if size > _WIDE:
-            return None
-        chance, weight, bend = self._chances(block, params), block.weights()[:, None], self._bends(block, params)
-        whole = k * size <= _WIDE
-        pairs = [(a, b) for a in range(k) for b in (range(a, k) if whole else (a,))]
-        # one class: runs of rows side by side; more: pairs of classes. Sums never depend on the number of threads
-        chunk = max(_ROWS // 8, -(-len(block) // _CHUNKS)) if k == 1 else len(block)
-        tasks = [(pair, start) for pair in pairs for start in range(0, len(block), chunk)]
-        products: list[Array] = [np.empty(0)] * len(tasks)
-
-        def run(first: int, last: int) -> None:
-            for number in range(first, last):
-                (a, b), start = tasks[number]
-                at = slice(start, start + chunk)
-                mixed = bend[at, a] if a == b else -chance[at, a] * chance[at, b] * weight[at, 0]
-                products[number] = _gram(block.X[at], mixed)
-
-        over_parts(run, len(tasks), serial=len(block) * size * len(pairs) < 50_000)
-        if not whole:
-            return np.array(products)
-        hessian = np.zeros((k, size, k, size))
-        for ((a, b), _), product in zip(tasks, products, strict=True):
-            hessian[a, :, b] += product
-            if a != b:
-                hessian[b, :, a] += product.T
-        return hessian.reshape(1, k * size, k * size)
-
-
-def _gram(X: Any, weight: Array) -> Array:
-    """sum of weight (x, 1)(x, 1)^T: (d + 1, d + 1)."""
-    d = X.shape[1]
-    gram = np.empty((d + 1, d + 1))
-    rows = X.astype(np.float64, copy=False)
-    if sparse.issparse(X) and X.nnz > _DENSE * X.shape[0] * d:
-        rows = rows.toarray()
-    if sparse.issparse(rows):
-        gram[:d, :d] = (rows.multiply(weight[:, None]).tocsr().T @ rows).toarray()
-    else:
-        gram[:d, :d] = (rows * weight[:, None]).T @ rows
-    gram[:d, d] = gram[d, :d] = rows.T @ weight
-    gram[d, d] = weight.sum()
-    return gram
+        return chance, chance * (1.0 - chance) * block.weights()[:, None]
 
 
 def _centred(params: Array) -> Array:

@@ -1,0 +1,93 @@
+"""Curvature of losses of linear margins: sums of outer products of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array, Block
+from tithe.kernels.threads import over_parts
+
+_WIDE = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
+_ROWS = 16_384
+_CHUNKS = 8  # runs of rows that a curvature is added up in
+_DENSE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
+
+
+def curvature_cost(block: Block, n_margins: int) -> int:
+    """Products that `curvature_blocks` takes."""
+    size = block.n_features + 1
+    if size > _WIDE:
+        return 0
+    pairs = n_margins * (n_margins + 1) // 2 if n_margins * size <= _WIDE else n_margins
+    if sparse.issparse(block.X) and block.X.nnz <= _DENSE * len(block) * block.n_features:
+        return pairs * block.X.nnz * -(-block.X.nnz // len(block))
+    return pairs * len(block) * size * size
+
+
+def curvature_blocks(block: Block, chance: Array, bend: Array) -> Array | None:
+    """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
+
+    chance, bend (n, k): for margins a and b, rows count with bend_a if a = b and else with
+    -chance_a chance_b times their weight.
+    """
+    k, size = bend.shape[1], block.n_features + 1
+    if size > _WIDE:
+        return None
+    whole = k * size <= _WIDE
+    weight = block.weights()
+    pairs = [(a, b) for a in range(k) for b in (range(a, k) if whole else (a,))]
+    # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
+    chunk = max(_ROWS // 8, -(-len(block) // _CHUNKS)) if k == 1 else len(block)
+    tasks = [(pair, start) for pair in pairs for start in range(0, len(block), chunk)]
+    products: list[Array] = [np.empty(0)] * len(tasks)
+
+    def run(first: int, last: int) -> None:
+        for number in range(first, last):
+            (a, b), start = tasks[number]
+            at = slice(start, start + chunk)
+            mixed = bend[at, a] if a == b else -chance[at, a] * chance[at, b] * weight[at]
+            products[number] = _gram(block.X[at], mixed)
+
+    over_parts(run, len(tasks), serial=len(block) * size * len(pairs) < 50_000)
+    if not whole:
+        return np.array(products)
+    hessian = np.zeros((k, size, k, size))
+    for ((a, b), _), product in zip(tasks, products, strict=True):
+        hessian[a, :, b] += product
+        if a != b:
+            hessian[b, :, a] += product.T
+    return hessian.reshape(1, k * size, k * size)
+
+
+def effective_support(X: Any, bend: Array) -> Array:
+    """How many rows, (sum b)^2 / sum b^2, the diagonal of the curvature comes from, b = bend (x, 1)^2: (k, d + 1)."""
+    k, d = bend.shape[1], X.shape[1]
+    first = np.column_stack([np.zeros((k, d)), bend.sum(axis=0)])
+    second = np.column_stack([np.zeros((k, d)), (bend * bend).sum(axis=0)])
+    for start in range(0, X.shape[0], _ROWS):
+        at = slice(start, start + _ROWS)
+        rows = X[at].astype(np.float64)
+        square = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows, out=rows)
+        first[:, :-1] += (square.T @ bend[at]).T
+        square = square.multiply(square) if sparse.issparse(rows) else np.square(rows, out=rows)
+        second[:, :-1] += (square.T @ bend[at] ** 2).T
+    return np.divide(first * first, second, out=np.zeros_like(first), where=second > 0.0)
+
+
+def _gram(X: Any, weight: Array) -> Array:
+    """sum of weight (x, 1)(x, 1)^T: (d + 1, d + 1)."""
+    d = X.shape[1]
+    gram = np.empty((d + 1, d + 1))
+    rows = X.astype(np.float64, copy=False)
+    if sparse.issparse(X) and X.nnz > _DENSE * X.shape[0] * d:
+        rows = rows.toarray()
+    if sparse.issparse(rows):
+        gram[:d, :d] = (rows.multiply(weight[:, None]).tocsr().T @ rows).toarray()
+    else:
+        gram[:d, :d] = (rows * weight[:, None]).T @ rows
+    gram[:d, d] = gram[d, :d] = rows.T @ weight
+    gram[d, d] = weight.sum()
+    return gram
