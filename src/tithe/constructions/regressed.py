@@ -24,6 +24,7 @@ from tithe.kernels.strata import linear_scores
 
 _NAMES = ("ols", "ridge", "lasso", "elasticnet")
 _ROWS = 65_536  # rows whose features are written out at a time
+_LEAST, _MOST = 500, 20_000  # rows of the sample, of which one in a hundred is taken between these
 _CHECKED = 0.01  # share of a stream that is scored exactly
 _ENOUGH = 100  # rows scored exactly before anything is said about drift
 _DRIFT = (0.5, 2.0)  # ratios of exact to predicted scores that pass for none
@@ -196,7 +197,7 @@ class Regressed(Construction):
         With fewer than 2 (d + 1) rows in the sample the named ones become "ridge". What is penalised
         is standardised, and penalties are chosen by cross-validation.
     sample_size : int or None
-        b. None: 1 % of the rows, but at least 500.
+        b. None: 1 % of the rows, but at least 500 and at most 20,000.
     norm_feature : bool
         Regress on |z| as well.
     n_clusters, radius, certified
@@ -238,7 +239,7 @@ class Regressed(Construction):
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
         """The same construction, its regression fitted on a sample of the rows."""
-        size = max(500, len(block) // 100) if self.sample_size is None else self.sample_size
+        size = self.sample_size or min(_MOST, max(_LEAST, len(block) // 100))
         some = sample_rows(block, size, rng)
         if some.sample_weight is not None:
             some = some.take(np.flatnonzero(some.sample_weight > 0.0))

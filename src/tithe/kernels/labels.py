@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from tithe.kernels.threads import over_parts
+
 Array = np.ndarray[Any, Any]
 
 _LARGEST = 1 << 53  # whole numbers beyond this are not exact as floats
+_PART = 65_536
 _RANGE = 1 << 16  # whole numbers this close together are counted instead of sorted
 
 
 @njit(cache=True, nogil=True)
-def _present(y, low, seen):  # type: ignore[no-untyped-def]
-    for i in range(y.shape[0]):
+def _present(y, low, seen, first, last):  # type: ignore[no-untyped-def]
+    for i in range(first * _PART, min(y.shape[0], last * _PART)):
         seen[np.int64(y[i]) - low] = True
 
 
 @njit(cache=True, nogil=True)
-def _numbered(y, low, table, codes):  # type: ignore[no-untyped-def]
-    for i in range(y.shape[0]):
+def _numbered(y, low, table, codes, first, last):  # type: ignore[no-untyped-def]
+    for i in range(first * _PART, min(y.shape[0], last * _PART)):
         at = np.int64(y[i]) - low
         codes[i] = table[at] if 0 <= at < table.shape[0] else -1
+
+
+def _over(n: int, kernel: Callable[[int, int], object]) -> None:
+    over_parts(kernel, -(-n // _PART), serial=n < 4 * _PART)
 
 
 def _whole(y: Array) -> Array | None:
@@ -43,7 +51,7 @@ def label_numbers(y: Array, labels: Array) -> Array:
             table = np.full(high - low + 1, -1, np.int32)
             table[known.astype(np.int64) - low] = np.arange(len(known))
             codes = np.empty(len(y), np.int32)
-            _numbered(values, low, table, codes)
+            _over(len(y), lambda a, b: _numbered(values, low, table, codes, a, b))
             return codes
     order = np.argsort(labels, kind="stable")
     at = np.minimum(np.searchsorted(labels[order], y), len(labels) - 1)
@@ -51,22 +59,20 @@ def label_numbers(y: Array, labels: Array) -> Array:
     return np.where(labels[found] == y, found, -1).astype(np.int32)
 
 
-def encode_labels(y: Array) -> tuple[Array, Array]:
-    """The distinct labels in ascending order, and the number of each row's label: (n,) int32.
-
-    The same as ``np.unique(y, return_inverse=True)``, in two quick looks where labels are whole numbers.
-    """
+def distinct_labels(y: Array) -> Array:
+    """The same as ``np.unique(y)``, in a quick look where labels are whole numbers."""
     values = _whole(y)
     if values is not None:
         low, high = int(values.min()), int(values.max())
         if high - low < _RANGE and max(-low, high) < _LARGEST:
             seen = np.zeros(high - low + 1, np.bool_)
-            _present(values, low, seen)
-            found = np.flatnonzero(seen)
-            table = np.zeros(len(seen), np.int32)
-            table[found] = np.arange(len(found))
-            codes = np.empty(len(y), np.int32)
-            _numbered(values, low, table, codes)
-            return (found + low).astype(y.dtype), codes
-    labels, inverse = np.unique(y, return_inverse=True)
-    return labels, inverse.astype(np.int32)
+            _over(len(y), lambda a, b: _present(values, low, seen, a, b))
+            labels: Array = (np.flatnonzero(seen) + low).astype(y.dtype)
+            return labels
+    return np.unique(y)
+
+
+def encode_labels(y: Array) -> tuple[Array, Array]:
+    """The distinct labels in ascending order, and the number of each row's label: (n,) int32."""
+    labels = distinct_labels(y)
+    return labels, label_numbers(y, labels)

@@ -116,23 +116,25 @@ def draw_in_classes(
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def _dense_scores(X, codes, coef, bias, scale, norm_coef, low, high, scores, clipped, first, last):  # type: ignore[no-untyped-def]
     n = X.shape[0]
-    buffer = np.empty(min(n, BLOCK), X.dtype)
+    buffer, norms = np.empty(min(n, BLOCK), X.dtype), np.zeros(min(n, BLOCK))
     for block in range(first, last):
         start = block * BLOCK
         r = min(n - start, BLOCK)
         along = buffer[:r]
         np.dot(X[start : start + r], coef, along)
-        outside = 0
-        for i in range(r):
-            value = bias[codes[start + i]] + scale[codes[start + i]] * along[i]
-            if norm_coef != 0.0:
+        if norm_coef != 0.0:
+            for i in range(r):
                 square = 1.0
                 for j in range(X.shape[1]):
                     square += np.float64(X[start + i, j]) * X[start + i, j]
-                value += norm_coef * np.sqrt(square)
-            inside = low <= value <= high
-            scores[start + i] = value if inside else (high if value > high else low)
-            outside += 0 if inside else 1
+                norms[i] = norm_coef * np.sqrt(square)
+        outside = 0
+        for i in range(r):  # nothing here but what can be done for several rows at a time
+            c = codes[start + i]
+            value = bias[c] + scale[c] * along[i] + norms[i]
+            inside = min(max(value, low), high)
+            scores[start + i] = inside
+            outside += 1 if inside != value else 0
         clipped[block] = outside
 
 

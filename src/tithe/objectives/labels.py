@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from tithe.core.data import Array, Block
-from tithe.kernels.labels import encode_labels, label_numbers
+from tithe.kernels.labels import distinct_labels, label_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class LabelledObjective:
             raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
         if self.classes is not None:
             return self
-        found, _ = encode_labels(block.y)
+        found = distinct_labels(block.y)
         if len(found) < 2:
             raise ValueError(f"y holds only one class, {found.tolist()[0]!r}: there is nothing to tell apart.")
         return replace(self, classes=tuple(found.tolist()))
