@@ -33,6 +33,9 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
+	$(BIN)/python benchmarks/logistic.py --data $(DATA)
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA)
+	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) demo-report .pytest_cache .mypy_cache .ruff_cache build

@@ -27,6 +27,7 @@ def test_python_blocks_run(block: str, tmp_path, monkeypatch) -> None:
     names = {
         "X": X,
         "y": X[:, 0] > 0,
+        "labels": np.where(X[:, 0] + rng.logistic(size=len(X)) > 0, "yes", "no"),
         "batches": np.array_split(X, 3),
         "full": tithe.Block(X=X),
         "objective": objective,

@@ -54,9 +54,20 @@ def test_build_by_every_construction(rows, tmp_path, construction: str) -> None:
     assert load_coreset(out).provenance["construction"] == construction
 
 
+@pytest.mark.parametrize("construction", ["auto", "acvs", "rdsf"])
+def test_build_for_logistic_regression(rows, tmp_path, capsys, construction: str) -> None:
+    out = tmp_path / "c.parquet"
+    command = ["build", rows, "--objective", "logistic", "-C", "0.5", "--target", "label", "--weight", "w"]
+    assert run(*command, "-m", 300, "--construction", construction, "-o", out) == 0
+    assert "excess loss" in capsys.readouterr().out
+    assert set(load_coreset(out).y) == {"up", "down"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["build", "ROWS", "-o", "x.parquet", "--objective", "logistic", "--weight", "w"],
+        ["build", "ROWS", "-o", "x.parquet", "--objective", "logistic", "--target", "label", "-C", "0"],
         ["build", "missing.csv", "-o", "x.parquet"],
         ["build", "ROWS", "-o", "x.parquet"],  # a column of text
         ["build", "ROWS", "-o", "x.parquet", "-m", "zero"],

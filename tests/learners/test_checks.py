@@ -5,13 +5,14 @@ from __future__ import annotations
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians
+from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
 
 
 @parametrize_with_checks(
     [
         CoresetKMeans(),
         CoresetKMedians(),
+        CoresetLogisticRegression(),
         CoresetEstimator(LogisticRegression()),
         CoresetEstimator(Ridge()),
     ]

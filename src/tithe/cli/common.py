@@ -10,24 +10,34 @@ import click
 
 
 def objective_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--objective`` and ``--clusters``."""
+    """``--objective``, ``--clusters`` and ``--penalty``."""
+    command = click.option(
+        "-C",
+        "--penalty",
+        "inverse_penalty",
+        type=click.FloatRange(min=0.0, min_open=True),
+        default=1.0,
+        show_default=True,
+        help="Logistic: inverse strength of the penalty.",
+    )(command)
     command = click.option(
         "-k", "--clusters", type=click.IntRange(min=1), default=8, show_default=True, help="Number of clusters."
     )(command)
     return click.option(
         "--objective",
-        type=click.Choice(["kmeans", "kmedian", "generic"]),
+        type=click.Choice(["kmeans", "kmedian", "logistic", "generic"]),
         default="kmeans",
         show_default=True,
         help="What the coreset must preserve.",
     )(command)
 
 
-def make_objective(name: str, clusters: int) -> Any:
+def make_objective(name: str, clusters: int, inverse_penalty: float = 1.0) -> Any:
     """The objective that the options describe."""
     from tithe.core.registry import resolve
 
-    return resolve("objective", name)() if name == "generic" else resolve("objective", name)(n_clusters=clusters)
+    options: dict[str, Any] = {"generic": {}, "logistic": {"C": inverse_penalty}}.get(name, {"n_clusters": clusters})
+    return resolve("objective", name)(**options)
 
 
 class Size(click.ParamType):

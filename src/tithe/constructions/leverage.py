@@ -23,45 +23,49 @@ _WIDE = 1000  # columns beyond which only the diagonal of the Gram matrix is use
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Leverages:
-    """sqrt(x G^-1 x) of any row, G the mean of x x^T over a sample with a ridge relative to its diagonal.
+    """sqrt(z G^-1 z) of any row, z = x - mean, G the mean of z z^T over a sample with a ridge relative to its diagonal.
 
-    ``factor`` (d, q) has x G^-1 x = |x factor|^2, in expectation where q < d; or it is (d,), the
-    inverse diagonal of G.
+    ``factor`` (d, q) has z G^-1 z = |z factor|^2, in expectation where q < d, and ``offset`` (q,) is
+    mean @ factor. Or ``factor`` is (d,), the inverse diagonal, and x is taken as it is.
     """
 
     factor: Array
+    offset: Array | None = None
 
     @classmethod
     def of(cls, block: Block, rng: np.random.Generator) -> Self:
         rows = sample_rows(block, _SKETCH, rng)
         X, weight = rows.X.astype(np.float64), rows.weights()
         d = block.n_features
+        total = weight.sum()
+        mean = np.asarray(X.T @ weight).ravel() / total
+        if d > _WIDE or not np.isfinite(mean).all():
+            square = np.asarray((X.multiply(X) if sparse.issparse(X) else X * X).T @ weight).ravel() / total
+            return cls(factor=1.0 / np.where(square > 0.0, square, 1.0))
         if sparse.issparse(X):
-            square = np.asarray(X.multiply(X).T @ weight).ravel() / weight.sum()
+            gram = (X.multiply(weight[:, None]).T @ X).toarray() / total - np.outer(mean, mean)
         else:
-            square = weight @ (X * X) / weight.sum()
-        scale = np.sqrt(np.where(square > 0.0, square, 1.0))
-        if d > _WIDE:
-            return cls(factor=1.0 / scale**2)
-        if sparse.issparse(X):
-            gram = (X.multiply(weight[:, None]).T @ X).toarray()
-        else:
-            gram = (X * weight[:, None]).T @ X
-        gram = gram / weight.sum() / np.outer(scale, scale)
+            X = X - mean
+            gram = (X * weight[:, None]).T @ X / total
+        own = np.diagonal(gram)
+        scale = np.sqrt(np.where(own > 1e-12 * mean * mean, own, 1.0))
+        gram = gram / np.outer(scale, scale)
         # relative to each column's own scale: a column that the sample never saw must not become infinite
         gram[np.diag_indices(d)] += 0.01 + 1e-6
         try:
             lower = cholesky(gram, lower=True)
         except LinAlgError:
-            return cls(factor=1.0 / scale**2)
+            return cls(factor=np.diag(1.0 / scale), offset=mean / scale)
         directions = np.eye(d) if d <= _DIRECTIONS else rng.normal(size=(d, _DIRECTIONS)) / np.sqrt(_DIRECTIONS)
-        return cls(factor=solve_triangular(lower, directions, lower=True, trans="T") / scale[:, None])
+        factor = solve_triangular(lower, directions, lower=True, trans="T") / scale[:, None]
+        return cls(factor=factor, offset=mean @ factor)
 
     def root(self, X: Any) -> Array:
-        """sqrt(x G^-1 x) of every row: (n,)."""
+        """sqrt(z G^-1 z) of every row: (n,)."""
         n = X.shape[0]
         root = np.empty(n)
         factor = self.factor if self.factor.ndim == 1 else self.factor.astype(X.dtype)
+        offset = None if self.offset is None else self.offset.astype(X.dtype)
 
         def run(first: int, last: int) -> None:
             for part in range(first, last):
@@ -70,7 +74,7 @@ class Leverages:
                 if factor.ndim == 1:
                     square = (rows.multiply(rows) if sparse.issparse(rows) else rows * rows) @ factor
                 else:
-                    turned = np.asarray(rows @ factor)
+                    turned = np.asarray(rows @ factor) - offset
                     square = np.einsum("ij,ij->i", turned, turned)
                 root[at] = np.sqrt(square)
 
@@ -99,7 +103,7 @@ def draw_rows(block: Block, objective: Any, scores: Array, size: int, rng: np.ra
 
 @dataclass(frozen=True, kw_only=True)
 class Leverage(Construction):
-    """p_i = u_i (1/W + l_i / sum(u l)) / 2 with l_i = sqrt(x_i G^-1 x_i), the root of the leverage.
+    """p_i = u_i (1/W + l_i / sum(u l)) / 2 with l_i the root of the leverage of row i (see `Leverages`).
 
     The root is what the variance asks for (Munteanu and others 2018 for logistic regression). It
     knows nothing of the loss, so it serves any linear model.

@@ -41,17 +41,34 @@ class Metric:
         Effective number of rows that each coordinate of ``hessian`` was estimated from. Off the
         diagonal, the estimate is taken at sqrt(n / (n + 4)) a coordinate: a column seen in a few
         rows is correlated with everything, by chance.
+    centre : (d,) or None
+        Where the columns are centred before they are believed or not; coordinates then come in runs
+        of d columns and an intercept. Columns far from the origin all look like the intercept.
     """
 
-    def __init__(self, hessian: Array | None, diagonal: Array, penalty: Array, support: Array | None = None) -> None:
+    def __init__(
+        self,
+        hessian: Array | None,
+        diagonal: Array,
+        penalty: Array,
+        support: Array | None = None,
+        centre: Array | None = None,
+    ) -> None:
+        self._centre = None if hessian is None else centre
+        if hessian is not None and centre is not None:
+            before = np.einsum("bss->bs", hessian).ravel()
+            hessian = _centred(hessian, centre)
+            after = np.maximum(np.einsum("bss->bs", hessian).ravel(), 1e-12 * before)
+            # of all rows only the diagonal about the origin is known: it is taken to shrink alike
+            diagonal = np.where(before > 0.0, after * (diagonal / np.where(before > 0.0, before, 1.0)), diagonal)
         total = diagonal + penalty
-        least = 1e-12 * float(total.max(initial=0.0))
-        self._root = np.sqrt(np.where(total > least, total, least if least > 0 else 1.0))
+        # every coordinate in its own scale: one column in units of 10^30 says nothing about the others
+        self._root = np.sqrt(np.where(total > 0.0, total, 1.0))
         self._factors: list[Array] = []
         if hessian is None:
             return
         size = hessian.shape[1]
-        share = np.sqrt(np.divide(diagonal, total, out=np.zeros_like(total), where=total > least))
+        share = np.sqrt(np.divide(diagonal, total, out=np.zeros_like(total), where=total > 0.0))
         for b, block in enumerate(hessian):
             at = slice(b * size, (b + 1) * size)
             own = np.diagonal(block)
@@ -66,18 +83,35 @@ class Metric:
 
     def solve(self, gradient: Array) -> Array:
         """M^-1 times a gradient of any shape."""
-        scaled = gradient.reshape(-1) / self._root
+        pull = gradient
+        if self._centre is not None:
+            pull = gradient.reshape(-1, len(self._centre) + 1).copy()
+            pull[:, :-1] -= pull[:, -1:] * self._centre
+        scaled = pull.reshape(-1) / self._root
         if self._factors:
             parts = scaled.reshape(len(self._factors), -1)
             scaled = np.concatenate(
                 [cho_solve((f, True), p, check_finite=False) for f, p in zip(self._factors, parts, strict=True)]
             )
-        step: Array = (scaled / self._root).reshape(gradient.shape)
-        return step
+        step: Array = scaled / self._root
+        if self._centre is not None:
+            step = step.reshape(-1, len(self._centre) + 1)
+            step[:, -1] -= step[:, :-1] @ self._centre
+        return step.reshape(gradient.shape)
 
     def decrement(self, gradient: Array) -> float:
         """g . M^-1 g / 2: what a step of Newton promises to gain."""
         return 0.5 * float(np.vdot(gradient, self.solve(gradient)))
+
+
+def _centred(hessian: Array, centre: Array) -> Array:
+    """The same curvature in the coordinates of columns less ``centre``: (B, s, s)."""
+    size = len(centre) + 1
+    margins = hessian.shape[1] // size
+    h = hessian.reshape(len(hessian), margins, size, margins, size).copy()
+    h[:, :, :-1] -= centre[:, None, None] * h[:, :, -1:]
+    h[..., :-1] -= h[..., -1:] * centre
+    return h.reshape(hessian.shape)
 
 
 def _factor(correlation: Array) -> Array:

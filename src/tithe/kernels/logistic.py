@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 _FAST = {"contract", "reassoc", "nsz"}
 _TILE = 512
 _WIDE, _WIDE_TILE = 64, 256  # columns from which sums over many classes are products of matrices, of that many rows
+_BY_CLASS = 32  # classes up to which gradients are added up by class
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # ln 2 = their sum, to 90 bits
 _LOWEST = -700.0  # exp of anything smaller is as good as nothing
@@ -182,7 +183,7 @@ def _bend_many(y, weight, start, r, margins, spare, bits, cost, pull, bend, coun
 def _add_dense(X, start, r, y, pull, bend, gradient, diagonal, part):  # type: ignore[no-untyped-def]
     d = X.shape[1]
     for i in range(r):
-        c = y[start + i]
+        c = y[start + i] if gradient.shape[1] > 1 else 0
         for k in range(pull.shape[0]):
             p = pull[k, i]
             for j in range(d):
@@ -202,7 +203,7 @@ def _add_dense(X, start, r, y, pull, bend, gradient, diagonal, part):  # type: i
 def _add_csr(data, indices, indptr, start, r, y, pull, bend, gradient, diagonal, part):  # type: ignore[no-untyped-def]
     d = gradient.shape[3] - 1
     for i in range(r):
-        c = y[start + i]
+        c = y[start + i] if gradient.shape[1] > 1 else 0
         for k in range(pull.shape[0]):
             p, b = pull[k, i], bend[k, i]
             for at in range(indptr[start + i], indptr[start + i + 1]):
@@ -278,8 +279,9 @@ def _sweep_wide(X, y, weight, theta, cost, counts, gradient, diagonal, first, la
             for k in range(size):
                 for i in range(r):
                     turned[k, place[i]] = pull[k, i]
-            for c in range(size):
-                a, b = edges[c], edges[c + 1]
+            groups = gradient.shape[1]
+            for c in range(groups):
+                a, b = (edges[c], edges[c + 1]) if groups > 1 else (0, r)
                 if a == b:
                     continue
                 own = part_of[: size * (b - a)].reshape(size, b - a)
@@ -329,7 +331,8 @@ class LogisticSums:
     count, loss, entropy : (K,)
         By the class of the row: weight, loss, and the entropy of the chances the rows are given.
     gradient : (K, k, d + 1)
-        By the class of the row: residual (chance given minus class indicator) times (x, 1).
+        By the class of the row: residual (chance given minus class indicator) times (x, 1). With more
+        than 32 classes (1, k, d + 1), all together: by class they would take K^2 (d + 1) numbers.
     diagonal : (k, d + 1) or None
         Diagonal of the curvature: chance (1 - chance) times (x, 1)^2.
     """
@@ -359,10 +362,11 @@ def logistic_sweep(
     n, d = X.shape
     size = theta.shape[0]
     theta = np.ascontiguousarray(theta, np.float64)
-    rows = part_rows(n, 8 * ((n_classes + 1) * size * (d + 1) + 3 * n_classes) if gradient else 8)
+    groups = n_classes if n_classes <= _BY_CLASS else 1
+    rows = part_rows(n, 8 * ((groups + 1) * size * (d + 1) + 3 * n_classes) if gradient else 8)
     n_parts = -(-n // rows)
     counts = np.zeros((n_parts, n_classes, 3))
-    gradients = np.zeros((n_parts if gradient else 0, n_classes, size, d + 1))
+    gradients = np.zeros((n_parts if gradient else 0, groups, size, d + 1))
     diagonals = np.zeros((n_parts if diagonal else 0, size, d + 1))
     costs = np.empty(n if cost else 0)
     u = np.empty(0) if weight is None else weight
@@ -387,6 +391,6 @@ def logistic_sweep(
         count=total[:, 0],
         loss=total[:, 1],
         entropy=total[:, 2],
-        gradient=add_parts(gradients) if gradient else np.zeros((n_classes, size, d + 1)),
+        gradient=add_parts(gradients) if gradient else np.zeros((groups, size, d + 1)),
         diagonal=add_parts(diagonals) if diagonal else None,
     )

@@ -39,6 +39,8 @@ class LabelledObjective:
         found = distinct_labels(block.y)
         if len(found) < 2:
             raise ValueError(f"y holds only one class, {found.tolist()[0]!r}: there is nothing to tell apart.")
+        if found.dtype.kind == "f" and not np.array_equal(found, np.trunc(found)):
+            raise ValueError(f"y holds {len(found)} values such as {found.tolist()[0]!r}: these are no classes.")
         return replace(self, classes=tuple(found.tolist()))
 
     def codes(self, block: Block) -> Array:

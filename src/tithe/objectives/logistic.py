@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.special import expit, softmax
 
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Evaluation, Moments, Survey
+from tithe.kernels.columns import column_sums
 from tithe.kernels.descent import Descent, Metric
 from tithe.kernels.logistic import LogisticSums, logistic_sweep
 from tithe.kernels.sampling import sample_rows
@@ -59,7 +60,8 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
     G_c the sum of r x over class c. R has the form of a generator of a Markov chain (rows sum to
     zero, off-diagonal entries are not negative), so such s exist: its stationary distribution. At
-    s = 1 the right-hand side is |gradient|^2 C / 2.
+    s = 1 the right-hand side is |gradient|^2 C / 2. With more than 32 classes and an intercept the
+    bound is only that losses are not negative.
     """
 
     C: float = 1.0
@@ -137,9 +139,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         coefficients = params[:, :-1]
         penalty = 0.5 / self.C * float(np.vdot(coefficients, coefficients))
         value = float(sums.loss.sum()) + penalty
-        share = self._feasible_shares(sums.gradient[:, :, -1])
-        mixed = np.einsum("c,ckj->kj", share, sums.gradient[:, :, :-1])
-        dual = float(share @ sums.entropy) - 0.5 * self.C * float(np.vdot(mixed, mixed))
+        dual = self._dual(sums)
         gradient[:, :-1] += coefficients / self.C
         return Evaluation(
             value=value,
@@ -170,7 +170,8 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         if not self.fit_intercept:
             exact[:, -1] = 0.0
         support = effective_support(some.X, bend).ravel() / caution if drawn else None
-        return Metric(hessian, exact.ravel(), penalty.ravel(), support)
+        centre = column_sums(some.X, some.sample_weight) / some.total_weight if self.fit_intercept else None
+        return Metric(hessian, exact.ravel(), penalty.ravel(), support, centre)
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
@@ -217,6 +218,14 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         """P - [y = class]: (n, k)."""
         first = 1 if self.n_classes == 2 else 0
         return self._chances(block, params) - np.equal.outer(codes, np.arange(first, self.n_classes))
+
+    def _dual(self, sums: LogisticSums) -> float:
+        """What no value can fall below: the dual function at the feasible point of the class docstring."""
+        if len(sums.gradient) == 1 and self.fit_intercept:
+            return 0.0  # too many classes to keep their gradients apart: only that losses are not negative
+        share = self._feasible_shares(sums.gradient[:, :, -1])
+        mixed = np.einsum("c,ckj->kj", share[: len(sums.gradient)], sums.gradient[:, :, :-1])
+        return float(share @ sums.entropy) - 0.5 * self.C * float(np.vdot(mixed, mixed))
 
     def _feasible_shares(self, sums: Array) -> Array:
         """The shares s of the bound; sums (K, k) of the residuals by class."""
