@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tithe import Block, KMeansObjective, build_coreset
+from tithe import Block, CoresetLogisticRegression, KMeansObjective, LogisticObjective, build_coreset
 from tithe.build import Reducer
 from tithe.constructions.sensitivity import Sensitivity
 from tithe.core.tree import fold
@@ -41,7 +41,7 @@ def test_error_through_five_levels_falls_like_the_root_of_the_size() -> None:
                 objective=objective,
                 construction=Sensitivity(),
                 size=size,
-                calibrate=False,
+                totals=False,
                 seed=seed,
                 pilot=objective.pilot(parts[0], rng=np.random.default_rng(seed)),
             )
@@ -77,3 +77,54 @@ def test_calibration_wins_over_twenty_seeds(skewed: Block) -> None:
     calibrated, plain = typical(), typical(calibrate=False)
     assert calibrated[0] < plain[0] / 4
     assert calibrated[1] < plain[1] / 2
+
+
+def _rare_columns(n: int = 200_000) -> Block:
+    """Dense columns, one-hot ones down to one row in ten thousand, and labels that depend on all of them."""
+    rng = np.random.default_rng(0)
+    level = np.minimum((rng.pareto(0.8, n) * 3).astype(int), 19)
+    X = np.column_stack([rng.normal(size=(n, 6)), np.eye(20)[level]])
+    X = np.ascontiguousarray((X - X.mean(axis=0)) / X.std(axis=0))
+    margins = X[:, :6] @ rng.normal(size=6) + rng.normal(scale=2.0, size=20)[level]
+    return Block(X=X, y=(margins + rng.logistic(size=n) > 0).astype(np.int32))
+
+
+def test_logistic_coresets_beat_uniform_draws_over_twenty_seeds() -> None:
+    block, objective = _rare_columns(), LogisticObjective(classes=(0, 1))
+    rng = np.random.default_rng(0)
+    best = objective.evaluate(block, objective.solve(block, rng=rng)).value
+
+    def typical(**options) -> float:
+        found = []
+        for seed in range(20):
+            coreset = build_coreset(
+                block.X, block.y, objective=objective, coreset_size=2000, random_state=seed, **options
+            )
+            found.append(objective.evaluate(block, objective.solve(coreset, rng=rng)).value / best - 1.0)
+        return float(np.median(found))
+
+    uniform = typical(construction="uniform", calibrate=False)
+    assert typical() < uniform / 20
+    assert typical(calibrate=False) < uniform
+
+
+def test_two_million_rows_and_more_are_scored_in_part_and_lose_nothing() -> None:
+    """The draw from one row of each run is unbiased: the mean of many estimates of the loss is the loss."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2_100_000, 4), dtype=np.float32)
+    y = (X[:, 0] + rng.logistic(size=len(X)) > 0).astype(np.int32)
+    y[rng.choice(len(y), 500, replace=False)] = 2
+    objective = LogisticObjective(classes=(0, 1, 2))
+    query = np.zeros((3, 5))
+    query[1, 0] = 1.0
+    block = Block(X=X, y=y)
+    exact = objective.cost(block, query).sum()
+    errors, rare = [], []
+    for seed in range(40):
+        drawn = build_coreset(X, y, objective=objective, coreset_size=2000, calibrate=False, random_state=seed)
+        errors.append(drawn.weights() @ objective.cost(drawn, query) / exact - 1.0)
+        rare.append(drawn.weights()[drawn.y == 2].sum() / 500 - 1.0)
+    for found in (errors, rare):
+        assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(len(found)) + 1e-12
+    model = CoresetLogisticRegression(tol=1e-6, random_state=0).fit(X, y)
+    assert model.certificate_.relative <= 1e-6

@@ -98,7 +98,10 @@ def calibrated(coreset: Coreset, objective: Any) -> Coreset:
     """The coreset with weights that reproduce its ``totals``, which were taken at its ``pilot``."""
     if coreset.totals is None or coreset.pilot is None or len(coreset) == coreset.n_seen:
         return coreset
-    weight, report = calibrate(coreset.weights(), objective.moments(coreset, coreset.pilot), coreset.totals)
+    moments, totals = objective.moments(coreset, coreset.pilot), coreset.totals
+    if callable(getattr(objective, "centred_moments", None)):
+        moments, totals = objective.centred_moments(coreset, moments, totals)
+    weight, report = calibrate(coreset.weights(), moments, totals)
     return replace(
         coreset,
         sample_weight=weight,

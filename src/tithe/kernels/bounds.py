@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import extending, njit, types
+from numba.core import cgutils
 from scipy import sparse
 
 from tithe.kernels.parts import add_parts, part_rows
@@ -20,7 +22,7 @@ from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
 
-_TILE = 256  # rows of one class whose distances are computed at a time: fewer if they are wide
+_TILE = 512  # rows of one class whose distances are computed at a time: fewer if they are wide
 _WIDE = 1 << 17  # entries that a tile may have
 _SPAN = 4096  # rows that are sorted by class at a time
 _CLOSE = 1e-3  # share of the squares below which their difference is computed again from differences
@@ -61,40 +63,52 @@ class Views:
         return int(self.cluster.max(initial=-1)) + 1
 
 
+@extending.intrinsic  # type: ignore[untyped-decorator]
+def _fetch(_typing: Any, rows: Any, row: Any, column: Any) -> Any:
+    """Ask for the cache line of rows[row, column] without waiting for it; past the end that is in vain, no fault."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        matrix = context.make_array(signature.args[0])(context, builder, args[0])
+        entry = cgutils.get_item_pointer(context, builder, signature.args[0], matrix, args[1:])
+        place, number = builder.bitcast(entry, cgutils.voidptr_t), cgutils.int32_t
+        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(ask, [place, number(0), number(2), number(1)])  # to read, into the second level, data
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, types.intp), build
+
+
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _exp(x, shifted, bits, shifted_bits, n):  # type: ignore[no-untyped-def]
-    """exp of the first n values, all <= 0, in place. ``bits`` and ``shifted_bits`` view the buffers as integers.
+def _decay(squares, n, radius, out):  # type: ignore[no-untyped-def]
+    """exp(-radius * distance) of the first n squared distances.
 
     x = m ln 2 + t with |t| <= ln 2 / 2; the Taylor sum of exp(t) to degree 13 errs by 4e-18, and
-    m goes into the exponent. Plain loops without branches: the compiler makes vectors of them.
+    m goes into the exponent. One loop without branches, into another buffer: the compiler makes vectors of it.
     """
     for i in range(n):
-        value = x[i] if x[i] > _LEAST else _LEAST
+        x = -radius * np.sqrt(squares[i])
+        value = x if x > _LEAST else _LEAST
         whole = value * _LOG2E + _SHIFT
         m = whole - _SHIFT
         t = (value - m * _LN2_HIGH) - m * _LN2_LOW
-        p = 1.0 / 6227020800.0
-        p = p * t + 1.0 / 479001600.0
-        p = p * t + 1.0 / 39916800.0
-        p = p * t + 1.0 / 3628800.0
-        p = p * t + 1.0 / 362880.0
-        p = p * t + 1.0 / 40320.0
-        p = p * t + 1.0 / 5040.0
-        p = p * t + 1.0 / 720.0
-        p = p * t + 1.0 / 120.0
-        p = p * t + 1.0 / 24.0
-        p = p * t + 1.0 / 6.0
-        p = p * t + 0.5
-        p = p * t + 1.0
-        shifted[i] = whole
-        x[i] = p * t + 1.0
-    for i in range(n):
-        bits[i] += shifted_bits[i] << 52
+        p = ((1.0 / 6227020800.0 * t + 1.0 / 479001600.0) * t + 1.0 / 39916800.0) * t + 1.0 / 3628800.0
+        p = ((p * t + 1.0 / 362880.0) * t + 1.0 / 40320.0) * t + 1.0 / 5040.0
+        p = ((p * t + 1.0 / 720.0) * t + 1.0 / 120.0) * t + 1.0 / 24.0
+        p = (((p * t + 1.0 / 6.0) * t + 0.5) * t + 1.0) * t + 1.0
+        out[i] = np.int64(np.float64(p).view(np.int64) + (np.float64(whole).view(np.int64) << 52)).view(np.float64)
 
 
 @njit(cache=True, nogil=True)
 def _by_class(codes, start, stop, bounds, order):  # type: ignore[no-untyped-def]
     """Positions of the rows of a span in the order of their classes; class g lies in bounds[g] .. bounds[g + 1]."""
+    if bounds.shape[0] == 3:  # two classes: the next places stay in registers
+        first, second = 0, stop - start - codes[start:stop].sum()
+        bounds[0], bounds[1], bounds[2] = 0, second, stop - start
+        for i in range(start, stop):
+            order[second if codes[i] == 1 else first] = i
+            first, second = first + 1 - codes[i], second + codes[i]
+        return
     bounds[:] = 0
     for i in range(start, stop):
         bounds[codes[i] + 1] += 1
@@ -103,8 +117,7 @@ def _by_class(codes, start, stop, bounds, order):  # type: ignore[no-untyped-def
     for i in range(start, stop):
         order[bounds[codes[i]]] = i
         bounds[codes[i]] += 1
-    for g in range(bounds.shape[0] - 1, 0, -1):
-        bounds[g] = bounds[g - 1]
+    bounds[1:] = bounds[:-1].copy()
     bounds[0] = 0
 
 
@@ -114,13 +127,14 @@ def _gather(X, origin, order, at, r, tile):  # type: ignore[no-untyped-def]
     d, largest = X.shape[1], 0.0
     for i in range(r):
         row = order[at + i]
+        _fetch(X, row + _SPAN, 0)  # the next span comes while this one is worked on: two places reach
+        _fetch(X, row + _SPAN, d // 2)  # every line of narrow rows, and those of wide ones come by themselves
         square = 0.0
         for j in range(d):
             value = np.float64(X[row, j]) - origin[j]
             tile[i, j] = value
             square += value * value
-        tile[i, d] = square
-        tile[i, d + 1] = 1.0
+        tile[i, d], tile[i, d + 1] = square, 1.0
         largest = max(largest, square)
     return largest
 
@@ -195,14 +209,6 @@ def _nearest(flat, wide, k, r, near, least):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _decay(flat, n, radius, shifted, bits, shifted_bits):  # type: ignore[no-untyped-def]
-    """exp(-radius * distance) of squared distances, in place."""
-    for i in range(n):
-        flat[i] = -radius * np.sqrt(flat[i])
-    _exp(flat, shifted, bits, shifted_bits, n)
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
 def _add(rows, order, at, r, near, least, names, g, sign, labels, sums, part):  # type: ignore[no-untyped-def]
     """Rows order[at] .. order[at + r - 1], all of class g, enter the sums of their clusters."""
     dense, data, indices, indptr, _codes, weight = rows
@@ -235,11 +241,7 @@ def _stretch(flat, wide, own, r, order, at, weight, g, mass):  # type: ignore[no
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _finish(flat, wide, own, r, order, at, weight, g, k, mass, by_mass, scores):  # type: ignore[no-untyped-def]
-    """u / (u + sum of mass * decay), the row's own share taken out of its cluster.
-
-    No logarithms are needed: every decay is at most 1 and u stands alone in the sum, so that
-    nothing overflows and what underflows does not count.
-    """
+    """u / (u + sum of mass * decay), the row's own share taken out: nothing overflows, no decay being above 1."""
     for i in range(r):
         row = order[at + i]
         u = weight[row] if weight.size > 0 else 1.0
@@ -264,8 +266,7 @@ def _assign(rows, place, seen, radius, labels, sums, first, last, per_part, tile
     n, wide = codes.shape[0], centers.shape[1]
     tile = np.empty((tile_rows, centers.shape[2] + 2 if rows[3].shape[0] == 0 else 0))
     flat, near = np.empty(wide * tile_rows), np.empty(tile_rows, np.int32)
-    least, shifted = np.empty(tile_rows), np.empty(tile_rows)
-    bits, shifted_bits = least.view(np.int64), shifted.view(np.int64)
+    least, decays = np.empty(tile_rows), np.empty(tile_rows)
     order, bounds = np.empty(_SPAN, np.int64), np.empty(centers.shape[0] + 1, np.int64)
     for part in range(first, last):
         stop = min(n, (part + 1) * per_part)
@@ -276,9 +277,9 @@ def _assign(rows, place, seen, radius, labels, sums, first, last, per_part, tile
                     r = min(bounds[g + 1] - at, tile_rows)
                     _distances(rows, place, g, order, at, r, tile, flat)
                     _nearest(flat, wide, widths[g], r, near, least)
-                    if radius >= 0.0:
-                        _decay(least, r, radius, shifted, bits, shifted_bits)
-                    _add(rows, order, at, r, near, least, names, g, sign[g], labels, sums, part)
+                    _decay(least, r if radius >= 0.0 else 0, radius, decays)
+                    column = decays if radius >= 0.0 else least
+                    _add(rows, order, at, r, near, column, names, g, sign[g], labels, sums, part)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -287,8 +288,7 @@ def _assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_r
 
     Column 1 is left out, and a row between two centres may go to either.
     """
-    dense, codes, weight = rows[0], rows[4], rows[5]
-    scaled, even, odd = mirrored
+    dense, codes, weight, (scaled, even, odd) = rows[0], rows[4], rows[5], mirrored
     (n, d), k = dense.shape, scaled.shape[1]
     buffer = np.empty(k * tile_rows, dense.dtype)
     for part in range(first, last):
@@ -303,6 +303,8 @@ def _assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_r
                     score = even[other] + sign * (buffer[i * k + other] + odd[other])
                     c = other if score < best else c
                     best = score if score < best else best
+                _fetch(dense, row + tile_rows, 0)  # as in _gather
+                _fetch(dense, row + tile_rows, d // 2)
                 u = weight[row] if weight.size > 0 else 1.0
                 labels[row] = c
                 sums[part, c, 0] += u
@@ -316,8 +318,7 @@ def _score(rows, place, radius, mass, by_mass, own, scores, first, last, per_par
     codes, weight, centers, widths = rows[4], rows[5], place[2], place[5]
     n, wide = codes.shape[0], centers.shape[1]
     tile = np.empty((tile_rows, centers.shape[2] + 2 if rows[3].shape[0] == 0 else 0))
-    flat, shifted = np.empty(wide * tile_rows), np.empty(wide * tile_rows)
-    bits, shifted_bits = flat.view(np.int64), shifted.view(np.int64)
+    flat, decays = np.empty(wide * tile_rows), np.empty(wide * tile_rows)
     order, bounds = np.empty(_SPAN, np.int64), np.empty(centers.shape[0] + 1, np.int64)
     for part in range(first, last):
         stop = min(n, (part + 1) * per_part)
@@ -330,8 +331,8 @@ def _score(rows, place, radius, mass, by_mass, own, scores, first, last, per_par
                         _distances(rows, place, g, order, at, r, tile, flat)
                         if own.size > 0 and not by_mass:
                             _stretch(flat, wide, own, r, order, at, weight, g, mass)
-                        _decay(flat, r * wide, radius, shifted, bits, shifted_bits)
-                    _finish(flat, wide, own, r, order, at, weight, g, k, mass, by_mass, scores)
+                        _decay(flat, r * wide, radius, decays)
+                    _finish(decays, wide, own, r, order, at, weight, g, k, mass, by_mass, scores)
 
 
 class _Rows:
@@ -339,20 +340,18 @@ class _Rows:
 
     def __init__(self, X: Any, codes: Array, weight: Array | None, views: Views) -> None:
         self.n, self.d = X.shape
-        self.csr = sparse.issparse(X)
+        self.X, self.views, self.csr = X, views, sparse.issparse(X)
         # among the rows, where squares are small: any place near them will do
         origin = np.zeros(self.d) if self.csr else X[:: max(1, self.n // 256)].mean(axis=0, dtype=np.float64)
         centers = np.ascontiguousarray(views.centers - origin)
         norms = np.einsum("gkj,gkj->gk", centers, centers)
-        ones = np.ones((*norms.shape, 1))
-        factors = np.concatenate([-2.0 * centers, ones, (norms + views.extra)[:, :, None]], axis=2)
+        columns = [-2.0 * centers, np.ones((*norms.shape, 1)), (norms + views.extra)[:, :, None]]
         empty, none = np.empty(0), np.empty(0, np.int32)
         form = (np.empty((0, 0)), X.data, X.indices, X.indptr) if self.csr else (X, empty, none, none)
-        self.X, self.views = X, views
         self.rows = (*form, codes, empty if weight is None else weight)
         widths = (views.cluster >= 0).sum(axis=1)
-        turned = np.ascontiguousarray(factors.transpose(0, 2, 1))
-        self.place = (origin, turned, centers, norms, views.extra, widths)
+        factors = np.ascontiguousarray(np.concatenate(columns, axis=2).transpose(0, 2, 1))
+        self.place = (origin, factors, centers, norms, views.extra, widths)
         self.tile_rows = max(16, min(_TILE, _WIDE // self.d))
         self.serial = (X.nnz if self.csr else X.size) < 100_000
 

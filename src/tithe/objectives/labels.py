@@ -56,6 +56,7 @@ class LabelledObjective:
         if found.min() < 0:
             raise ValueError(
                 f"y holds {block.y[found < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "
-                f"{', '.join(map(repr, labels[:5].tolist()))}{', ...' if len(labels) > 5 else ''}."
+                f"{', '.join(map(repr, labels[:5].tolist()))}{', ...' if len(labels) > 5 else ''}. "
+                "Give all of them to the objective: classes=(...)."
             )
         return found

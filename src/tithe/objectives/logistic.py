@@ -113,6 +113,23 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         # measured: these guards let calibration use rare columns, and nothing was made worse by it
         return Moments(values=np.concatenate(basic, axis=1), n_basic=self.n_classes, support=3.0, standard_errors=4.0)
 
+    def centred_moments(self, block: Block, moments: Moments, totals: Array) -> tuple[Moments, Array]:
+        """The same moments and totals with r (x - mean) in place of r x, the mean being that of the block.
+
+        It is the same to reproduce either, r being among them; but far from the origin r x is hardly
+        more than r again, and what is more would be lost to the ridge.
+        """
+        first, k, d = self.n_classes, self.n_margins, block.n_features
+        if moments.values.shape[1] <= first:
+            return moments, totals
+        centre = column_sums(block.X, block.sample_weight) / block.total_weight
+        values, totals = moments.values.copy(), totals.copy()
+        for part in (values, totals):
+            for a in range(k):
+                at = first + k + a * d
+                part[:, at : at + d] -= part[:, first + a, None] * centre
+        return replace(moments, values=values), totals
+
     def pull(self, cost: Array) -> Array:
         """How hard rows of these losses pull at their margin: 1 - P(y | x), the size of the residual up to sqrt(2)."""
         return -np.expm1(-cost)
