@@ -204,9 +204,14 @@ class Gap:
         return self.estimate / factor, min(self.bound, self.estimate * factor)
 
 
-def gap_at(objective: Any, evaluation: Evaluation, metric: Metric, coreset: Block, params: Array) -> Gap:
-    """The gap at ``params`` from the evaluation on all rows and the curvature of the coreset."""
-    newton = metric.solve(evaluation.gradient)
+def gap_at(
+    objective: Any, evaluation: Evaluation, metric: Metric, coreset: Block, params: Array, *, step: Array | None = None
+) -> Gap:
+    """The gap at ``params`` from the evaluation on all rows and the curvature of the coreset.
+
+    ``step`` is a Newton step from a curvature that has learned from steps on all rows.
+    """
+    newton = metric.solve(evaluation.gradient) if step is None else step
     estimate = 0.5 * float(np.vdot(evaluation.gradient, newton))
     # each drawn row's part in H along the Newton step: their squares are the variance of the draw
     part = coreset.weights() * objective.bend(coreset, params, newton)
@@ -303,7 +308,7 @@ def polish_by_descent(
                 break
             descent.renew(metric_at(descent.params, descent.point, caution))
         here = metric_at(descent.params, descent.point)
-        gap = gap_at(objective, descent.point, here, coreset, descent.params)
+        gap = gap_at(objective, descent.point, here, coreset, descent.params, step=descent.newton())
     if auto and not gap.below(tol):
         _warn_of_little_curvature(gap, tol, coreset, params.size)
     return Descended(

@@ -60,7 +60,7 @@ def test_polished_fit_is_the_full_fit(n_classes: int, layout: str) -> None:
 def test_the_certificate_holds_on_two_hundred_problems() -> None:
     """After one round of polish: the bound is never violated, the estimate is within a factor of two nearly always."""
     rng = np.random.default_rng(7)
-    close = 0
+    close = covered = said = 0
     for trial in range(200):
         n, d, n_classes = int(rng.integers(300, 1500)), int(rng.integers(1, 7)), 2 if trial % 4 else 3
         X, y = problem(n, d, n_classes, seed=trial)
@@ -80,7 +80,11 @@ def test_the_certificate_holds_on_two_hundred_problems() -> None:
         if certificate.kind == "bound":
             assert certificate.value == certificate.bound
         close += 0.5 * gap - slack <= certificate.value <= 2.0 * gap + slack
+        if certificate.interval is not None:
+            said += 1
+            covered += certificate.interval[0] - slack <= gap <= certificate.interval[1] + slack
     assert close >= 180
+    assert covered >= 0.9 * said
 
 
 def test_certify_on_other_rows_says_how_far_they_are_from_their_own_best() -> None:

@@ -44,6 +44,9 @@ class Metric:
     centre : (d,) or None
         Where the columns are centred before they are believed or not; coordinates then come in runs
         of d columns and an intercept. Columns far from the origin all look like the intercept.
+    balanced : bool
+        Steps (k, s) add up to zero over the k margins: moving all margins of a softmax alike changes
+        nothing but the penalty, and an estimated curvature would not know.
     """
 
     def __init__(
@@ -53,7 +56,9 @@ class Metric:
         penalty: Array,
         support: Array | None = None,
         centre: Array | None = None,
+        balanced: bool = False,
     ) -> None:
+        self._balanced = balanced
         self._centre = None if hessian is None else centre
         if hessian is not None and centre is not None:
             before = np.einsum("bss->bs", hessian).ravel()
@@ -97,7 +102,8 @@ class Metric:
         if self._centre is not None:
             step = step.reshape(-1, len(self._centre) + 1)
             step[:, -1] -= step[:, :-1] @ self._centre
-        return step.reshape(gradient.shape)
+        step = step.reshape(gradient.shape)
+        return step - step.mean(axis=0) if self._balanced else step
 
     def decrement(self, gradient: Array) -> float:
         """g . M^-1 g / 2: what a step of Newton promises to gain."""
@@ -150,6 +156,10 @@ class Descent:
     def recall(self, params: Array, point: Any) -> None:
         """Another place and what was found there: the change from there to here is learned from."""
         self._learn(self.params - params, self.point.gradient - point.gradient)
+
+    def newton(self) -> Array:
+        """Minus the direction that the next round will try: the inverse curvature, as far as it is known, times g."""
+        return -self._direction()
 
     def _direction(self) -> Array:
         q = self.point.gradient.copy()

@@ -188,7 +188,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
             exact[:, -1] = 0.0
         support = effective_support(some.X, bend).ravel() / caution if drawn else None
         centre = column_sums(some.X, some.sample_weight) / some.total_weight if self.fit_intercept else None
-        return Metric(hessian, exact.ravel(), penalty.ravel(), support, centre)
+        return Metric(hessian, exact.ravel(), penalty.ravel(), support, centre, balanced=k > 1)
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
@@ -200,7 +200,9 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
         """The minimiser (k, d + 1) for the weighted rows, by Newton's method or preconditioned L-BFGS."""
-        start = np.zeros((self.n_margins, block.n_features + 1)) if init is None else np.array(init, np.float64)
+        start = (
+            np.zeros((self.n_margins, block.n_features + 1)) if init is None else _centred(np.array(init, np.float64))
+        )
         block = Block(X=block.X, y=self.codes(block), sample_weight=block.sample_weight)
         coded = replace(self, classes=tuple(range(self.n_classes)))
         with single_blas_thread():
@@ -270,7 +272,5 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
 
 def _centred(params: Array) -> Array:
-    """Intercepts that add up to zero: with more than two classes a common shift changes nothing."""
-    if len(params) > 1:
-        params[:, -1] -= params[:, -1].mean()
-    return params
+    """Rows that add up to zero: with more than two classes a common shift changes the penalty alone."""
+    return params - params.mean(axis=0) if len(params) > 1 else params
