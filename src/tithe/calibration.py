@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tithe.core.data import ROWS_PER_COLUMN, Array, Coreset, Moments
 
@@ -125,7 +126,9 @@ def _solve_group(
     factor = float(np.clip(total[0] / drawn.sum(), 1.0 / clip, clip))
     w = drawn * factor
     mass = w.sum()
-    a, target = values[:, 1:], total[1:]
+    unit = np.abs(values[:, 1:]).max(axis=0, initial=0.0)
+    unit = np.where(unit > 0.0, unit, 1.0)  # fourth powers follow: columns of 10^80 must not overflow
+    a, target = values[:, 1:] / unit, total[1:] / unit
     centre = w @ a / mass
     a = a - centre
     target = target - centre * total[0]
@@ -168,6 +171,17 @@ def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, mom
     return sound
 
 
+def _solved(curvature: Array, gradient: Array) -> Array:
+    """By Cholesky where the matrix is as definite as the ridge makes it, else in the least-squares sense."""
+    try:
+        step: Array = cho_solve(cho_factor(curvature, check_finite=False), gradient, check_finite=False)
+        if np.isfinite(step).all():
+            return step
+    except LinAlgError:
+        pass
+    return np.linalg.lstsq(curvature, gradient, rcond=1e-12)[0]
+
+
 def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high: float) -> Array:
     """The factors clip(1 + basis @ lam, low, high) at the minimiser lam of the dual function."""
     pull = ridge * w.sum()
@@ -186,7 +200,7 @@ def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high:
             break
         free = (h > low) & (h < high)
         curvature = (basis[free] * w[free, None]).T @ basis[free] + pull * np.eye(len(lam))
-        step = np.linalg.lstsq(curvature, gradient, rcond=1e-12)[0]
+        step = _solved(curvature, gradient)
         length, slope = 1.0, gradient @ step
         while length > 1e-6 and (next_value := dual(lam - length * step)) > value - 1e-4 * length * slope:
             length *= 0.5

@@ -24,7 +24,7 @@ _MORE_CAUTION, _MOST_CAUTION = 30.0, 1e6  # with the coreset's correlations, aft
 _TRIES = 6  # steps of one round that are tried at the most: each costs a look at the data
 _CONFIDENCE = 0.95
 _NORMAL = float(ndtri(0.5 + 0.5 * _CONFIDENCE))
-_FEW = 10.0  # rows for each coefficient at which an estimate may well be off by its own size
+_FEW = 10.0  # rows for each coefficient at which an estimate may well be off by its own size (measured)
 _NEARLY = 2.0  # a bound this close to the estimate is worth more than it
 
 
@@ -157,22 +157,23 @@ class Gap:
     """What one look at all rows says about P(theta) - P*.
 
     ``bound`` is proved. ``estimate`` is half the squared Newton decrement g . H^-1 g, H the coreset's
-    curvature with the exact diagonal of all rows; ``error`` is its relative standard error, which
-    comes from the draw of the rows that H was taken from; ``rows_each`` is the effective number of
-    these rows for each coefficient.
+    curvature with the exact diagonal of all rows. Three things make it uncertain: ``error``, its
+    relative standard error from the draw of the rows that H was taken from; ``few``, coefficients for
+    each of these rows, since H^-1 is biased where they are many; and ``bend``, the mean change of a
+    margin along the Newton step, since the curvature changes by up to that share on the way.
     """
 
     evaluation: Evaluation
     bound: float
     estimate: float
     error: float
-    rows_each: float
+    few: float
+    bend: float
 
     def below(self, tol: float) -> bool:
         """Whether the relative excess is ``tol`` at the most: proved, or estimated with some caution."""
         enough = tol * self.evaluation.value
-        caution = 1.0 + _NORMAL * self.error + _FEW / self.rows_each
-        return self.bound <= enough or caution * self.estimate <= enough
+        return self.bound <= enough or self.estimate * self._doubt() <= enough
 
     def certificate(self, n_rows: int, *, passes: int) -> Certificate:
         value = self.evaluation.value
@@ -199,9 +200,12 @@ class Gap:
             sentence=f"The loss, penalty included, is {value:.8g} on all {n_rows} rows, {said}.",
         )
 
+    def _doubt(self) -> float:
+        """The factor by which the estimate may be off, either way."""
+        return math.exp(min(50.0, _NORMAL * self.error)) * (1.0 + _FEW * self.few) * (1.0 + self.bend)
+
     def _interval(self) -> tuple[float, float]:
-        factor = math.exp(min(50.0, _NORMAL * self.error))
-        return self.estimate / factor, min(self.bound, self.estimate * factor)
+        return self.estimate / self._doubt(), min(self.bound, self.estimate * self._doubt())
 
 
 def gap_at(
@@ -211,36 +215,40 @@ def gap_at(
 
     ``step`` is a Newton step from a curvature that has learned from steps on all rows.
     """
+    if not (np.isfinite(evaluation.value) and np.isfinite(evaluation.gradient).all()):
+        raise ValueError("The loss overflows in double precision. Rescale the columns or the weights.")
     newton = metric.solve(evaluation.gradient) if step is None else step
     estimate = 0.5 * float(np.vdot(evaluation.gradient, newton))
     # each drawn row's part in H along the Newton step: their squares are the variance of the draw
     part = coreset.weights() * objective.bend(coreset, params, newton)
     total = float(part.sum())
-    error = float(np.sqrt(part @ part)) / total if total > 0 else math.inf
+    error = float(np.sqrt(part @ part)) / total if total > 0 else 0.0
+    change = np.abs(objective.margins(coreset.X, newton)).max(axis=1)
     return Gap(
         evaluation=evaluation,
         bound=evaluation.bound,
         estimate=min(estimate, evaluation.bound),
         error=error,
-        rows_each=effective_sample_size(coreset.weights()) / params.size,
+        few=params.size / effective_sample_size(coreset.weights()),
+        bend=float(part @ change) / total if total > 0 else 0.0,
     )
 
 
 def certify_gap(objective: Any, block: Block, params: Array, coreset: Block) -> Certificate:
     """How far the loss on all rows is from the smallest possible there, in one pass."""
-    evaluation = objective.evaluate(block, params, diagonal=True)
-    metric = objective.metric(coreset, params, diagonal=evaluation.diagonal)
+    centre = objective.centre(block)
+    evaluation = objective.evaluate(block, params, diagonal=True, centre=centre)
+    metric = objective.metric(coreset, params, diagonal=evaluation.diagonal, centre=centre)
     return gap_at(objective, evaluation, metric, coreset, params).certificate(len(block), passes=1)
 
 
-def _warn_of_little_curvature(gap: Gap, tol: float, coreset: Coreset, n_params: int) -> None:
+def warn_of_excess(gap: Gap, tol: float, why: str) -> None:
+    """Say that the certificate is not what was asked for, and why."""
     relative = min(gap.bound, gap.estimate) / gap.evaluation.value
     warnings.warn(
-        f"The loss may exceed the smallest possible by {relative:.2g} of itself, more than tol={tol:g}: "
-        f"{coreset.effective_size:.0f} effective rows know little of the curvature in {n_params} coefficients. "
-        "Ask for a larger coreset_size.",
+        f"The loss may exceed the smallest possible by {relative:.2g} of itself, more than tol={tol:g}: {why}",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -268,13 +276,14 @@ def polish_by_descent(
     auto = isinstance(polish, str) and polish == "auto"
     rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
     enough = tol if auto else 0.0
+    centre = objective.centre(block)
 
     def look(at: Array) -> Evaluation:
-        evaluation: Evaluation = objective.evaluate(block, at, diagonal=True)
+        evaluation: Evaluation = objective.evaluate(block, at, diagonal=True, centre=centre)
         return evaluation
 
     def metric_at(at: Array, point: Evaluation, caution: float = 1.0) -> Metric:
-        metric: Metric = objective.metric(coreset, at, diagonal=point.diagonal, caution=caution)
+        metric: Metric = objective.metric(coreset, at, diagonal=point.diagonal, centre=centre, caution=caution)
         return metric
 
     point = look(params)
@@ -310,7 +319,12 @@ def polish_by_descent(
         here = metric_at(descent.params, descent.point)
         gap = gap_at(objective, descent.point, here, coreset, descent.params, step=descent.newton())
     if auto and not gap.below(tol):
-        _warn_of_little_curvature(gap, tol, coreset, params.size)
+        warn_of_excess(
+            gap,
+            tol,
+            f"{coreset.effective_size:.0f} effective rows know little of the curvature in {params.size} coefficients. "
+            "Ask for a larger coreset_size.",
+        )
     return Descended(
         params=descent.params, coreset=coreset, gap=gap, curve=curve, passes=passes + descent.n_evaluations
     )

@@ -194,8 +194,12 @@ def test_frames_strings_and_saving(tmp_path) -> None:
 def test_regressed_sensitivities_are_kept_and_saved(tmp_path) -> None:
     X, y = problem(6000, 3)
     model = CoresetLogisticRegression(coreset_size=500, construction=Regressed(), random_state=0).fit(X, y)
-    score = model.sensitivity_model_.score(X[:10], y[:10].astype(np.int32))
+    score = model.sensitivity_model_.score(X[:10], y[:10])
     assert score.shape == (10,) and (score >= 1).all()
+    named = CoresetLogisticRegression(coreset_size=500, construction="rdsf", random_state=0).fit(X, y + 1)
+    assert np.array_equal(named.sensitivity_model_.score(X[:10], y[:10] + 1), score)
+    kept, weight = named.sensitivity_model_.stream(50, random_state=0).include(X[:0], y[:0])
+    assert len(kept) == len(weight) == 0
     save_model(model, tmp_path / "m.skops")
     assert np.array_equal(load_model(tmp_path / "m.skops").sensitivity_model_.score(X[:10], y[:10]), score)
 
@@ -234,6 +238,24 @@ def test_constant_duplicate_and_huge_columns() -> None:
     assert model.coef_[0, -1] == 0.0
 
 
+@pytest.mark.parametrize("size", [1000, 5000])
+def test_columns_far_from_the_origin_are_no_matter(size: int) -> None:
+    """The intercept is free, so a shift of the columns changes nothing: not the loss, not the certificate."""
+    X, y = problem(5000, 4)
+    near, far = (CoresetLogisticRegression(coreset_size=size, random_state=0).fit(X + s, y) for s in (0.0, 1e8))
+    assert far.loss_curve_[-1] == pytest.approx(near.loss_curve_[-1], rel=1e-4)
+    assert far.certificate_.relative < 1e-4
+
+
+@pytest.mark.parametrize("scale", [1e80, 1e-80])
+def test_scales_of_any_size(scale: float) -> None:
+    X, y = problem(5000, 4)
+    model = CoresetLogisticRegression(C=1e300, coreset_size=1000, tol=1e-3, random_state=0).fit(X * scale, y)
+    assert np.isfinite(model.certificate_.value) and np.isfinite(model.coef_).all()
+    with pytest.raises(ValueError, match="Rescale"):
+        CoresetLogisticRegression(coreset_size=1000).fit(X * 1e200, y)
+
+
 def test_data_far_from_the_origin_and_out_of_scale() -> None:
     X, y = problem(20_000, 3)
     model = CoresetLogisticRegression(coreset_size=2000, random_state=0).fit(1e3 * X + 1e6, y)
@@ -264,6 +286,34 @@ def test_a_class_missing_from_a_uniform_draw_is_recovered() -> None:
     assert model.predict_proba(X).shape == (30_000, 3) and np.isfinite(model.coef_).all()
 
 
+def test_a_class_of_ten_rows_survives_a_uniform_draw() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(100_000, 5))
+    y = np.zeros(100_000, int)
+    y[rng.permutation(100_000)[:10]] = 1
+    model = CoresetLogisticRegression(construction="uniform", coreset_size=2000, random_state=1).fit(X, y)
+    found, best = loss(model, X, y)
+    assert found <= best * (1 + 1e-3)
+
+
+def test_rows_of_no_weight_are_as_good_as_absent_where_few_stand_for_all(monkeypatch) -> None:
+    monkeypatch.setattr("tithe.objectives.logistic._FLOPS", 10_000)  # a curvature from a few of the rows
+    X, y = problem(3000, 6)
+    weight = (np.arange(3000) % 2).astype(float)
+    some = CoresetLogisticRegression().fit(X, y, sample_weight=weight)
+    plain = CoresetLogisticRegression().fit(X[1::2], y[1::2])
+    np.testing.assert_allclose(some.coef_, plain.coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_too_few_rounds_are_said_to_be() -> None:
+    X, y = problem(3000, 4)
+    with pytest.warns(ConvergenceWarning, match="Raise max_iter=1"):
+        model = CoresetLogisticRegression(max_iter=1).fit(X, y)
+    found, best = loss(model, X, y)
+    assert model.certificate_.interval is not None
+    assert model.certificate_.interval[0] <= found - best <= model.certificate_.interval[1]
+
+
 def test_too_small_a_coreset_is_said_to_be() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 60)) * (rng.random((4000, 60)) < 0.02) * 10.0
@@ -286,7 +336,11 @@ def test_too_small_a_coreset_is_said_to_be() -> None:
         ({"class_weight": {5: 1.0}}, "not a class"),
         ({"class_weight": {0: -1.0}}, "Class weights"),
         ({"class_weight": {0: 0.0}}, "no row of positive weight"),
+        ({"class_weight": {0: None}}, "Class weights"),
         ({"calibrate": "yes"}, "calibrate"),
+        ({"fit_intercept": "no"}, "fit_intercept"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"max_iter": "a"}, "max_iter"),
     ],
 )
 def test_bad_options(options, message) -> None:

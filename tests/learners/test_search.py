@@ -199,12 +199,12 @@ def test_frames_keep_their_names(classes) -> None:
 def test_failures_are_said(classes) -> None:
     X, y = classes[0][:3000], classes[1][:3000]
     search = CoresetSearchCV(LogisticRegression(), {"C": [-1.0, 1.0]}, coreset_size=500, cv=2, random_state=0)
-    with pytest.warns(FitFailedWarning, match="2 of 4 fits failed, the first with .*'C' parameter"):
+    with pytest.warns(FitFailedWarning, match="2 of 4 scores are nan, the first because of .*'C' parameter"):
         search.fit(X, y)
     assert search.best_params_ == {"C": 1.0}
     assert np.isnan(search.cv_results_["mean_test_score"][0])
     assert search.cv_results_["rank_test_score"].tolist() == [2, 1]
-    with pytest.raises(ValueError, match="No candidate has a score in every fold: 2 of 2 fits failed"):
+    with pytest.raises(ValueError, match="No candidate has a score in every fold: 2 of 2 scores are nan"):
         search.set_params(param_grid={"C": [-1.0]}).fit(X, y)
 
 
@@ -245,3 +245,16 @@ def test_what_cannot_be_done_is_refused_at_once(classes, inner, grid, options, m
     X, y = classes[0][:50], classes[1][:50]
     with pytest.raises(ValueError, match=message):
         CoresetSearchCV(inner, grid, **options).fit(X, y)
+
+
+def test_a_search_is_saved_and_loaded(tmp_path) -> None:
+    from tithe import CoresetLogisticRegression, load_model, save_model
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    y = (X[:, 0] + rng.logistic(size=2000) > 0).astype(int)
+    search = CoresetSearchCV(CoresetLogisticRegression(), {"C": [0.1, 1.0]}, coreset_size=300, cv=3, random_state=0)
+    search.set_params(scoring="neg_log_loss").fit(X, y)
+    save_model(search, tmp_path / "s.skops")
+    again = load_model(tmp_path / "s.skops")
+    assert again.best_params_ == search.best_params_ and again.score(X, y) == search.score(X, y)

@@ -183,6 +183,54 @@ def test_unknown_and_missing_labels() -> None:
         TWO.cost(replace(block, y=np.full(len(block), 2, np.int32)), np.zeros((1, 4)))
 
 
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.array([0.0, 1.0, np.nan] * 10), "NaN"),
+        (np.array([0.0, 1.0, np.inf] * 10), "infinity"),
+        (np.array([0, "a", None] * 10, object), "different kinds"),
+        (np.zeros(30), "classes=..."),
+    ],
+)
+def test_labels_that_are_none(y, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_coreset(np.ones((30, 1)), y, objective="logistic", coreset_size=5)
+    for bad in ((0, 0, 1), (1,)):
+        with pytest.raises(ValueError, match="at least two different"):
+            LogisticObjective(classes=bad)
+
+
+def test_half_precision_labels(rng: np.random.Generator) -> None:
+    block = problem(rng, 500, 2)
+    objective = LogisticObjective().for_rows(replace(block, y=block.y.astype(np.float16)))
+    assert objective.n_classes == 2
+
+
+def test_a_class_that_comes_late_in_a_stream_must_be_named(rng: np.random.Generator) -> None:
+    X, y = rng.normal(size=(200_000, 2)), np.repeat([0, 1, 2], [90_000, 90_000, 20_000])
+    batches = [(X[a : a + 20_000], y[a : a + 20_000]) for a in range(0, 200_000, 20_000)]
+    with pytest.raises(ValueError, match="classes="):
+        build_coreset(batches, objective="logistic", coreset_size=500)
+    coreset = build_coreset(batches, objective=THREE, coreset_size=500, random_state=0)
+    assert coreset.y is not None and set(coreset.y) == {0, 1, 2}
+
+
+def test_the_first_look_at_many_rows_goes_by_weight(monkeypatch, rng: np.random.Generator) -> None:
+    for name, value in {"_MANY": 5000, "_LOOK": 2000, "_RARE": 50}.items():
+        monkeypatch.setattr(f"tithe.constructions.influence.{name}", value)
+    X, y = rng.normal(size=(12_000, 2)), np.repeat([0, 1], [11_000, 1000]).astype(np.int32)
+    weight = rng.pareto(1.1, 12_000) + 0.01
+    weight[-1000:-5] = 0.0  # a class of which five rows count
+    found = []
+    for seed in range(60):
+        drawn = build_coreset(
+            X, y, sample_weight=weight, objective=TWO, coreset_size=300, calibrate=False, random_state=seed
+        )
+        assert drawn.y is not None and (drawn.y == 1).sum() == 5
+        found.append(drawn.weights().sum() / weight.sum() - 1.0)
+    assert np.std(found) < 0.1 and abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(60)
+
+
 def test_solution_is_the_minimum_of_a_general_minimiser(rng: np.random.Generator) -> None:
     block = problem(rng, 150, 2, 3)
     found = THREE.evaluate(block, THREE.solve(block, rng=rng)).value

@@ -10,6 +10,7 @@ import numpy as np
 from tithe.constructions.base import Construction
 from tithe.constructions.leverage import Leverages, draw_rows, shares
 from tithe.core.data import Array, Block, Survey
+from tithe.kernels.sampling import draw
 
 _MANY = 2_000_000  # rows beyond which not all are scored, but ...
 _LOOK, _PER_ROW = 200_000, 10  # ... that many, or so many for each row kept
@@ -26,7 +27,7 @@ class Influence(Construction):
     directions that the pilot is wrong or silent about (rare one-hot columns), and bound every
     weight by W / (.3 m).
 
-    Of more than two million rows, one of each run of consecutive rows is scored, 200,000 in all or
+    Of more than two million rows, one of each run of consecutive rows (of equal weight) is scored, 200,000 in all or
     10 for each row kept, and stands for its run; classes of at most 20,000 rows are scored whole.
     It stays unbiased, and adds at most a tenth of the variance of a uniform draw.
     """
@@ -65,19 +66,23 @@ class Influence(Construction):
 
 
 def _one_of_each_run(block: Block, objective: Any, look: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Positions of about ``look`` rows, ascending, and how many rows each stands for."""
-    n = len(block)
-    edges = n * np.arange(look + 1) // look
-    runs = np.diff(edges)
-    positions = edges[:-1] + (rng.random(look) * runs).astype(np.int64)
+    """Positions of about ``look`` rows, ascending, and how many rows like it each stands for."""
+    n, weight = len(block), block.sample_weight
+    if weight is None:
+        edges = n * np.arange(look + 1) // look
+        runs = np.diff(edges)
+        positions, stands = edges[:-1] + (rng.random(look) * runs).astype(np.int64), runs.astype(np.float64)
+    else:
+        positions, stands = draw(weight, look, rng)  # runs of equal weight
     if not callable(getattr(objective, "codes", None)):
-        return positions, runs
+        return positions, stands
     codes = objective.codes(block)
-    rare = np.flatnonzero(np.bincount(codes, minlength=objective.n_classes) <= _RARE)
+    there = codes if weight is None else codes[weight > 0.0]
+    rare = np.flatnonzero(np.bincount(there, minlength=objective.n_classes) <= _RARE)
     if len(rare) == 0:
-        return positions, runs
+        return positions, stands
     common = ~np.isin(codes[positions], rare)
-    whole = np.flatnonzero(np.isin(codes, rare))
+    whole = np.flatnonzero(np.isin(codes, rare) & (block.weights() > 0.0))
     positions = np.concatenate([positions[common], whole])
     order = np.argsort(positions, kind="stable")
-    return positions[order], np.concatenate([runs[common], np.ones(len(whole), np.int64)])[order]
+    return positions[order], np.concatenate([stands[common], np.ones(len(whole))])[order]

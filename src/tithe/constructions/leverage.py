@@ -46,7 +46,10 @@ class Leverages:
             gram = (X.multiply(weight[:, None]).T @ X).toarray() / total - np.outer(mean, mean)
         else:
             X = X - mean
-            gram = (X * weight[:, None]).T @ X / total
+            with np.errstate(over="ignore", invalid="ignore"):
+                gram = (X * weight[:, None]).T @ X / total
+        if not np.isfinite(gram).all():
+            raise ValueError("Squares of the columns overflow in double precision. Rescale the columns or the weights.")
         own = np.diagonal(gram)
         scale = np.sqrt(np.where(own > 1e-12 * mean * mean, own, 1.0))
         gram = gram / np.outer(scale, scale)

@@ -42,8 +42,8 @@ class Metric:
         diagonal, the estimate is taken at sqrt(n / (n + 4)) a coordinate: a column seen in a few
         rows is correlated with everything, by chance.
     centre : (d,) or None
-        Where the columns are centred before they are believed or not; coordinates then come in runs
-        of d columns and an intercept. Columns far from the origin all look like the intercept.
+        ``hessian`` and ``diagonal`` are those of columns less this; coordinates come in runs of d
+        columns and an intercept. Columns far from the origin all look like the intercept.
     balanced : bool
         Steps (k, s) add up to zero over the k margins: moving all margins of a softmax alike changes
         nothing but the penalty, and an estimated curvature would not know.
@@ -59,14 +59,10 @@ class Metric:
         balanced: bool = False,
     ) -> None:
         self._balanced = balanced
-        self._centre = None if hessian is None else centre
-        if hessian is not None and centre is not None:
-            before = np.einsum("bss->bs", hessian).ravel()
-            hessian = _centred(hessian, centre)
-            after = np.maximum(np.einsum("bss->bs", hessian).ravel(), 1e-12 * before)
-            # of all rows only the diagonal about the origin is known: it is taken to shrink alike
-            diagonal = np.where(before > 0.0, after * (diagonal / np.where(before > 0.0, before, 1.0)), diagonal)
+        self._centre = centre
         total = diagonal + penalty
+        if not np.isfinite(total).all():
+            raise ValueError("The curvature overflows in double precision. Rescale the columns or the weights.")
         # every coordinate in its own scale: one column in units of 10^30 says nothing about the others
         self._root = np.sqrt(np.where(total > 0.0, total, 1.0))
         self._factors: list[Array] = []
@@ -108,16 +104,6 @@ class Metric:
     def decrement(self, gradient: Array) -> float:
         """g . M^-1 g / 2: what a step of Newton promises to gain."""
         return 0.5 * float(np.vdot(gradient, self.solve(gradient)))
-
-
-def _centred(hessian: Array, centre: Array) -> Array:
-    """The same curvature in the coordinates of columns less ``centre``: (B, s, s)."""
-    size = len(centre) + 1
-    margins = hessian.shape[1] // size
-    h = hessian.reshape(len(hessian), margins, size, margins, size).copy()
-    h[:, :, :-1] -= centre[:, None, None] * h[:, :, -1:]
-    h[..., :-1] -= h[..., -1:] * centre
-    return h.reshape(hessian.shape)
 
 
 def _factor(correlation: Array) -> Array:

@@ -38,7 +38,9 @@ def _whole(y: Array) -> Array | None:
     """Labels as an array of whole numbers, if that is what they are."""
     if y.dtype.kind == "b":
         return y.view(np.uint8)
-    whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and np.array_equal(y, np.trunc(y)))
+    if y.dtype == np.float16:
+        y = y.astype(np.float32)
+    whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and np.isfinite(y).all() and np.array_equal(y, np.trunc(y)))
     return y if whole and len(y) else None
 
 

@@ -180,7 +180,7 @@ def _bend_many(y, weight, start, r, margins, spare, bits, cost, pull, bend, coun
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, start, r, y, pull, bend, gradient, diagonal, part):  # type: ignore[no-untyped-def]
+def _add_dense(X, start, r, y, pull, bend, centre, gradient, diagonal, part):  # type: ignore[no-untyped-def]
     d = X.shape[1]
     for i in range(r):
         c = y[start + i] if gradient.shape[1] > 1 else 0
@@ -194,7 +194,7 @@ def _add_dense(X, start, r, y, pull, bend, gradient, diagonal, part):  # type: i
             for k in range(pull.shape[0]):
                 b = bend[k, i]
                 for j in range(d):
-                    x = np.float64(X[start + i, j])
+                    x = X[start + i, j] - centre[j]
                     diagonal[part, k, j] += b * x * x
                 diagonal[part, k, d] += b
 
@@ -217,7 +217,7 @@ def _add_csr(data, indices, indptr, start, r, y, pull, bend, gradient, diagonal,
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _sweep_dense(X, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
+def _sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
     n, size = X.shape[0], theta.shape[0]
     margins, pull, bend = np.empty((size, _TILE)), np.empty((size, _TILE)), np.empty((size, _TILE))
     spare, bits = np.empty(_TILE), np.empty(_TILE, np.int64)
@@ -231,7 +231,7 @@ def _sweep_dense(X, y, weight, theta, cost, counts, gradient, diagonal, first, l
             else:
                 _bend_many(y, weight, start, r, margins, spare, bits, cost, pull, bend, counts, part)
             if gradient.shape[0] > 0:
-                _add_dense(X, start, r, y, pull, bend, gradient, diagonal, part)
+                _add_dense(X, start, r, y, pull, bend, centre, gradient, diagonal, part)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -254,7 +254,7 @@ def _sort_tile(X, y, start, r, n_classes, edges, place, tile):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _sweep_wide(X, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
+def _sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
     """Many classes and many columns: margins and sums are products of matrices, class by class."""
     n, d = X.shape
     size = theta.shape[0]
@@ -299,7 +299,7 @@ def _sweep_wide(X, y, weight, theta, cost, counts, gradient, diagonal, first, la
                         diagonal[part, k, d] += bend[k, i]
                 for i in range(r):
                     for j in range(d):
-                        tile[i, j] *= tile[i, j]
+                        tile[i, j] = (tile[i, j] - centre[j]) ** 2
                 np.dot(own, tile[:r], sums)
                 diagonal[part, :, :d] += sums
 
@@ -334,7 +334,7 @@ class LogisticSums:
         By the class of the row: residual (chance given minus class indicator) times (x, 1). With more
         than 32 classes (1, k, d + 1), all together: by class they would take K^2 (d + 1) numbers.
     diagonal : (k, d + 1) or None
-        Diagonal of the curvature: chance (1 - chance) times (x, 1)^2.
+        Diagonal of the curvature: chance (1 - chance) times (x - centre, 1)^2.
     """
 
     count: Array
@@ -354,10 +354,11 @@ def logistic_sweep(
     cost: bool = True,
     gradient: bool = True,
     diagonal: bool = False,
+    centre: Array | None = None,
 ) -> tuple[Array, LogisticSums]:
     """Losses (n,) of the rows at ``theta`` (k, d + 1), intercepts last, and their sums; y (n,) int32 class numbers.
 
-    What is not asked for is empty or zero.
+    What is not asked for is empty or zero. ``centre`` (d,) is for dense rows; None is the origin.
     """
     n, d = X.shape
     size = theta.shape[0]
@@ -370,18 +371,19 @@ def logistic_sweep(
     diagonals = np.zeros((n_parts if diagonal else 0, size, d + 1))
     costs = np.empty(n if cost else 0)
     u = np.empty(0) if weight is None else weight
-    sums = (theta, costs, counts, gradients, diagonals)
+    sums = (costs, counts, gradients, diagonals)
     wide = size > 1 and d >= _WIDE
     if sparse.issparse(X):
         rows_of = (X.data, X.indices, X.indptr)
 
         def run(a: int, b: int) -> None:
-            _sweep_csr(*rows_of, y, u, *sums, a, b, rows)
+            _sweep_csr(*rows_of, y, u, theta, *sums, a, b, rows)
 
     else:
+        place = np.zeros(d) if centre is None else centre
 
         def run(a: int, b: int) -> None:
-            (_sweep_wide if wide else _sweep_dense)(X, y, u, *sums, a, b, rows)
+            (_sweep_wide if wide else _sweep_dense)(X, y, u, theta, place, *sums, a, b, rows)
 
     entries = X.nnz if sparse.issparse(X) else n * d
     with single_blas_thread():

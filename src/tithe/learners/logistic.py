@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.build import resolve_size
-from tithe.certify import Certificate, certify_gap, gap_at, polish_by_descent, polish_rounds
+from tithe.certify import Certificate, certify_gap, gap_at, polish_by_descent, polish_rounds, warn_of_excess
 from tithe.core.data import Array, Block
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
@@ -22,6 +23,7 @@ from tithe.kernels.threads import single_blas_thread
 from tithe.learners.base import CoresetLearner, all_rows, auto_size
 from tithe.objectives.logistic import LogisticObjective
 
+_LOOKS = {"uniform": 0, "influence": 2, "acvs": 2, "cablr": 2}  # at all rows that a draw takes, where not one
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
 
 
@@ -138,7 +140,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         start = self._start(known, block)
         with single_blas_thread():
             if len(block) <= self._size(block):
-                params = self._fit_all(block, objective, seed, start)
+                params = self._fit_all(block, objective, start)
             else:
                 params = self._fit_coreset(block, objective, seed, start)
         self.coef_, self.intercept_ = params[:, :-1].copy(), params[:, -1].copy()
@@ -150,12 +152,15 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             return None
         return np.column_stack([self.coef_, self.intercept_]) if self.coef_.shape[1] == block.n_features else None
 
-    def _fit_all(self, block: Block, objective: LogisticObjective, seed: int, start: Array | None) -> Array:
+    def _fit_all(self, block: Block, objective: LogisticObjective, start: Array | None) -> Array:
         self.coreset_ = all_rows(block, objective.name)
-        params = objective.solve(block, rng=rng_for(seed, "solve"), init=start)
-        point = objective.evaluate(block, params, diagonal=True)
-        gap = gap_at(objective, point, objective.metric(block, params), block, params)
-        self.loss_curve_, self.n_iter_, self.n_passes_ = [point.value], 1, 3
+        params, looks = objective.minimise(self.coreset_, init=start)
+        point = objective.evaluate(block, params)
+        metric = objective.metric(self.coreset_, params, centre=objective.centre(block))
+        gap = gap_at(objective, point, metric, self.coreset_, params)
+        if not gap.below(self.tol):
+            warn_of_excess(gap, self.tol, f"the fit stopped after {looks} looks. Raise max_iter={self.max_iter}.")
+        self.loss_curve_, self.n_iter_, self.n_passes_ = [point.value], 1, looks + 3
         self.certificate_ = gap.certificate(len(block), passes=1)
         return params
 
@@ -176,7 +181,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         self.coreset_ = found.coreset
         self.loss_curve_ = found.curve
         self.n_iter_ = len(found.curve)
-        self.n_passes_ = found.passes + 2  # one to check the rows, one to choose among them
+        self.n_passes_ = found.passes + 1 + _LOOKS.get(str(coreset.provenance["construction"]), 1)
         self.certificate_ = found.gap.certificate(len(block), passes=found.passes)
         return found.params
 
@@ -188,7 +193,8 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         if not hasattr(construction, "sensitivity_model_"):
             return construction
         construction = construction.prepare(block, objective, rng=rng_for(seed, "prepare"))
-        self.sensitivity_model_ = construction.sensitivity_model_
+        named = replace(objective, classes=tuple(self.classes_.tolist()))  # new rows come with labels, not with numbers
+        self.sensitivity_model_ = replace(construction.sensitivity_model_, objective=named)
         return construction
 
     # -- checks --------------------------------------------------------------------------------
@@ -200,6 +206,9 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             polish_rounds(self.polish)
         if not (isinstance(self.tol, numbers.Real) and 0.0 < self.tol < np.inf):
             raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
+        for name in ("fit_intercept", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
 
     def _required(self, y: Any) -> Any:
         if y is None:
@@ -233,7 +242,10 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         strange = [label for label in self.class_weight if label not in known]
         if strange:
             raise ValueError(f"class_weight names {strange[0]!r}, which is not a class of y: {known[:5]}.")
-        factors = np.array([float(self.class_weight.get(label, 1.0)) for label in known])
+        wanted = [self.class_weight.get(label, 1.0) for label in known]
+        if not all(isinstance(w, numbers.Real) for w in wanted):
+            raise ValueError(f"Class weights must be numbers, got {self.class_weight!r}.")
+        factors = np.array(wanted, np.float64)
         if not (np.isfinite(factors).all() and (factors >= 0).all()):
             raise ValueError(f"Class weights must be finite and not negative, got {self.class_weight!r}.")
         return factors

@@ -189,7 +189,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         candidates = list(ParameterGrid(self.param_grid))
         self._check_options(candidates, y)
-        self.scorer_ = check_scoring(self.estimator, scoring=self.scoring)
+        check_scoring(self.estimator, scoring=self.scoring)
         checked = as_block(X, y, sample_weight)
         validate_data(self, X if hasattr(X, "shape") else checked.X, reset=True, skip_check_array=True)
         rows = self._encoded(checked)
@@ -337,13 +337,13 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _rank(self, candidates: list[Params], scores: Array, failures: list[Exception]) -> None:
         mean = scores.mean(axis=1)
-        said = f"{len(failures)} of {scores.size} fits failed" + (
-            f", the first with {failures[0]!r}" if failures else ""
+        said = f"{np.isnan(scores).sum()} of {scores.size} scores are nan" + (
+            f", the first because of {failures[0]!r}" if failures else ""
         )
         if np.isnan(mean).all():
             raise ValueError(f"No candidate has a score in every fold: {said}.") from next(iter(failures), None)
         if failures:
-            warnings.warn(f"{said}. Their scores are nan.", FitFailedWarning, stacklevel=4)
+            warnings.warn(f"{said}.", FitFailedWarning, stacklevel=4)
         rank = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
         results: dict[str, Any] = {"params": candidates}
         for key in sorted({key for params in candidates for key in params}):
@@ -378,6 +378,11 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
         if isinstance(winner, CoresetEstimator) and hasattr(winner, "score") and len(winner.validation_indices_):
             with suppress(ValueError):  # too few rows set aside to say anything
                 self.certificate_ = winner.certify(X, y, sample_weight)
+
+    @property
+    def scorer_(self) -> Any:
+        """Made anew from ``scoring``: a file with functions in it could not be loaded without trusting it."""
+        return check_scoring(self.estimator, scoring=self.scoring)
 
     @property
     def classes_(self) -> Array:

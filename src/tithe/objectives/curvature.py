@@ -27,11 +27,11 @@ def curvature_cost(block: Block, n_margins: int) -> int:
     return pairs * len(block) * size * size
 
 
-def curvature_blocks(block: Block, chance: Array, bend: Array) -> Array | None:
+def curvature_blocks(block: Block, chance: Array, bend: Array, centre: Array | None = None) -> Array | None:
     """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
 
     chance, bend (n, k): for margins a and b, rows count with bend_a if a = b and else with
-    -chance_a chance_b times their weight.
+    -chance_a chance_b times their weight. Columns are those of the rows less ``centre``.
     """
     k, size = bend.shape[1], block.n_features + 1
     if size > _WIDE:
@@ -49,7 +49,7 @@ def curvature_blocks(block: Block, chance: Array, bend: Array) -> Array | None:
             (a, b), start = tasks[number]
             at = slice(start, start + chunk)
             mixed = bend[at, a] if a == b else -chance[at, a] * chance[at, b] * weight[at]
-            products[number] = _gram(block.X[at], mixed)
+            products[number] = _gram(block.X[at], mixed, centre)
 
     over_parts(run, len(tasks), serial=len(block) * size * len(pairs) < 50_000)
     if not whole:
@@ -62,14 +62,23 @@ def curvature_blocks(block: Block, chance: Array, bend: Array) -> Array | None:
     return hessian.reshape(1, k * size, k * size)
 
 
-def effective_support(X: Any, bend: Array) -> Array:
-    """How many rows, (sum b)^2 / sum b^2, the diagonal of the curvature comes from, b = bend (x, 1)^2: (k, d + 1)."""
+def effective_support(X: Any, bend: Array, centre: Array | None = None) -> Array:
+    """How many rows, (sum b)^2 / sum b^2, the diagonal of the curvature comes from: (k, d + 1).
+
+    b = bend (x - centre, 1)^2.
+    """
+    if not sparse.issparse(X) and centre is not None:
+        X = X - centre
+    largest = np.abs(X).max(axis=0)
+    largest = largest.toarray().ravel() if sparse.issparse(X) else largest
+    scale = 1.0 / np.where(largest > 0.0, largest, 1.0)  # fourth powers overflow sooner than anything else
     k, d = bend.shape[1], X.shape[1]
     first = np.column_stack([np.zeros((k, d)), bend.sum(axis=0)])
     second = np.column_stack([np.zeros((k, d)), (bend * bend).sum(axis=0)])
     for start in range(0, X.shape[0], _ROWS):
         at = slice(start, start + _ROWS)
         rows = X[at].astype(np.float64)
+        rows = rows.multiply(scale).tocsr() if sparse.issparse(rows) else rows * scale
         square = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows, out=rows)
         first[:, :-1] += (square.T @ bend[at]).T
         square = square.multiply(square) if sparse.issparse(rows) else np.square(rows, out=rows)
@@ -77,13 +86,15 @@ def effective_support(X: Any, bend: Array) -> Array:
     return np.divide(first * first, second, out=np.zeros_like(first), where=second > 0.0)
 
 
-def _gram(X: Any, weight: Array) -> Array:
-    """sum of weight (x, 1)(x, 1)^T: (d + 1, d + 1)."""
+def _gram(X: Any, weight: Array, centre: Array | None) -> Array:
+    """sum of weight (x - centre, 1)(x - centre, 1)^T: (d + 1, d + 1)."""
     d = X.shape[1]
     gram = np.empty((d + 1, d + 1))
     rows = X.astype(np.float64, copy=False)
     if sparse.issparse(X) and X.nnz > _DENSE * X.shape[0] * d:
         rows = rows.toarray()
+    if centre is not None:
+        rows = rows - centre
     if sparse.issparse(rows):
         gram[:d, :d] = (rows.multiply(weight[:, None]).tocsr().T @ rows).toarray()
     else:

@@ -24,6 +24,10 @@ class LabelledObjective:
 
     classes: tuple[Any, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
+            raise ValueError(f"classes must be at least two different labels, got {self.classes!r}.")
+
     @property
     def n_classes(self) -> int:
         if self.classes is None:
@@ -36,17 +40,27 @@ class LabelledObjective:
             raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
         if self.classes is not None:
             return self
-        found = distinct_labels(block.y)
+        try:
+            found = distinct_labels(block.y)
+        except TypeError as error:
+            raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
+        if found.dtype.kind == "f" and not (np.isfinite(found).all() and np.array_equal(found, np.trunc(found))):
+            lost = not np.isfinite(found).all()
+            said = "NaN or infinity" if lost else f"{len(found)} values such as {found.tolist()[0]!r}"
+            raise ValueError(f"y holds {said}: these are no classes.")
         if len(found) < 2:
-            raise ValueError(f"y holds only one class, {found.tolist()[0]!r}: there is nothing to tell apart.")
-        if found.dtype.kind == "f" and not np.array_equal(found, np.trunc(found)):
-            raise ValueError(f"y holds {len(found)} values such as {found.tolist()[0]!r}: these are no classes.")
+            raise ValueError(
+                f"y holds only one class, {found.tolist()[0]!r}, in the rows at hand: there is nothing to tell apart. "
+                "If others come later in a stream, name all: LogisticObjective(classes=...)."
+            )
         return replace(self, classes=tuple(found.tolist()))
 
     def codes(self, block: Block) -> Array:
         """The number of the class of each row: (n,) int32."""
         if block.y is None:
             raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
+        if len(block.y) == 0:
+            return np.empty(0, np.int32)
         plain = block.y.dtype == np.int32 and self.classes == tuple(range(self.n_classes))
         # kernels count by these numbers without looking: one out of bounds would be written to
         if plain and block.y.min() >= 0 and block.y.max() < self.n_classes:

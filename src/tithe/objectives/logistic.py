@@ -21,9 +21,10 @@ from tithe.objectives.labels import LabelledObjective
 from tithe.objectives.logistic_bound import ClusterBounds
 
 _NEWTON = 250  # coordinates up to which a fresh curvature in every round is cheap
+_SAMPLE = 20_000  # rows of a pilot, at the most
 _ROUGH, _ROUNDS = 1e-4, 30  # a pilot need not be sharper than its sample
 _RENEW = (3, 12, 48)  # rounds after which an old curvature is worth a new one where it is dear
-_FLOPS = 10_000_000_000  # that a curvature may cost; of more rows, some stand for all
+_FLOPS = 10_000_000_000  # that a curvature or a calibration may cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,9 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
     def __post_init__(self) -> None:
         if not (isinstance(self.C, numbers.Real) and 0.0 < self.C < np.inf):
             raise ValueError(f"C must be a positive number, got {self.C!r}.")
+        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
+            raise ValueError(f"max_iter must be a whole number of at least 1, got {self.max_iter!r}.")
+        super().__post_init__()
 
     @property
     def n_margins(self) -> int:
@@ -86,7 +90,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
         """The solution on a small sample, whatever the number of rows: (k, d + 1)."""
-        rows = sample_rows(block, max(2000, 10 * (block.n_features + 1)), rng)
+        rows = sample_rows(block, min(_SAMPLE, max(2000, 10 * (block.n_features + 1))), rng)
         scale = len(block) / rows.total_weight  # whatever the unit of the weights
         scaled = Block(X=rows.X, y=rows.y, sample_weight=rows.weights() * scale)
         return replace(self, tol=_ROUGH, max_iter=_ROUNDS).solve(scaled, rng=rng)
@@ -106,7 +110,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         truth = np.equal.outer(codes, np.arange(1, self.n_classes)).astype(np.float64)
         basic = [np.ones((len(block), 1)), truth]
         width = self.n_classes + self.n_margins * (block.n_features + 1)
-        if len(block) >= ROWS_PER_COLUMN * width:
+        if len(block) >= ROWS_PER_COLUMN * width and len(block) * width * width <= _FLOPS:
             residual = self._residuals(block, pilot, codes)
             rows = block.X.toarray() if sparse.issparse(block.X) else block.X
             basic += [residual, *(r[:, None] * rows for r in residual.T)]
@@ -142,12 +146,23 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
     def margins(self, X: Any, params: Array) -> Array:
         """(n, k)."""
-        scores: Array = np.asarray(X @ params[:, :-1].T.astype(X.dtype)) + params[:, -1]
+        scores: Array = np.asarray(X @ params[:, :-1].T) + params[:, -1]
         return scores
 
-    def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
-        """Value, gradient and a proved bound on what is left to gain, in one pass."""
-        _, sums = self._sweep(block, params, cost=False, diagonal=diagonal)
+    def centre(self, block: Block) -> Array | None:
+        """Where columns are centred before their curvature is taken; None where they are not.
+
+        Sparse rows are not: they would be dense, and zero is where most of them are.
+        """
+        if not self.fit_intercept or sparse.issparse(block.X):
+            return None
+        return block.mean if block.mean is not None else column_sums(block.X, block.sample_weight) / block.total_weight
+
+    def evaluate(
+        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
+    ) -> Evaluation:
+        """Value, gradient and a proved bound on what is left to gain, in one pass; ``centre`` is for the diagonal."""
+        _, sums = self._sweep(block, params, cost=False, diagonal=diagonal, centre=centre)
         gradient = sums.gradient.sum(axis=0)
         if not self.fit_intercept:
             gradient[:, -1] = 0.0
@@ -166,7 +181,15 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
             totals=self.totals_of(sums),
         )
 
-    def metric(self, block: Block, params: Array, *, diagonal: Array | None = None, caution: float = 1.0) -> Metric:
+    def metric(
+        self,
+        block: Block,
+        params: Array,
+        *,
+        diagonal: Array | None = None,
+        centre: Array | None = None,
+        caution: float = 1.0,
+    ) -> Metric:
         """The curvature at ``params`` as these rows see it; with the exact diagonal of all rows where given.
 
         With more ``caution``, correlations between columns that few rows speak of are believed less.
@@ -176,18 +199,17 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         penalty[:, -1] = 0.0
         some = self._thinned(block)
         chance, bend = self._bends(some, params)
-        hessian = curvature_blocks(some, chance, bend)
+        hessian = curvature_blocks(some, chance, bend, centre)
         drawn = some is not block or diagonal is not None  # else the curvature is what it is
         if diagonal is None and hessian is not None and not drawn:
             diagonal = np.einsum("bss->bs", hessian).reshape(k, size)
         elif diagonal is None:
-            diagonal = self._sweep(block, params, cost=False, diagonal=True)[1].diagonal
+            diagonal = self._sweep(block, params, cost=False, diagonal=True, centre=centre)[1].diagonal
         assert diagonal is not None
         exact = diagonal.copy()
         if not self.fit_intercept:
             exact[:, -1] = 0.0
-        support = effective_support(some.X, bend).ravel() / caution if drawn else None
-        centre = column_sums(some.X, some.sample_weight) / some.total_weight if self.fit_intercept else None
+        support = effective_support(some.X, bend, centre).ravel() / caution if drawn else None
         return Metric(hessian, exact.ravel(), penalty.ravel(), support, centre, balanced=k > 1)
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
@@ -200,29 +222,38 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
         """The minimiser (k, d + 1) for the weighted rows, by Newton's method or preconditioned L-BFGS."""
+        return self.minimise(block, init=init)[0]
+
+    def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
+        """What `solve` gives, and how many times it looked at all rows."""
         start = (
             np.zeros((self.n_margins, block.n_features + 1)) if init is None else _centred(np.array(init, np.float64))
         )
         block = Block(X=block.X, y=self.codes(block), sample_weight=block.sample_weight)
         coded = replace(self, classes=tuple(range(self.n_classes)))
+        centre = self.centre(block)
+        renewals = 1
         with single_blas_thread():
-            descent = Descent(lambda p: coded.evaluate(block, p), start, coded.metric(block, start))
+            descent = Descent(lambda p: coded.evaluate(block, p), start, coded.metric(block, start, centre=centre))
             for number in range(1, self.max_iter + 1):
                 if descent.metric.decrement(descent.point.gradient) <= self.tol * descent.point.value:
                     break
                 if not descent.round():
                     break
                 if start.size <= _NEWTON or number in _RENEW:
-                    descent.renew(coded.metric(block, descent.params))
+                    descent.renew(coded.metric(block, descent.params, centre=centre))
+                    renewals += 1
             # values cannot tell places closer than the root of rounding apart: the last step needs no comparison
             params = descent.params - descent.metric.solve(descent.point.gradient)
-        last = coded.evaluate(block, params)
+            last = coded.evaluate(block, params)
         better = np.linalg.norm(last.gradient) < np.linalg.norm(descent.point.gradient)
-        return _centred(params if better and last.value <= descent.point.value * (1.0 + 1e-12) else descent.params)
+        if not (better and last.value <= descent.point.value * (1.0 + 1e-12)):
+            params = descent.params
+        return _centred(params), descent.n_evaluations + renewals + 1
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _sweep(self, block: Block, params: Array, **what: bool) -> tuple[Array, LogisticSums]:
+    def _sweep(self, block: Block, params: Array, **what: Any) -> tuple[Array, LogisticSums]:
         return logistic_sweep(
             block.X, self.codes(block), params, n_classes=self.n_classes, weight=block.sample_weight, **what
         )
@@ -262,7 +293,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         step = -(-curvature_cost(block, self.n_margins) // _FLOPS)
         if step <= 1:
             return block
-        rows = np.arange(0, len(block), step)
+        rows = np.flatnonzero(block.weights() > 0.0)[::step]
         return block.take(rows, block.weights()[rows] * (block.total_weight / block.weights()[rows].sum()))
 
     def _bends(self, block: Block, params: Array) -> tuple[Array, Array]:
