@@ -23,6 +23,7 @@ AUTO_DESCENT = 30  # rounds at the most where polish="auto" stops on a certifica
 _MORE_CAUTION, _MOST_CAUTION = 30.0, 1e6  # with the coreset's correlations, after a round that failed
 _TRIES = 6  # steps of one round that are tried at the most: each costs a look at the data
 _CONFIDENCE = 0.95
+_SURE = 300.0  # effective rows from which the curvature in a column is known well enough (to some 6 %)
 _NORMAL = float(ndtri(0.5 + 0.5 * _CONFIDENCE))
 _FEW = 10.0  # rows for each coefficient at which an estimate may well be off by its own size (measured)
 _NEARLY = 2.0  # a bound this close to the estimate is worth more than it
@@ -278,8 +279,11 @@ def polish_by_descent(
     enough = tol if auto else 0.0
     centre = objective.centre(block)
 
+    # where every column is in many of the rows, their own curvature will do, and a look is cheaper without it
+    exact = objective.least_support(coreset, params, centre) < _SURE
+
     def look(at: Array) -> Evaluation:
-        evaluation: Evaluation = objective.evaluate(block, at, diagonal=True, centre=centre)
+        evaluation: Evaluation = objective.evaluate(block, at, diagonal=exact, centre=centre)
         return evaluation
 
     def metric_at(at: Array, point: Evaluation, caution: float = 1.0) -> Metric:
@@ -290,10 +294,9 @@ def polish_by_descent(
     curve, passes, before = [point.value], 1, None
     metric = metric_at(params, point)
     gap = gap_at(objective, point, metric, coreset, params)
-    if calibrate:
+    if calibrate and not gap.below(enough):
         coreset = calibrated(replace(coreset, totals=point.totals, pilot=params), objective)
-        steered = int(coreset.provenance.get("calibration_n_totals", 0)) > objective.n_classes
-        if steered and not gap.below(enough):
+        if int(coreset.provenance.get("calibration_n_totals", 0)) > objective.n_classes:  # more than counts
             tried = objective.solve(coreset, rng=rng, init=params)
             there = look(tried)
             passes += 1

@@ -30,6 +30,22 @@ def _numbered(y, low, table, codes, first, last):  # type: ignore[no-untyped-def
         codes[i] = table[at] if 0 <= at < table.shape[0] else -1
 
 
+@njit(cache=True, nogil=True)
+def _counted(codes, counts, first, last):  # type: ignore[no-untyped-def]
+    strange = counts.shape[1] - 1
+    for part in range(first, last):
+        for i in range(part * _PART, min(codes.shape[0], (part + 1) * _PART)):
+            counts[part, codes[i] if 0 <= codes[i] < strange else strange] += 1
+
+
+def count_codes(codes: Array, n_classes: int) -> Array:
+    """Rows of each class and, last, of none of them: (n_classes + 1,)."""
+    counts = np.zeros((-(-len(codes) // _PART), n_classes + 1), np.int64)
+    _over(len(codes), lambda a, b: _counted(codes, counts, a, b))
+    total: Array = counts.sum(axis=0)
+    return total
+
+
 def _over(n: int, kernel: Callable[[int, int], object]) -> None:
     over_parts(kernel, -(-n // _PART), serial=n < 4 * _PART)
 

@@ -186,17 +186,18 @@ def _add_dense(X, start, r, y, pull, bend, centre, gradient, diagonal, part):  #
         c = y[start + i] if gradient.shape[1] > 1 else 0
         for k in range(pull.shape[0]):
             p = pull[k, i]
-            for j in range(d):
-                gradient[part, c, k, j] += p * X[start + i, j]
             gradient[part, c, k, d] += p
-    if diagonal.shape[0] > 0:
-        for i in range(r):
-            for k in range(pull.shape[0]):
-                b = bend[k, i]
+            if diagonal.shape[0] == 0:
                 for j in range(d):
-                    x = X[start + i, j] - centre[j]
-                    diagonal[part, k, j] += b * x * x
-                diagonal[part, k, d] += b
+                    gradient[part, c, k, j] += p * X[start + i, j]
+                continue
+            b = bend[k, i]
+            diagonal[part, k, d] += b
+            for j in range(d):
+                x = np.float64(X[start + i, j])
+                gradient[part, c, k, j] += p * x
+                x -= centre[j]
+                diagonal[part, k, j] += b * x * x
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

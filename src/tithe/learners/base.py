@@ -56,7 +56,7 @@ class CoresetLearner:
 
 
 # rows kept by coreset_size="auto": at the least, for each column, and one in so many up to a limit
-_LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 200, 50_000
+_LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 100, 50_000
 
 
 def auto_size(n_rows: int, n_features: int) -> int:

@@ -40,7 +40,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         Inverse strength of the penalty.
     coreset_size : int, float or "auto"
         Rows to learn from, or a fraction of the rows. ``"auto"``: 10,000, or 20 for each column,
-        or one in 200 of the rows up to 50,000, whichever is most. With no more rows than this, all
+        or one in 100 of the rows up to 50,000, whichever is most. With no more rows than this, all
         are used.
     construction, calibrate, engine
         See `build_coreset`. ``"auto"`` is `Influence`.
@@ -172,7 +172,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             objective,
             block,
             coreset,
-            objective.solve(coreset, rng=rng, init=start),
+            objective.solve(coreset, rng=rng, init=coreset.pilot if start is None else start),
             polish=self.polish,
             tol=self.tol,
             calibrate=self.calibrate,

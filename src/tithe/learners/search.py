@@ -85,7 +85,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
         `GenericObjective`.
     coreset_size : int, float or "auto"
         Rows of a coreset, or a fraction of the training rows. ``"auto"``: 10,000, or 20 for each
-        column, or one in 200 of the rows up to 50,000, whichever is most. A fold with no more
+        column, or one in 100 of the rows up to 50,000, whichever is most. A fold with no more
         training rows than this uses them all.
     construction, calibrate
         See `build_coreset`.

@@ -212,6 +212,10 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         support = effective_support(some.X, bend, centre).ravel() / caution if drawn else None
         return Metric(hessian, exact.ravel(), penalty.ravel(), support, centre, balanced=k > 1)
 
+    def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
+        """Effective number of rows that the curvature in the column known least comes from."""
+        return float(effective_support(block.X, self._bends(block, params)[1], centre)[:, : block.n_features].min())
+
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
         chance, change = self._chances(block, params), self.margins(block.X, direction).astype(np.float64)
