@@ -132,6 +132,7 @@ def test_demo_writes_a_report(tmp_path, capsys, monkeypatch) -> None:
 
     monkeypatch.setattr(demo, "pixels", lambda: np.random.default_rng(0).normal(120, 40, (4000, 3)).astype(np.float32))
     assert run("demo", "-k", 4, "-m", 200, "--seeds", 1, "-o", tmp_path / "report") == 0
+    assert "Which of the two photographs" in (tmp_path / "report" / "index.html").read_text()
     printed = capsys.readouterr().out
     for word in ("full data", "weighted uniform", "coreset", "rows kept", "passes", "costs exactly"):
         assert word in printed

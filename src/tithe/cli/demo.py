@@ -19,11 +19,13 @@ def demo(output: str, clusters: int, size: int, seeds: int) -> None:
     Example:
       tithe demo -k 32 -m 2000 -o report
     """
-    with steps(4 * seeds + 1) as step:
+    with steps(7 * seeds + 2) as step:
         step("loading")
         from tithe.report.demo import run_demo
 
-        comparison, page = run_demo(output, n_clusters=clusters, coreset_size=size, seeds=seeds, progress=step)
+        comparison, classified, page = run_demo(
+            output, n_clusters=clusters, coreset_size=size, seeds=seeds, progress=step
+        )
     rows = [
         [m.name, f"{m.rows:,}", f"{m.cost_ratio:.4f}", f"{m.passes:,.0f}", f"{m.says:+.2%}", f"{m.distortion:.4f}"]
         for m in comparison.methods
@@ -34,4 +36,10 @@ def demo(output: str, clusters: int, size: int, seeds: int) -> None:
         rows,
     )
     click.echo(comparison.certificate)
+    print_table(
+        f"{classified.title} {classified.n_rows:,} pixels, medians of {seeds} seeds",
+        ["method", "rows kept", "excess loss", "passes"],
+        [[m.name, f"{m.rows:,}", f"{m.excess:.1e}", f"{m.passes:,.0f}"] for m in classified.methods],
+    )
+    click.echo(classified.certificate)
     click.echo(f"Report: {page}")

@@ -200,7 +200,8 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         some = self._thinned(block)
         chance, bend = self._bends(some, params)
         hessian = curvature_blocks(some, chance, bend, centre)
-        drawn = some is not block or diagonal is not None  # else the curvature is what it is
+        # else the curvature is what it is
+        drawn = some is not block or diagonal is not None or caution > 1.0
         if diagonal is None and hessian is not None and not drawn:
             diagonal = np.einsum("bss->bs", hessian).reshape(k, size)
         elif diagonal is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.report.classify import Classification, compare_classifiers
 from tithe.report.collect import Comparison, compare_clusterings
 from tithe.report.figures import cost_and_passes, pictures, weight_histogram
 from tithe.report.html import write_report
@@ -22,6 +23,20 @@ def pixels() -> Array:
     return np.concatenate([load_sample_image(name).reshape(-1, 3) for name in PHOTOGRAPHS]).astype(np.float32)
 
 
+def which_photograph() -> tuple[Array, Array]:
+    """Colours with their squares and products (546560, 9) float32, and the photograph each pixel is from."""
+    from sklearn.datasets import load_sample_image
+
+    colour = pixels()
+    first = load_sample_image(PHOTOGRAPHS[0]).size // 3
+    pairs = [colour[:, i] * colour[:, j] for i in range(3) for j in range(i, 3)]
+    columns = np.column_stack([colour, *pairs])
+    scaled = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+    return np.ascontiguousarray(scaled, np.float32), (np.arange(len(colour)) >= min(first, len(colour) // 2)).astype(
+        int
+    )
+
+
 def run_demo(
     folder: str | Path,
     *,
@@ -29,8 +44,8 @@ def run_demo(
     coreset_size: int = 1000,
     seeds: int = 3,
     progress: Callable[[str], None] = lambda step: None,
-) -> tuple[Comparison, Path]:
-    """Find a palette for two photographs three ways, compare, and write a report."""
+) -> tuple[Comparison, Classification, Path]:
+    """Find a palette for two photographs, and tell their pixels apart, three ways each; write a report."""
     from sklearn.datasets import load_sample_image
 
     X = pixels()
@@ -38,6 +53,15 @@ def run_demo(
         X,
         title=f"A palette of {n_clusters} colours for two photographs",
         n_clusters=n_clusters,
+        coreset_size=coreset_size,
+        seeds=seeds,
+        progress=progress,
+    )
+    features, photograph = which_photograph()
+    classified = compare_classifiers(
+        features,
+        photograph,
+        title="Which of the two photographs is a pixel from?",
         coreset_size=coreset_size,
         seeds=seeds,
         progress=progress,
@@ -59,4 +83,4 @@ def run_demo(
         ),
         "Weights of the coreset": weight_histogram(model.coreset_),
     }
-    return comparison, write_report(folder, comparison, figures, model)
+    return comparison, classified, write_report(folder, comparison, classified, figures, model)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from tithe import __version__
 from tithe.learners.cluster import CoresetKMeans
 from tithe.persist import replacing, save_model
+from tithe.report.classify import Classification
 from tithe.report.collect import Comparison
 
 
-def write_report(folder: str | Path, comparison: Comparison, figures: dict[str, bytes], model: CoresetKMeans) -> Path:
+def write_report(
+    folder: str | Path,
+    comparison: Comparison,
+    classified: Classification,
+    figures: dict[str, bytes],
+    model: CoresetKMeans,
+) -> Path:
     """Write ``index.html``, ``results.json``, ``coreset.parquet`` and ``model.skops``; returns the page's path."""
     from jinja2 import Environment, PackageLoader, select_autoescape
 
@@ -20,11 +28,14 @@ def write_report(folder: str | Path, comparison: Comparison, figures: dict[str, 
     folder.mkdir(parents=True, exist_ok=True)
     page = Environment(loader=PackageLoader("tithe", "report"), autoescape=select_autoescape())
     inlined = {caption: base64.b64encode(png).decode() for caption, png in figures.items()}
-    text = page.get_template("template.html").render(run=comparison, figures=inlined, version=__version__)
+    text = page.get_template("template.html").render(
+        run=comparison, classified=classified, figures=inlined, version=__version__
+    )
     with replacing(folder / "index.html") as path:
         path.write_text(text, encoding="utf8")
+    results = comparison.as_dict() | {"classification": asdict(classified)}
     with replacing(folder / "results.json") as path:
-        path.write_text(json.dumps(comparison.as_dict(), indent=2) + "\n", encoding="utf8")
+        path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
     model.coreset_.save(folder / "coreset.parquet")
     save_model(model, folder / "model.skops")
     return folder / "index.html"
