@@ -32,9 +32,8 @@ def which_photograph() -> tuple[Array, Array]:
     pairs = [colour[:, i] * colour[:, j] for i in range(3) for j in range(i, 3)]
     columns = np.column_stack([colour, *pairs])
     scaled = (columns - columns.mean(axis=0)) / columns.std(axis=0)
-    return np.ascontiguousarray(scaled, np.float32), (np.arange(len(colour)) >= min(first, len(colour) // 2)).astype(
-        int
-    )
+    photograph = (np.arange(len(colour)) >= min(first, len(colour) // 2)).astype(int)
+    return np.ascontiguousarray(scaled, np.float32), photograph
 
 
 def run_demo(
