@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Evaluation, Moments, Survey
+from tithe.core.data import Array, Block, Evaluation, Moments, Survey
 from tithe.kernels.columns import column_sums
 from tithe.kernels.descent import Descent, Metric
 from tithe.kernels.logistic import LogisticSums, logistic_sweep
@@ -20,6 +20,7 @@ from tithe.objectives.curvature import curvature_blocks, curvature_cost, effecti
 from tithe.objectives.labels import LabelledObjective
 from tithe.objectives.logistic_bound import ClusterBounds
 
+_ROWS_EACH = 12  # drawn rows for each total: with fewer, calibration lost on all sets tried, with more it won
 _NEWTON = 250  # coordinates up to which a fresh curvature in every round is cheap
 _SAMPLE = 20_000  # rows of a pilot, at the most
 _ROUGH, _ROUNDS = 1e-4, 30  # a pilot need not be sharper than its sample
@@ -110,7 +111,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         truth = np.equal.outer(codes, np.arange(1, self.n_classes)).astype(np.float64)
         basic = [np.ones((len(block), 1)), truth]
         width = self.n_classes + self.n_margins * (block.n_features + 1)
-        if len(block) >= ROWS_PER_COLUMN * width and len(block) * width * width <= _FLOPS:
+        if len(block) >= _ROWS_EACH * width and len(block) * width * width <= _FLOPS:
             residual = self._residuals(block, pilot, codes)
             rows = block.X.toarray() if sparse.issparse(block.X) else block.X
             basic += [residual, *(r[:, None] * rows for r in residual.T)]
