@@ -145,6 +145,16 @@ def test_labels_of_any_kind_reach_the_coreset(rng: np.random.Generator) -> None:
     assert np.array_equal(coreset.y, names[coreset.row_ids()])
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_totals_are_the_sums_of_all_moments(n_classes: int, rng: np.random.Generator) -> None:
+    block = problem(rng, 500, 3, n_classes)
+    objective = LogisticObjective(classes=tuple(range(n_classes)))
+    at = rng.normal(size=(objective.n_margins, 4))
+    values = objective.moments(block, at).values
+    assert values.shape[1] == n_classes + objective.n_margins * 4
+    np.testing.assert_allclose(block.weights() @ values, objective.survey(block, at).totals[0], rtol=1e-9, atol=1e-8)
+
+
 def test_csr_equals_dense(rng: np.random.Generator) -> None:
     block = problem(rng, 800, 5, 3)
     rows = replace(block, X=sparse.csr_matrix(block.X))
