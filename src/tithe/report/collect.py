@@ -51,7 +51,7 @@ class Comparison:
         return asdict(self)
 
 
-def pass_time(X: Any, repeats: int = 9) -> float:
+def pass_time(X: Any, repeats: int = 51) -> float:
     """Seconds of one ``X @ v`` on this array in this process: the unit of speed, the median of some."""
     v = np.ones(X.shape[1], X.dtype)
     X @ v
