@@ -46,7 +46,8 @@ class CalibrationReport:
     ``residual`` is the largest error left in a steered total, relative to that total's own scale
     (weight times root mean square of the column); ``before`` is the same for the draw.
     ``largest_change`` is the largest factor, or inverse factor, applied to a weight.
-    ``share_clipped`` is the share of rows at a bound. ``n_totals`` of ``n_known`` totals were used.
+    ``share_clipped`` is the share of rows at a bound. ``n_totals`` of ``n_known`` totals were used,
+    ``n_beyond`` of them beyond the basic ones.
     """
 
     before: float
@@ -54,6 +55,7 @@ class CalibrationReport:
     largest_change: float
     share_clipped: float
     n_totals: int
+    n_beyond: int
     n_known: int
 
     def provenance(self) -> dict[str, float | int]:
@@ -74,7 +76,7 @@ def calibrate(
     new = weight.astype(np.float64, copy=True)
     order = np.argsort(groups, kind="stable")
     edges = np.searchsorted(groups[order], np.arange(len(totals) + 1))
-    before, after, clipped, used = 0.0, 0.0, 0, 0
+    before, after, clipped, used, beyond = 0.0, 0.0, 0, 0, 0
     for g, total in enumerate(totals[:, : values.shape[1]]):
         rows = order[edges[g] : edges[g + 1]]
         if len(rows) == 0 or not total[0] > 0:
@@ -84,6 +86,7 @@ def calibrate(
         before, after = max(before, solved.before), max(after, solved.after)
         clipped += solved.n_clipped
         used += solved.n_used
+        beyond += solved.n_beyond
     ratio = new / weight
     return new, CalibrationReport(
         before=before,
@@ -91,6 +94,7 @@ def calibrate(
         largest_change=float(max(ratio.max(initial=1.0), 1.0 / ratio.min(initial=1.0))),
         share_clipped=clipped / max(1, len(weight)),
         n_totals=used,
+        n_beyond=beyond,
         n_known=int(totals.size),
     )
 
@@ -117,6 +121,7 @@ class _Solved:
     after: float
     n_clipped: int
     n_used: int
+    n_beyond: int
 
 
 def _solve_group(
@@ -147,6 +152,7 @@ def _solve_group(
         after=float(error.max()),
         n_clipped=int(((g <= low) | (g >= high)).sum()),
         n_used=basis.shape[1],
+        n_beyond=int(usable[moments.n_basic - 1 :].sum()),
     )
 
 

@@ -296,7 +296,7 @@ def polish_by_descent(
     gap = gap_at(objective, point, metric, coreset, params)
     if calibrate and not gap.below(enough):
         coreset = calibrated(replace(coreset, totals=point.totals, pilot=params), objective)
-        if int(coreset.provenance.get("calibration_n_totals", 0)) > objective.n_classes:  # more than counts
+        if coreset.provenance.get("calibration_n_beyond", 0):  # else the weights hardly changed
             tried = objective.solve(coreset, rng=rng, init=params)
             there = look(tried)
             passes += 1

@@ -8,7 +8,7 @@ from tithe.constructions.strata import _shares, draw_by_class
 from tithe.core.data import Scores
 from tithe.kernels import bounds
 from tithe.kernels.bounds import Views, cluster_members, cluster_sums, decay_scores
-from tithe.kernels.strata import linear_scores
+from tithe.kernels.linear import linear_scores
 from tithe.kernels.threads import limit_threads
 
 

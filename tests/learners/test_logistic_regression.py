@@ -200,6 +200,7 @@ def test_regressed_sensitivities_are_kept_and_saved(tmp_path) -> None:
     assert np.array_equal(named.sensitivity_model_.score(X[:10], y[:10] + 1), score)
     kept, weight = named.sensitivity_model_.stream(50, random_state=0).include(X[:0], y[:0])
     assert len(kept) == len(weight) == 0
+    assert model.coreset_.provenance["r2"] == model.sensitivity_model_.r2_  # the one that chose the rows, not another
     save_model(model, tmp_path / "m.skops")
     assert np.array_equal(load_model(tmp_path / "m.skops").sensitivity_model_.score(X[:10], y[:10]), score)
 
@@ -252,6 +253,10 @@ def test_scales_of_any_size(scale: float) -> None:
     X, y = problem(5000, 4)
     model = CoresetLogisticRegression(C=1e300, coreset_size=1000, tol=1e-3, random_state=0).fit(X * scale, y)
     assert np.isfinite(model.certificate_.value) and np.isfinite(model.coef_).all()
+
+
+def test_scales_whose_squares_overflow_are_refused() -> None:
+    X, y = problem(5000, 4)
     with pytest.raises(ValueError, match="Rescale"):
         CoresetLogisticRegression(coreset_size=1000).fit(X * 1e200, y)
 

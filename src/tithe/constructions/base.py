@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tithe.core.data import Array, Block, Survey
+from tithe.core.data import Array, Block, Rng, Survey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,7 @@ class Construction:
     name: ClassVar[str]
     requires: ClassVar[tuple[str, ...]] = ()
     surveys: ClassVar[bool] = False
+    looks: ClassVar[int] = 1  # times a draw reads all rows
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
         """Itself, unless a construction learns something from the rows at hand."""
@@ -28,13 +29,6 @@ class Construction:
         return pilot
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         raise TypeError(f"{type(self).__name__} must define reduce().")

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import draw_by_class
-from tithe.core.data import Array, Block, Survey
+from tithe.constructions.strata import draw_rows
+from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import require_methods
 from tithe.kernels.sampling import sample_rows
 
@@ -53,6 +53,7 @@ class _Clustered(Construction):
     repair: str = "means"
     prepared: Prepared | None = field(default=None, repr=False, compare=False)
 
+    looks: ClassVar[int] = 2  # clusters and distances
     requires: ClassVar[tuple[str, ...]] = ("codes", "clusters", "cluster_bound", "default_radius")
 
     def __post_init__(self) -> None:
@@ -67,7 +68,9 @@ class _Clustered(Construction):
         return block
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
-        """The same construction, with clusters and radius found."""
+        """The same construction, with clusters and radius found unless it has them."""
+        if self.prepared is not None:
+            return self
         some = self.clustered_rows(block, rng)
         clusters = objective.clusters(some, self.n_clusters, rng=rng)
         radius = find_radius(self.radius, block, some, clusters, objective, rng)
@@ -88,24 +91,15 @@ class _Clustered(Construction):
         return bound
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
-        ready = self if self.prepared is not None else self.prepare(block, objective, rng=rng)
+        ready = self.prepare(block, objective, rng=rng)
         assert ready.prepared is not None
         codes = objective.codes(block)
         scores = ready.scores(block, objective, codes=codes)
         mean = float(scores.sum())
         _warn_if_useless(mean, block, ready.prepared.radius)
-        positions, inverse = draw_by_class(scores, codes, size, rng)
-        own = block.sample_weight
-        drawn = block.take(positions, inverse if own is None else inverse * own[positions])
+        drawn = draw_rows(block, scores, size, rng, codes=codes)
         notes: dict[str, str | int | float] = {
             "radius": ready.prepared.radius,
             "n_clusters": len(ready.prepared.clusters),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tithe.constructions.base import Construction
-from tithe.constructions.leverage import Leverages, draw_rows, shares
-from tithe.core.data import Array, Block, Survey
+from tithe.constructions.leverage import Leverage, shares
+from tithe.constructions.strata import codes_of, draw_rows
+from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw
 
@@ -19,7 +19,7 @@ _RARE = 20_000  # rows of a class up to which all are scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Influence(Construction):
+class Influence(Leverage):
     """p_i = u_i (.4 r_i l_i / sum(u r l) + .3 l_i / sum(u l) + .3 / W), each draw weighing u_i / (m p_i).
 
     l_i is the root of the leverage (`Leverage`), r_i the pull of the row at the objective's pilot
@@ -33,22 +33,12 @@ class Influence(Construction):
     It stays unbiased, and adds at most a fifth of the variance of a uniform draw.
     """
 
-    leverages: Leverages | None = None
     name: ClassVar[str] = "influence"
     requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "pull")
-
-    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Influence:
-        return replace(self, leverages=Leverages.of(block, rng))
+    looks: ClassVar[int] = 2  # leverages and losses
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         assert pilot is not None
         look = max(_LOOK, _PER_ROW * size)
@@ -60,10 +50,9 @@ class Influence(Construction):
             cost = None if survey is None else survey.cost
         if cost is None:
             cost = objective.cost(block, pilot)
-        leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
-        root = leverages.root(block.X)
+        root = self.roots(block, rng)
         scores = shares([(0.4, root * objective.pull(cost)), (0.3, root), (0.3, None)], block)
-        return draw_rows(block, objective, scores, size, rng)
+        return draw_rows(block, scores, size, rng, codes=codes_of(objective, block))
 
 
 def _one_of_each_run(block: Block, objective: Any, look: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -75,9 +64,9 @@ def _one_of_each_run(block: Block, objective: Any, look: int, rng: np.random.Gen
         positions, stands = edges[:-1] + (rng.random(look) * runs).astype(np.int64), runs.astype(np.float64)
     else:
         positions, stands = draw(weight, look, rng)  # runs of equal weight
-    if not callable(getattr(objective, "codes", None)):
+    codes = codes_of(objective, block)
+    if codes is None:
         return positions, stands
-    codes = objective.codes(block)
     there = codes if weight is None else codes[weight > 0.0]
     rare = np.flatnonzero(count_codes(there, objective.n_classes)[:-1] <= _RARE)
     if len(rare) == 0:

@@ -10,14 +10,14 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import draw_by_class
-from tithe.core.data import Array, Block, Survey
+from tithe.constructions.strata import codes_of, draw_rows
+from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.sampling import sample_rows
 from tithe.kernels.threads import over_parts
 
 _ROWS = 4096
 _SKETCH = 20_000  # rows the Gram matrix is taken from
-_DIRECTIONS = 64  # random directions that stand for all: a leverage is then off by a third, which only costs variance
+_DIRECTIONS = 64  # random directions that stand for all: a leverage is then off by a sixth, which only costs variance
 _WIDE = 1000  # columns beyond which only the diagonal of the Gram matrix is used
 
 
@@ -96,14 +96,6 @@ def shares(parts: list[tuple[float, Array | None]], block: Block) -> Array:
     return mixture
 
 
-def draw_rows(block: Block, objective: Any, scores: Array, size: int, rng: np.random.Generator) -> Block:
-    """A draw by scores that contain the weights, by class where the objective has classes."""
-    strata = objective.codes(block) if callable(getattr(objective, "codes", None)) else None
-    positions, inverse = draw_by_class(scores, strata, size, rng)
-    own = block.sample_weight
-    return block.take(positions, inverse if own is None else inverse * own[positions])
-
-
 @dataclass(frozen=True, kw_only=True)
 class Leverage(Construction):
     """p_i = u_i (1/W + l_i / sum(u l)) / 2 with l_i the root of the leverage of row i (see `Leverages`).
@@ -115,19 +107,17 @@ class Leverage(Construction):
     leverages: Leverages | None = None
     name: ClassVar[str] = "leverage"
 
-    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Leverage:
-        return replace(self, leverages=Leverages.of(block, rng))
+    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
+        """The same construction, its Gram matrix taken from a sample of the rows unless it has one."""
+        return self if self.leverages is not None else replace(self, leverages=Leverages.of(block, rng))
+
+    def roots(self, block: Block, rng: np.random.Generator) -> Array:
+        """The root of the leverage of every row: (n,)."""
+        leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
+        return leverages.root(block.X)
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
-        leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
-        scores = shares([(0.5, None), (0.5, leverages.root(block.X))], block)
-        return draw_rows(block, objective, scores, size, rng)
+        scores = shares([(0.5, None), (0.5, self.roots(block, rng))], block)
+        return draw_rows(block, scores, size, rng, codes=codes_of(objective, block))

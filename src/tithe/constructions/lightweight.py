@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.core.data import Array, Block, Scores, Survey
-from tithe.kernels.sampling import draw
+from tithe.constructions.strata import draw_rows
+from tithe.core.data import Array, Block, Rng, Scores, Survey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +29,7 @@ class Lightweight(Construction):
         return pilot
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         assert survey is not None
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
@@ -44,5 +37,4 @@ class Lightweight(Construction):
         scores = Scores(
             cost=survey.cost, slope=1.0 / cost if cost > 0 else 0.0, base=np.array([1.0 / weight]), weight=own
         )
-        positions, inverse = draw(scores, size, rng)
-        return block.take(positions, inverse if own is None else inverse * own[positions])
+        return draw_rows(block, scores, size, rng)

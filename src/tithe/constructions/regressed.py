@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from tithe.constructions.base import Construction
 from tithe.constructions.clustered import check_radius, find_radius
 from tithe.constructions.sensitivity_model import SensitivityModel, as_linear, features
-from tithe.constructions.strata import draw_by_class
-from tithe.core.data import Array, Block, Scores, Survey
+from tithe.constructions.strata import draw_rows
+from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.kernels.sampling import sample_rows
 
@@ -89,7 +89,9 @@ class Regressed(Construction):
         check_radius(self.radius)
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
-        """The same construction, its regression fitted on a sample of the rows."""
+        """The same construction, its regression fitted on a sample of the rows unless it has one."""
+        if self.sensitivity_model_ is not None:
+            return self
         size = self.sample_size or min(_MOST, max(_LEAST, len(block) // 100))
         some = sample_rows(block, size, rng)
         if some.sample_weight is not None:
@@ -147,16 +149,9 @@ class Regressed(Construction):
         return m, clipped
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
-        ready = self if self.sensitivity_model_ is not None else self.prepare(block, objective, rng=rng)
+        ready = self.prepare(block, objective, rng=rng)
         model = ready.sensitivity_model_
         assert model is not None
         codes, own = objective.codes(block), block.sample_weight
@@ -164,8 +159,7 @@ class Regressed(Construction):
         total = float(m.sum() if own is None else m @ own)
         share = np.array([self.mix / block.total_weight])
         scores = Scores(cost=m, slope=(1.0 - self.mix) / total, base=share, weight=own)
-        positions, inverse = draw_by_class(scores, codes, size, rng)
-        drawn = block.take(positions, inverse if own is None else inverse * own[positions])
+        drawn = draw_rows(block, scores, size, rng, codes=codes)
         name = self.regressor if isinstance(self.regressor, str) else type(self.regressor).__name__
         forced = isinstance(self.regressor, str) and model.sample_size < 2 * (block.n_features + 1)
         notes: dict[str, str | int | float] = {

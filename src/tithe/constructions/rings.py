@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.core.data import Array, Block, Survey
+from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.groups import draw_in_groups, group_masses, ring_codes
 
 
@@ -44,14 +44,7 @@ class Rings(Construction):
         return codes, len(survey.totals) * (last + 1)
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         assert survey is not None
         rings, n_rings = self.ring_of(block, survey, getattr(objective, "power", 2))

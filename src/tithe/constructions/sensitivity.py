@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tithe.constructions.base import Construction
-from tithe.core.data import Array, Block, Survey
-from tithe.kernels.sampling import draw
+from tithe.constructions.strata import draw_rows
+from tithe.core.data import Array, Block, Rng, Survey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,16 +22,7 @@ class Sensitivity(Construction):
     surveys: ClassVar[bool] = True
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         assert survey is not None
-        positions, inverse = draw(objective.sensitivity(block, survey), size, rng)
-        own = block.sample_weight
-        return block.take(positions, inverse if own is None else inverse * own[positions])
+        return draw_rows(block, objective.sensitivity(block, survey), size, rng)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from tithe.core.data import Array, Block
 from tithe.core.seeding import as_seed, rng_for
-from tithe.kernels.strata import linear_scores
+from tithe.kernels.linear import linear_scores
 
 _ROWS = 65_536  # rows whose features are written out at a time
 _CHECKED = 0.01  # share of a stream that is scored exactly

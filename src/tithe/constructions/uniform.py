@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import LEAST, draw_by_class
-from tithe.core.data import Array, Block, Survey
-from tithe.kernels.sampling import draw
+from tithe.constructions.strata import LEAST, codes_of, draw_rows
+from tithe.core.data import Array, Block, Rng, Survey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,26 +21,17 @@ class Uniform(Construction):
     """
 
     name: ClassVar[str] = "uniform"
+    looks: ClassVar[int] = 0
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         n = len(block)
-        if callable(getattr(objective, "codes", None)):
-            codes = objective.codes(block)
+        codes = codes_of(objective, block)
+        if codes is not None:
             mass = np.bincount(codes, weights=block.sample_weight)
             if mass[mass > 0.0].min() * size < LEAST * mass.sum():
-                positions, inverse = draw_by_class(block.weights(), codes, size, rng)
-                return block.take(positions, inverse * block.weights()[positions])
+                return draw_rows(block, block.weights(), size, rng, codes=codes)
         if block.sample_weight is None:
-            positions = np.sort(rng.choice(n, size, replace=False))
-            return block.take(positions, np.full(size, n / size))
-        positions, inverse = draw(block.sample_weight, size, rng)
-        return block.take(positions, inverse * block.sample_weight[positions])
+            return block.take(np.sort(rng.choice(n, size, replace=False)), np.full(size, n / size))
+        return draw_rows(block, block.sample_weight, size, rng)

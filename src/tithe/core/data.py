@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 Array = np.ndarray[Any, Any]
+Rng = np.random.Generator
 
 ROWS_PER_COLUMN = 4  # drawn rows that calibration wants for each total it steers
 

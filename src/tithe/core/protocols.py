@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from tithe.core.data import Array, Block, Coreset, Moments, Scores, Survey
+from tithe.core.data import Array, Block, Coreset, Evaluation, Moments, Rng, Scores, Survey
 
 Params = Any
 
@@ -55,15 +55,54 @@ class SurveyedObjective(Objective, Protocol):
         ...
 
 
+class ConvexObjective(Objective, Protocol):
+    """What `certify.polish_by_descent` needs on top: a smooth convex sum of losses of linear margins, and a penalty."""
+
+    def evaluate(
+        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
+    ) -> Evaluation:
+        """Value, gradient, proved bound and totals of the moments, in one pass."""
+        ...
+
+    def metric(
+        self,
+        block: Block,
+        params: Array,
+        *,
+        diagonal: Array | None = None,
+        centre: Array | None = None,
+        caution: float = 1.0,
+    ) -> Any:
+        """The curvature as these rows see it, to divide by: a `tithe.kernels.descent.Metric`."""
+        ...
+
+    def centre(self, block: Block) -> Array | None:
+        """Where columns are centred before their curvature is taken."""
+        ...
+
+    def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
+        """Effective number of rows that the curvature in the column known least comes from."""
+        ...
+
+    def margins(self, X: Any, params: Array) -> Array:
+        """(n, k)."""
+        ...
+
+    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+        """Second derivative of each row's loss along a direction: (n,)."""
+        ...
+
+
 class Construction(Protocol):
     """How rows are chosen. Unbiased: E[sum_i w_i f(x_i)] over the draw is the full sum."""
 
     name: ClassVar[str]
     requires: ClassVar[tuple[str, ...]]  # methods of the objective, checked before anything is read
     surveys: ClassVar[bool]  # whether `reduce` needs the survey of the whole block
+    looks: ClassVar[int]  # times `reduce` reads all rows
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
-        """What is learned once from the rows at hand and used for every leaf; itself if nothing is."""
+        """What is learned once from the rows at hand and used for every leaf; itself if nothing is, or was already."""
         ...
 
     def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
@@ -71,14 +110,7 @@ class Construction(Protocol):
         ...
 
     def reduce(
-        self,
-        block: Block,
-        objective: Any,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: np.random.Generator,
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         """At most ``size`` distinct rows of ``block`` with weights."""
         ...

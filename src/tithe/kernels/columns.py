@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
+from tithe.core.data import Block
 from tithe.kernels.parts import add_parts, part_rows
 from tithe.kernels.threads import over_parts
 
@@ -44,6 +45,14 @@ def column_sums(X: Any, weight: Array | None = None) -> Array:
     whole = n - n % fold
     sums: Array = _sum_parts(X[:whole].reshape(whole // fold, fold * d), None).reshape(fold, d).sum(axis=0)
     return sums + X[whole:].sum(axis=0, dtype=np.float64)
+
+
+def column_means(block: Block) -> Array:
+    """The weighted column means (d,), taken over where whoever checked the rows has them already."""
+    if block.mean is not None:
+        return block.mean
+    means: Array = column_sums(block.X, block.sample_weight) / block.total_weight
+    return means
 
 
 def _sum_parts(X: Array, weight: Array | None) -> Array:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from tithe.build import reduce_source, resolve_size
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
+from tithe.kernels.labels import encode_labels
 from tithe.sources.arrays import ArraySource, as_block
 
 
@@ -62,6 +64,13 @@ _LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 100, 50_000
 def auto_size(n_rows: int, n_features: int) -> int:
     """Rows that ``coreset_size="auto"`` keeps for a linear model."""
     return max(_LEAST, _PER_COLUMN * (n_features + 1), min(n_rows // _ONE_IN, _MOST))
+
+
+def encoded_classes(y: Array) -> tuple[Array, Array]:
+    """The classes in y and the number of each row's class (n,) int32; what cannot be a class is refused."""
+    if y.dtype.kind not in "biu":  # whole numbers need no second look, which would sort them
+        check_classification_targets(y)
+    return encode_labels(y)
 
 
 def all_rows(block: Block, objective: str) -> Coreset:

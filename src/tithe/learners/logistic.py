@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.build import resolve_size
@@ -18,12 +17,10 @@ from tithe.certify import Certificate, certify_gap, gap_at, polish_by_descent, p
 from tithe.core.data import Array, Block
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.kernels.labels import encode_labels
 from tithe.kernels.threads import single_blas_thread
-from tithe.learners.base import CoresetLearner, all_rows, auto_size
+from tithe.learners.base import CoresetLearner, all_rows, auto_size, encoded_classes
 from tithe.objectives.logistic import LogisticObjective
 
-_LOOKS = {"uniform": 0, "influence": 2, "acvs": 2, "cablr": 2}  # at all rows that a draw takes, where not one
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
 
 
@@ -181,15 +178,14 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         self.coreset_ = found.coreset
         self.loss_curve_ = found.curve
         self.n_iter_ = len(found.curve)
-        self.n_passes_ = found.passes + 1 + _LOOKS.get(str(coreset.provenance["construction"]), 1)
+        self.n_passes_ = found.passes + 1 + construction.looks  # and one to check the rows
         self.certificate_ = found.gap.certificate(len(block), passes=found.passes)
         return found.params
 
     def _prepared(self, block: Block, objective: LogisticObjective, seed: int) -> Any:
         """The construction; one that learns a model of the sensitivities learns it here, so that it can be kept."""
-        if isinstance(self.construction, str) and self.construction == "auto":
-            return self.construction
-        construction = make("construction", self.construction)
+        auto = isinstance(self.construction, str) and self.construction == "auto"
+        construction = make("construction", objective.best_construction if auto else self.construction)
         if not hasattr(construction, "sensitivity_model_"):
             return construction
         construction = construction.prepare(block, objective, rng=rng_for(seed, "prepare"))
@@ -218,18 +214,20 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
     def _encoded(self, block: Block) -> Block:
         """Classes as numbers, and class weights in the weights of the rows."""
         assert block.y is not None
-        if block.y.dtype.kind not in "biu":  # whole numbers need no second look, which would sort them
-            check_classification_targets(block.y)
-        self.classes_, codes = encode_labels(block.y)
+        self.classes_, codes = encoded_classes(block.y)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds only one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart.")
-        weight = block.sample_weight
-        if self.class_weight is not None:
-            factor = self._class_factors(np.bincount(codes, weights=weight, minlength=len(self.classes_)))
-            weight = factor[codes] if weight is None else weight * factor[codes]
+        weight = self._weighed(codes, block.sample_weight)
         if weight is not None and not np.bincount(codes, weights=weight, minlength=len(self.classes_)).all():
             raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
         return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean)
+
+    def _weighed(self, codes: Array, weight: Array | None) -> Array | None:
+        """The weights of the rows times those of their classes."""
+        if self.class_weight is None:
+            return weight
+        factor = self._class_factors(np.bincount(codes, weights=weight, minlength=len(self.classes_)))
+        return factor[codes] if weight is None else weight * factor[codes]
 
     def _class_factors(self, mass: Array) -> Array:
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
@@ -307,10 +305,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         classes = self.classes_
         objective = self._objective()
         codes = LogisticObjective(classes=tuple(classes.tolist())).codes(block)
-        weight = block.sample_weight
-        if self.class_weight is not None:
-            factor = self._class_factors(np.bincount(codes, weights=weight, minlength=len(classes)))
-            weight = factor[codes] if weight is None else weight * factor[codes]
+        weight = self._weighed(codes, block.sample_weight)
         params = np.column_stack([self.coef_, self.intercept_])
         return certify_gap(objective, Block(X=block.X, y=codes, sample_weight=weight), params, self.coreset_)
 

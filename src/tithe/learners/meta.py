@@ -11,7 +11,6 @@ import numpy as np
 from scipy import stats
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from tithe.calibration import calibrate as calibrate_weights
@@ -20,10 +19,11 @@ from tithe.core.data import Array, Block, Coreset, Moments
 from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner, all_rows
+from tithe.learners.base import CoresetLearner, all_rows, encoded_classes
 from tithe.objectives.generic import GenericObjective
 
 _BATCHES = 20
+LEAST_TO_CERTIFY = 2 * _BATCHES  # rows
 _ROWS = 16_384
 
 
@@ -158,9 +158,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _encoded(self, block: Block) -> Block:
         assert block.y is not None
-        check_classification_targets(block.y)
-        self._labels, numbers = np.unique(block.y, return_inverse=True)
-        return Block(X=block.X, y=numbers.astype(np.int64), sample_weight=block.sample_weight, mean=block.mean)
+        self._labels, numbers = encoded_classes(block.y)
+        return Block(X=block.X, y=numbers, sample_weight=block.sample_weight, mean=block.mean)
 
     def _objective(self, block: Block) -> Any:
         if isinstance(self.objective, str) and self.objective == "generic":
@@ -258,7 +257,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         block = self._checked(X, y, sample_weight, reset=False)
         if self._is_training_data(block):
             block = block.take(self.validation_indices_)
-        if len(block) < 2 * _BATCHES:
+        if len(block) < LEAST_TO_CERTIFY:
             raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
         order = rng_for(0, "certify").permutation(len(block))
         scores = [self._plain_score(block.take(np.sort(rows))) for rows in np.array_split(order, _BATCHES)]

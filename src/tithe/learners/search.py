@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
@@ -16,7 +16,6 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from tithe.build import reduce_source, resolve_size
@@ -24,10 +23,9 @@ from tithe.certify import Certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.kernels.labels import encode_labels
 from tithe.kernels.threads import single_blas_thread
-from tithe.learners.base import CoresetLearner, all_rows, auto_size
-from tithe.learners.meta import CoresetEstimator
+from tithe.learners.base import CoresetLearner, all_rows, auto_size, encoded_classes
+from tithe.learners.meta import LEAST_TO_CERTIFY, CoresetEstimator
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
 from tithe.sources.arrays import ArraySource, as_block, check_weights
@@ -231,8 +229,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
             if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
                 raise ValueError("Input y contains NaN or infinity.")
             return _Rows(block=block, labels=None)
-        check_classification_targets(block.y)
-        labels, codes = encode_labels(block.y)
+        labels, codes = encoded_classes(block.y)
         return _Rows(block=replace(block, y=codes), labels=labels)
 
     # -- the coreset of a fold -----------------------------------------------------------------
@@ -375,9 +372,9 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.best_estimator_ = winner.fit(X, y, sample_weight=sample_weight)
         self.refit_time_ = time.perf_counter() - start
         self.certificate_: Certificate | None = getattr(winner, "certificate_", None)
-        if isinstance(winner, CoresetEstimator) and hasattr(winner, "score") and len(winner.validation_indices_):
-            with suppress(ValueError):  # too few rows set aside to say anything
-                self.certificate_ = winner.certify(X, y, sample_weight)
+        judged = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
+        if judged and len(winner.validation_indices_) >= LEAST_TO_CERTIFY:
+            self.certificate_ = winner.certify(X, y, sample_weight)
 
     @property
     def scorer_(self) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Step, Survey
-from tithe.kernels.columns import column_sums
+from tithe.kernels.columns import column_means
 from tithe.kernels.distances import N_SUMS, assign, point_costs
 from tithe.kernels.dz_seeding import dz_seeds
 from tithe.kernels.sampling import sample_rows
@@ -76,7 +76,7 @@ class ClusteringObjective:
 
     def mean_pilot(self, block: Block) -> Array:
         """One centre, the weighted column mean in the rows' own precision (1, d)."""
-        return _mean(block).astype(block.X.dtype).astype(np.float64)[None]
+        return column_means(block).astype(block.X.dtype).astype(np.float64)[None]
 
     def survey(self, block: Block, pilot: Array) -> Survey:
         """Costs, pilot clusters, and totals (p, 2 + d): count, cost, gradient."""
@@ -84,7 +84,7 @@ class ClusteringObjective:
             # with one centre the gradient follows from the mean: no sums are needed, and the pass is cheaper
             cost, total = point_costs(block.X, pilot[0], weight=block.sample_weight)
             weight = block.total_weight
-            totals = np.concatenate([[weight, total], weight * (_mean(block) - pilot[0])])
+            totals = np.concatenate([[weight, total], weight * (column_means(block) - pilot[0])])
             return Survey(cost=cost, labels=None, totals=totals[None])
         labels, cost, sums = assign(block.X, pilot, weight=block.sample_weight, power=self.power, with_sums=True)
         assert sums is not None
@@ -225,10 +225,3 @@ class KMedianObjective(ClusteringObjective):
     name: ClassVar[str] = "kmedian"
     power: ClassVar[int] = 1
     ratio: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 1.0)
-
-
-def _mean(block: Block) -> Array:
-    """The weighted column mean (d,), taken over if whoever checked the rows has it already."""
-    if block.mean is not None:
-        return block.mean
-    return column_sums(block.X, block.sample_weight) / block.total_weight

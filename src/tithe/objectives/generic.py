@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Moments, Scores, Survey
-from tithe.kernels.columns import column_sums
+from tithe.kernels.columns import column_means, column_sums
 from tithe.kernels.sampling import sample_rows
 
 _ROWS = 8192
@@ -47,7 +47,7 @@ class GenericObjective:
     def mean_pilot(self, block: Block) -> Array:
         """Column means, scales, and coefficients and intercept of y on the scaled columns: (3, d + 1)."""
         weight, total = block.sample_weight, block.total_weight
-        mean = block.mean if block.mean is not None else column_sums(block.X, weight) / total
+        mean = column_means(block)
         if sparse.issparse(block.X):
             square = column_sums(block.X.multiply(block.X).tocsr(), weight) / total - mean * mean
         else:

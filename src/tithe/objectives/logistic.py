@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.special import expit, softmax
 
 from tithe.core.data import Array, Block, Evaluation, Moments, Survey
-from tithe.kernels.columns import column_sums
+from tithe.kernels.columns import column_means
 from tithe.kernels.descent import Descent, Metric
 from tithe.kernels.logistic import LogisticSums, logistic_sweep
 from tithe.kernels.sampling import sample_rows
@@ -127,7 +127,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         first, k, d = self.n_classes, self.n_margins, block.n_features
         if moments.values.shape[1] <= first:
             return moments, totals
-        centre = column_sums(block.X, block.sample_weight) / block.total_weight
+        centre = column_means(block)
         values, totals = moments.values.copy(), totals.copy()
         for part in (values, totals):
             for a in range(k):
@@ -157,7 +157,7 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         """
         if not self.fit_intercept or sparse.issparse(block.X):
             return None
-        return block.mean if block.mean is not None else column_sums(block.X, block.sample_weight) / block.total_weight
+        return column_means(block)
 
     def evaluate(
         self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from tithe.core.data import Array
 from tithe.learners.logistic import CoresetLogisticRegression
 from tithe.objectives.logistic import LogisticObjective
-from tithe.report.collect import pass_time
+from tithe.report.collect import WAYS, pass_time
 from tithe.sources.arrays import as_block
 
 
@@ -43,13 +43,6 @@ class Classification:
     pass_ms: float
     certificate: str
     methods: list[Classifier]
-
-
-_KINDS: dict[str, dict[str, Any]] = {
-    "weighted uniform": {"construction": "uniform", "calibrate": False, "polish": 0},
-    "coreset, not polished": {"polish": 0},
-    "coreset": {},
-}
 
 
 def compare_classifiers(
@@ -82,7 +75,7 @@ def compare_classifiers(
     name = "full data (scikit-learn LogisticRegression)"
     methods = [Classifier(name=name, rows=len(X), excess=found, worst=found, passes=passes)]
     model = CoresetLogisticRegression()
-    for name, options in _KINDS.items():
+    for name, options in WAYS.items():
         runs = []
         for seed in range(seeds):
             progress(name)

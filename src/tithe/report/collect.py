@@ -51,6 +51,14 @@ class Comparison:
         return asdict(self)
 
 
+# to learn from few rows: names, and options of any learner on a coreset
+WAYS: dict[str, dict[str, Any]] = {
+    "weighted uniform": {"construction": "uniform", "calibrate": False, "polish": 0},
+    "coreset, not polished": {"polish": 0},
+    "coreset": {},
+}
+
+
 def pass_time(X: Any, repeats: int = 51) -> float:
     """Seconds of one ``X @ v`` on this array in this process: the unit of speed, the median of some."""
     v = np.ones(X.shape[1], X.dtype)
@@ -96,13 +104,8 @@ def compare_clusterings(
             distortion=0.0,
         )
     ]
-    kinds: dict[str, dict[str, Any]] = {
-        "weighted uniform": {"construction": "uniform", "calibrate": False, "polish": 0},
-        "coreset, not polished": {"polish": 0},
-        "coreset": {},
-    }
     models: list[CoresetKMeans] = []
-    for name, options in kinds.items():
+    for name, options in WAYS.items():
         models = []
         passes = []
         for seed in range(seeds):
