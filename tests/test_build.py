@@ -118,9 +118,9 @@ def test_a_stream_costs_little_against_the_array(skewed: Block) -> None:
 @pytest.mark.parametrize("objective", [KMEANS, KMedianObjective(n_clusters=4)])
 def test_the_tree_is_unbiased(objective) -> None:
     """Plain draws through several levels of merging: the mean error is within four standard errors of zero."""
-    from tithe.build import Reducer
     from tithe.constructions.sensitivity import Sensitivity
     from tithe.core.tree import fold
+    from tithe.reducer import Reducer
     from tithe.testing.data import small_problem
 
     block = small_problem(640)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tithe import Block, CoresetLogisticRegression, KMeansObjective, LogisticObjective, build_coreset
-from tithe.build import Reducer
 from tithe.constructions.sensitivity import Sensitivity
 from tithe.core.tree import fold
+from tithe.reducer import Reducer
 from tithe.testing.data import small_problem
 
 pytestmark = pytest.mark.slow

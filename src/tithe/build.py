@@ -3,94 +3,30 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.calibration import calibrated
-from tithe.core.data import Array, Block, Coreset, Survey, concat
+from tithe.checkpoint import State, load_state, save_state
+from tithe.core.data import Array, Coreset
 from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.tree import Tree
 from tithe.kernels.threads import single_blas_thread
 from tithe.metrics import distortion, random_queries, size_from_pilot
+from tithe.reducer import Plan, Reducer
 from tithe.sources.arrays import ArraySource, as_block
-from tithe.sources.batches import BatchSource
+from tithe.sources.batches import BatchSource, leaf_rows
 
 _FEW = 100  # rows too few to measure anything on: keep them all
-_LEAF = 65_536  # rows of a leaf, unless the coreset asks for more
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reducer:
-    """What happens to a leaf, to two coresets that meet, and to the last one.
-
-    Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
-    meet, rows are scored at a pilot of their own. Draws are plain and unbiased; calibration against
-    the exact totals comes once, at the end, and takes out the error of the whole tree.
-    ``totals=False`` leaves the totals to a later pass.
-    """
-
-    objective: Any
-    construction: Any
-    size: int
-    totals: bool
-    seed: int
-    pilot: Array | None
-    notes: dict[str, str | int | float] = field(default_factory=dict)
-
-    def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
-        if len(block) <= self.size:
-            return block.take(np.flatnonzero(block.weights() > 0), None)
-        rng = rng_for(self.seed, *key, "draw")
-        chosen: Block = self.construction.reduce(block, self.objective, self.size, pilot=pilot, survey=survey, rng=rng)
-        return chosen
-
-    def leaf(self, block: Block, key: tuple[int, int]) -> Coreset:
-        """Score, draw, and take the exact totals, in one pass."""
-        survey = None
-        if self.pilot is not None and (self.totals or self.construction.surveys):
-            survey = self.objective.survey(block, self.pilot)
-        chosen = self._draw(block, self.pilot, survey, key)
-        return Coreset(
-            **_rows(chosen),
-            n_seen=len(block),
-            weight_seen=block.total_weight,
-            totals=survey.totals if survey is not None and self.totals else None,
-            pilot=self.pilot,
-            key=key,
-            provenance=chosen.notes or {},
-        )
-
-    def merge(self, left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
-        """Both under one another, reduced to size again."""
-        both = concat([left, right])
-        local, survey = self.pilot, None
-        if len(both) > self.size and self.pilot is not None and self.construction.surveys:
-            local = self.construction.pilot(both, self.objective, rng=rng_for(self.seed, *key, "pilot"))
-            survey = self.objective.survey(both, local)
-        return Coreset(
-            **_rows(self._draw(both, local, survey, key)),
-            n_seen=left.n_seen + right.n_seen,
-            weight_seen=left.weight_seen + right.weight_seen,
-            totals=None if left.totals is None or right.totals is None else left.totals + right.totals,
-            pilot=self.pilot,
-            key=key,
-            provenance=left.provenance,
-        )
-
-    def finish(self, coreset: Coreset) -> Coreset:
-        """Write down how the coreset came about."""
-        about = {"construction": "all"} if coreset.n_seen <= self.size else coreset.provenance
-        return replace(coreset, provenance={**self.notes, **about, "calibrated": 0})
-
-
-def _rows(block: Block) -> dict[str, Any]:
-    return {"X": block.X, "y": block.y, "sample_weight": block.sample_weight, "indices": block.row_ids()}
+CHECKPOINT_SECONDS = 30.0  # between two checkpoints: what a killed run has to do again
 
 
 def build_coreset(
@@ -166,48 +102,110 @@ def reduce_source(
     calibrate: bool = True,
     engine: Any = "auto",
     random_state: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    every: float = CHECKPOINT_SECONDS,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Coreset:
     """`build_coreset` for rows that a source has checked already.
 
     BLAS is kept to one thread throughout: it adds in another order on two.
     """
-    objective = make("objective", objective)
-    notes: dict[str, str | int | float] = {"objective": getattr(objective, "name", type(objective).__name__)}
-    if isinstance(construction, str) and construction == "auto":
-        construction = _best_construction(objective)
-        notes["construction_asked"] = "auto"
-    construction = make("construction", construction)
     size = resolve_size(coreset_size, source.n_rows)
-    require_methods(objective, construction.requires, needed_by=f"construction {construction.name!r}")
-    if calibrate:
-        require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
-    seed = as_seed(random_state)
-    # a sharper place for the totals is the solution on the drawn rows, where the rows can be read again
-    later = calibrate and source.replayable and getattr(objective, "totals_at_solution", False)
-    at_hand = source.sample(None, rng=rng_for(seed, "look"))
-    if callable(getattr(objective, "for_rows", None)):
-        objective = objective.for_rows(at_hand)
-    pilot = None
-    if source.n_rows is None or source.n_rows > size:
-        construction = construction.prepare(at_hand, objective, rng=rng_for(seed, "prepare"))
-        if (calibrate and not later) or "pilot" in construction.requires or construction.surveys:
-            pilot = construction.pilot(at_hand, objective, rng=rng_for(seed, "pilot"))
-    notes |= {"construction": construction.name, "coreset_size": size, "seed": seed}
-    reducer = Reducer(
-        objective=objective,
-        construction=construction,
-        size=size,
-        totals=calibrate and not later,
-        seed=seed,
-        pilot=pilot,
-        notes=notes,
-    )
+    if hasattr(source, "with_leaf_rows"):
+        source = source.with_leaf_rows(leaf_rows(size))
+    plan = Plan.of(objective, construction, size, calibrate=calibrate, seed=as_seed(random_state))
+    whole = isinstance(source, ArraySource)
+    # a sharper place for the totals is the solution on the drawn rows, where another pass costs little
+    later = calibrate and whole and getattr(plan.objective, "totals_at_solution", False)
+    saved = _saved(checkpoint, source, plan) if resume and checkpoint is not None else None
+    if saved is None:
+        reducer, tree = _started(plan, source, later=later), None
+    else:
+        reducer, tree = saved
+    keeper = None if checkpoint is None else _Keeper(checkpoint, source, plan, reducer, every)
     if isinstance(engine, str) and engine == "auto":
-        engine = "serial" if isinstance(source, ArraySource) else "threads"
-    coreset = reducer.finish(make("engine", engine).map_reduce(source.tasks(), reducer.leaf, reducer.merge))
+        engine = "serial" if whole else "threads"
+    tree = Tree(reducer.merge) if tree is None else tree
+
+    def watch(tree: Tree) -> None:
+        if keeper is not None:
+            keeper.after_leaf(tree)
+        if progress is not None:
+            progress(tree.n_leaves, sum(slot.n_seen for slot in tree.slots))
+
+    try:
+        coreset = make("engine", engine).map_reduce(
+            source.tasks(tree.n_leaves), reducer.leaf, reducer.merge, tree=tree, watch=watch
+        )
+    except KeyboardInterrupt:
+        if keeper is not None and tree.n_leaves:
+            keeper.save(tree)
+        raise
     if later and coreset.n_seen > size:
-        coreset = _with_totals_at(objective.solve(coreset, rng=rng_for(seed, "solve")), coreset, objective, source)
-    return calibrated(coreset, objective)
+        solution = reducer.objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
+        coreset = _with_totals_at(solution, coreset, reducer.objective, source)
+    return reducer.finish(coreset)
+
+
+def _started(plan: Plan, source: Any, *, later: bool) -> Reducer:
+    at_hand = source.sample(None, rng=rng_for(plan.seed, "look"))
+    classes = None
+    if hasattr(source, "classes") and getattr(plan.objective, "classes", ()) is None:
+        classes = source.classes()  # a class that stands in the last file only must be known
+    return plan.start(at_hand, n_rows=source.n_rows, classes=classes, later=later)
+
+
+class _Keeper:
+    """Writes the state of a build down every so often, so that a killed one can go on."""
+
+    def __init__(self, path: str | os.PathLike[str], source: Any, plan: Plan, reducer: Reducer, every: float) -> None:
+        self._path = path
+        self._reducer = reducer
+        self._about = _identity(source, plan)
+        self._every = every
+        self._last = time.monotonic()
+
+    def after_leaf(self, tree: Tree) -> None:
+        if time.monotonic() - self._last >= self._every:
+            self.save(tree)
+
+    def save(self, tree: Tree) -> None:
+        save_state(
+            self._path, State(reducer=self._reducer, slots=tree.slots, n_leaves=tree.n_leaves, about=self._about)
+        )
+        self._last = time.monotonic()
+
+
+def _identity(source: Any, plan: Plan) -> dict[str, Any]:
+    """What must be the same for a build to go on where another was stopped."""
+    return {
+        "source": getattr(source, "identity", "?"),
+        "leaf_rows": getattr(source, "leaf_rows", 0),
+        "objective": repr(plan.objective),
+        "construction": repr(plan.construction),
+        "coreset_size": plan.size,
+        "calibrate": plan.calibrate,
+        "seed": plan.seed,
+    }
+
+
+def _saved(path: str | os.PathLike[str], source: Any, plan: Plan) -> tuple[Reducer, Tree] | None:
+    """The reducer and tree of a build that was stopped, if there is one; another build's is refused."""
+    state = load_state(path, missing_ok=True)
+    if state is None:
+        return None
+    wanted = _identity(source, plan)
+    other = [name for name, value in wanted.items() if state.about.get(name) != value]
+    if other:
+        raise ValueError(
+            f"{os.fspath(path)!r} holds the state of another run: {', '.join(other)} differ. Give the same files and "
+            "options as before, or start anew without resuming."
+        )
+    assert state.reducer is not None
+    tree = Tree(state.reducer.merge)
+    tree.slots, tree.n_leaves = list(state.slots), state.n_leaves
+    return state.reducer, tree
 
 
 def _with_totals_at(solution: Array, coreset: Coreset, objective: Any, source: Any) -> Coreset:
@@ -231,13 +229,6 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
     raise ValueError(f"coreset_size must be an integer, or a fraction between 0 and 1, got {coreset_size!r}.")
 
 
-def _best_construction(objective: Any) -> str:
-    """What the objective names; else sensitivity sampling wins on real data wherever there are sensitivities."""
-    if hasattr(objective, "best_construction"):
-        return str(objective.best_construction)
-    return "sensitivity" if callable(getattr(objective, "sensitivity", None)) else "uniform"
-
-
 def _as_source(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> ArraySource | BatchSource:
     if _is_table(X):
         return ArraySource(as_block(X, y, sample_weight))
@@ -248,7 +239,7 @@ def _as_source(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> ArraySo
     if y is not None or sample_weight is not None:
         raise ValueError("With an iterable, y and weights come in the batches: yield (X, y, sample_weight).")
     size = resolve_size(coreset_size, None)
-    return BatchSource(X, leaf_size=max(_LEAF, 4 * size))
+    return BatchSource(X, leaf_size=leaf_rows(size))
 
 
 def _is_table(X: Any) -> bool:

@@ -66,15 +66,15 @@ class TestTree:
     def test_memory_is_one_coreset_per_level(self) -> None:
         tree = Tree(join)
         for i in range(1000):
-            tree.push(leaf(i))
+            tree.push(i, leaf(i))
             assert len(tree.slots) <= 10
 
     def test_collapse_leaves_the_tree_alone(self) -> None:
         tree = Tree(join)
         for i in range(3):
-            tree.push(leaf(i))
+            tree.push(i, leaf(i))
         assert len(tree.collapse()) == 3
-        tree.push(leaf(3))
+        tree.push(3, leaf(3))
         assert tree.collapse().X.ravel().tolist() == [0, 1, 2, 3]
 
     def test_nothing_pushed(self) -> None:

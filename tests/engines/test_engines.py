@@ -26,8 +26,8 @@ def test_contract(check) -> None:
 class _Careless(SerialEngine):
     """Merges in order of arrival, backwards."""
 
-    def map_reduce(self, tasks, leaf, merge) -> Coreset:
-        return super().map_reduce(reversed(list(tasks)), leaf, merge)
+    def map_reduce(self, tasks, leaf, merge, **more) -> Coreset:
+        return super().map_reduce(reversed(list(tasks)), leaf, merge, **more)
 
 
 def test_the_suite_catches_an_engine_of_another_order() -> None:
@@ -38,14 +38,14 @@ def test_the_suite_catches_an_engine_of_another_order() -> None:
 class _Swallowing(SerialEngine):
     """Goes on without a leaf that failed."""
 
-    def map_reduce(self, tasks, leaf, merge) -> Coreset:
+    def map_reduce(self, tasks, leaf, merge, **more) -> Coreset:
         def quiet(block: Block, key: tuple[int, int]) -> Coreset:
             try:
                 return leaf(block, key)
             except RuntimeError:
                 return leaf(block, (0, 0))
 
-        return super().map_reduce(tasks, quiet, merge)
+        return super().map_reduce(tasks, quiet, merge, **more)
 
 
 def test_the_suite_catches_an_engine_that_hides_errors() -> None:

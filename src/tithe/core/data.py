@@ -97,6 +97,8 @@ class Coreset(Block):
         The rough solution at which the moments were taken.
     key : (int, int)
         (level, first leaf): its place in the tree, which seeds the draw.
+    last_row : int
+        The largest row id among everything it stands for; weights that decay are those at this row.
     provenance : mapping
         How it was made: construction, sizes, what calibration did.
     """
@@ -106,6 +108,7 @@ class Coreset(Block):
     totals: Array | None = None
     pilot: Array | None = None
     key: tuple[int, int] = (0, 0)
+    last_row: int = -1
     provenance: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def __repr__(self) -> str:

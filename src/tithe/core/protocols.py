@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset, Evaluation, Moments, Rng, Scores, Survey
+from tithe.core.tree import Tree
 
 Params = Any
 
@@ -117,14 +118,14 @@ class Construction(Protocol):
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """Where rows come from. Row ids are positions in all of the data, rows that are left out included."""
 
     replayable: bool  # whether `tasks` may be asked for again
     n_features: int
     n_rows: int | None
 
-    def tasks(self) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves, in order."""
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves, in order, from leaf number ``first`` on. A leaf may have no rows."""
         ...
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
@@ -138,9 +139,22 @@ class Engine(Protocol):
 
     name: ClassVar[str]
 
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        """``work(task(), number)`` of every task, in order, holding a bounded number of them."""
+        ...
+
     def map_reduce(
         self,
         tasks: Iterable[Callable[[], Block]],
-        leaf: Callable[[Block, tuple[int, int]], Coreset],
+        leaf: Callable[[Block, tuple[int, int]], Coreset | None],
         merge: Callable[[Coreset, Coreset, tuple[int, int]], Coreset],
-    ) -> Coreset: ...
+        *,
+        tree: Tree | None = None,
+        watch: Callable[[Tree], None] | None = None,
+    ) -> Coreset:
+        """All leaves folded into one coreset.
+
+        A ``tree`` that holds leaves already is gone on with: the first task is leaf ``tree.n_leaves``.
+        ``watch`` is shown the tree after every leaf.
+        """
+        ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from tithe.core.data import Coreset
 
@@ -10,37 +11,76 @@ Merge = Callable[[Coreset, Coreset, tuple[int, int]], Coreset]
 
 
 class Tree:
-    """Push leaves in order; slots of equal level merge like carries of a binary counter.
+    """Leaves by number, in ascending order; complete siblings merge like carries of a binary counter.
 
-    Memory is one coreset per level, log2(number of leaves) of them. A merge is told its key
-    (level, first leaf), which seeds its draw: the same leaves give the same bits, whoever
-    computed them and whenever.
+    The node (level, first) covers the leaves first .. first + 2^level - 1. Memory is one coreset per
+    level, log2(number of leaves) of them. A merge is told its key (level, first), which seeds its
+    draw: the same leaves give the same bits, whoever computed them and whenever. A leaf that is
+    missing, or None because no rows are left in it, leaves its sibling as it is: their parent.
+
+    Parameters
+    ----------
+    merge : callable
+        (left, right, key) to the coreset of both.
+    top : int or None
+        The highest level that is merged to; beyond it nodes stay side by side.
+
+    Attributes
+    ----------
+    slots : list of Coreset
+        Nodes that wait for their siblings, from left to right.
+    n_leaves : int
+        The number that comes next: as many leaves have been passed.
     """
 
-    def __init__(self, merge: Merge) -> None:
-        self._merge = merge
-        self.slots: list[Coreset] = []  # levels strictly fall from left to right
+    def __init__(self, merge: Merge, *, top: int | None = None) -> None:
+        self.merge = merge
+        self.top = top
+        self.slots: list[Coreset] = []
+        self.n_leaves = 0
 
-    def push(self, leaf: Coreset) -> None:
-        """Add the next leaf (level 0)."""
-        self.slots.append(leaf)
-        while len(self.slots) > 1 and self.slots[-1].key[0] == self.slots[-2].key[0]:
-            right, left = self.slots.pop(), self.slots.pop()
-            self.slots.append(self._merge(left, right, (left.key[0] + 1, left.key[1])))
+    def copy(self) -> Tree:
+        """The same nodes, to be pushed to without changing this tree."""
+        other = Tree(self.merge, top=self.top)
+        other.slots, other.n_leaves = self.slots.copy(), self.n_leaves
+        return other
+
+    def push(self, number: int, leaf: Coreset | None) -> None:
+        """Add leaf ``number``; those between the last one and it are missing."""
+        if number < self.n_leaves:
+            raise ValueError(f"Leaf {number} comes after leaf {self.n_leaves - 1}: leaves must ascend.")
+        self._complete(number)
+        if leaf is not None:
+            self.slots.append(leaf)
+        self.n_leaves = number + 1
+        self._complete(number + 1)
+
+    def _complete(self, number: int) -> None:
+        """Close every node whose leaves all come before ``number``."""
+        while self.slots:
+            level, first = self.slots[-1].key
+            parent = level + 1, first >> level + 1 << level + 1
+            if parent[1] + 2 ** parent[0] > number or level == self.top:
+                break
+            right = self.slots.pop()
+            if self.slots and self.slots[-1].key == (level, parent[1]):
+                self.slots.append(self.merge(self.slots.pop(), right, parent))
+            else:
+                self.slots.append(replace(right, key=parent))
 
     def collapse(self) -> Coreset:
         """Everything pushed so far as one coreset. The tree itself is not changed."""
         if not self.slots:
-            raise ValueError("There are no rows: nothing was pushed.")
+            raise ValueError("There are no rows: nothing was pushed, or nothing is left of it.")
         result = self.slots[-1]
         for left in reversed(self.slots[:-1]):
-            result = self._merge(left, result, (left.key[0] + 1, left.key[1]))
+            result = self.merge(left, result, (left.key[0] + 1, left.key[1]))
         return result
 
 
-def fold(leaves: Iterable[Coreset], merge: Merge) -> Coreset:
+def fold(leaves: Iterable[Coreset | None], merge: Merge) -> Coreset:
     """Merge leaves that arrive in order."""
     tree = Tree(merge)
-    for leaf in leaves:
-        tree.push(leaf)
+    for number, leaf in enumerate(leaves):
+        tree.push(number, leaf)
     return tree.collapse()

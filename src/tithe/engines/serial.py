@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 from tithe.core.data import Block, Coreset
-from tithe.core.tree import fold
+from tithe.core.tree import Merge, Tree
 
 
 class SerialEngine:
@@ -14,10 +14,25 @@ class SerialEngine:
 
     name: ClassVar[str] = "serial"
 
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        """``work(task(), number)`` of one task after the other."""
+        for number, task in enumerate(tasks):
+            yield work(task(), number)
+
     def map_reduce(
         self,
         tasks: Iterable[Callable[[], Block]],
-        leaf: Callable[[Block, tuple[int, int]], Coreset],
-        merge: Callable[[Coreset, Coreset, tuple[int, int]], Coreset],
+        leaf: Callable[[Block, tuple[int, int]], Coreset | None],
+        merge: Merge,
+        *,
+        tree: Tree | None = None,
+        watch: Callable[[Tree], None] | None = None,
     ) -> Coreset:
-        return fold((leaf(task(), (0, number)) for number, task in enumerate(tasks)), merge)
+        """Leaves as they come, merged as soon as two are complete."""
+        tree = Tree(merge) if tree is None else tree
+        first = tree.n_leaves
+        for number, node in enumerate(self.map(tasks, lambda block, i: leaf(block, (0, first + i))), first):
+            tree.push(number, node)
+            if watch is not None:
+                watch(tree)
+        return tree.collapse()

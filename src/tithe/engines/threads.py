@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from tithe.core.data import Block, Coreset
-from tithe.core.tree import fold
+from tithe.engines.serial import SerialEngine
 from tithe.kernels.threads import available_threads, limit_threads, single_blas_thread
 
 
-class ThreadEngine:
-    """As many leaves at a time as there are threads; at most twice that many are held.
+class ThreadEngine(SerialEngine):
+    """As many leaves at a time as there are threads; one more waits, so that no thread does.
 
-    ``n_jobs=None`` uses the cores of the process. Each leaf runs its kernels on one thread.
+    ``n_jobs=None`` uses the cores of the process. Each leaf runs its kernels on one thread. Memory is
+    that of ``n_jobs`` leaves at work and of the coresets that wait to be merged in order.
     """
 
     name: ClassVar[str] = "threads"
@@ -26,35 +26,28 @@ class ThreadEngine:
             raise ValueError(f"n_jobs must be at least 1, got {n_jobs}.")
         self.n_jobs = n_jobs
 
-    def map_reduce(
-        self,
-        tasks: Iterable[Callable[[], Block]],
-        leaf: Callable[[Block, tuple[int, int]], Coreset],
-        merge: Callable[[Coreset, Coreset, tuple[int, int]], Coreset],
-    ) -> Coreset:
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        """``work(task(), number)`` of every task, in order; at most ``2 * n_jobs`` are held."""
         n_jobs = self.n_jobs or available_threads()
         tasks = iter(tasks)
         opening = list(islice(tasks, 2))
         if len(opening) == 1:  # a single leaf gets all the threads
-            return fold([leaf(opening[0](), (0, 0))], merge)
+            yield work(opening[0](), 0)
+            return
 
-        def work(task: Callable[[], Block], number: int) -> Coreset:
+        def run(task: Callable[[], Any], number: int) -> Any:
             with limit_threads(1):
-                return leaf(task(), (0, number))
+                return work(task(), number)
 
+        waiting: deque[Future[Any]] = deque()
         with single_blas_thread(), ThreadPoolExecutor(n_jobs, thread_name_prefix="tithe-leaf") as pool:
-
-            def leaves() -> Iterator[Coreset]:
-                waiting: deque[Future[Coreset]] = deque()
-                try:
-                    for number, task in enumerate(chain(opening, tasks)):
-                        waiting.append(pool.submit(work, task, number))
-                        if len(waiting) >= 2 * n_jobs:
-                            yield waiting.popleft().result()
-                    while waiting:
+            try:
+                for number, task in enumerate(chain(opening, tasks)):
+                    waiting.append(pool.submit(run, task, number))
+                    if len(waiting) >= 2 * n_jobs:
                         yield waiting.popleft().result()
-                finally:
-                    for future in waiting:
-                        future.cancel()
-
-            return fold(leaves(), merge)
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()

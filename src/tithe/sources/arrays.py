@@ -108,8 +108,9 @@ class ArraySource:
         self.n_rows: int | None = len(block)
         self.replayable = True
 
-    def tasks(self) -> Iterator[Callable[[], Block]]:
-        yield partial(getattr, self, "block")
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        if first == 0:
+            yield partial(getattr, self, "block")
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows without replacement; None: all of them."""

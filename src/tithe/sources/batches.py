@@ -11,80 +11,158 @@ from scipy import sparse
 from tithe.core.data import Array, Block, concat
 from tithe.sources.arrays import as_block, check_weights, plain_weights
 
+LEAF_ROWS = 65_536
 
-class BatchSource:
-    """Batches in order: arrays, CSR matrices, frames, ``(X, y)`` or ``(X, y, sample_weight)``.
 
-    Rows are numbered in order of arrival. They are regrouped into leaves of ``leaf_size`` rows, so
-    the size of the batches has no influence on anything. Rows of weight zero are left out. The
-    iterable is read once.
+def leaf_rows(coreset_size: int) -> int:
+    """Rows of a leaf: enough that reducing one is worth it."""
+    return max(LEAF_ROWS, 4 * coreset_size)
+
+
+class Regrouper:
+    """Rows in order of arrival, cut into leaves of ``leaf_size`` row ids.
+
+    Leaf number j holds the rows with ids j * leaf_size .. (j + 1) * leaf_size - 1, so neither the size
+    of the batches nor rows that are missing have any influence on where another row belongs. Ids
+    count on from the last one, or are given, ascending. Rows of weight zero are left out.
     """
 
-    def __init__(self, batches: Iterable[Any], *, leaf_size: int) -> None:
-        self._batches = enumerate(iter(batches))
-        self._leaf_size = leaf_size
-        self._rest: Block | None = None
-        self._n_read = 0
-        self._like: Block | None = None
-        self.n_rows: int | None = None
-        self.replayable = False
-        self._first = self._next_leaf()
-        if self._first is None:
-            raise ValueError("The iterable is empty: it gave no batch with a row of positive weight in it.")
-        self.n_features = self._first.n_features
+    def __init__(self, leaf_size: int) -> None:
+        self.leaf_size = leaf_size
+        self.next_row = 0
+        self.parts: list[Block] = []  # of the leaf that is not full yet
+        self.like: Block | None = None  # no rows, but columns and types
 
-    def _checked(self, number: int, batch: Any) -> Block | None:
-        X, y, weight = _parts(batch)
+    @property
+    def number(self) -> int:
+        """Of the leaf that is not full yet."""
+        return int(self.parts[-1].row_ids()[-1] if self.parts else self.next_row) // self.leaf_size
+
+    def rest(self) -> Block | None:
+        """The rows of the leaf that is not full yet."""
+        return _joined(self.parts) if self.parts else None
+
+    def add(
+        self, X: Any, y: Any = None, sample_weight: Any = None, row_ids: Any = None, *, what: str
+    ) -> Iterator[tuple[int, Block]]:
+        """Check rows and keep them; what comes out are leaves that are full, with their numbers.
+
+        Nothing is kept of rows that are refused. ``what`` names them in messages.
+        """
+        block = self._checked(X, y, sample_weight, row_ids, what)
+        return iter(()) if block is None else self._cut(block)
+
+    def _checked(self, X: Any, y: Any, weight: Any, row_ids: Any, what: str) -> Block | None:
         if hasattr(X, "shape") and X.shape[0] == 0:
             return None
         try:
             block = as_block(X, y)
             weight = check_weights(weight, len(block))
+            ids = self._ids(row_ids, len(block))
         except ValueError as error:
-            raise ValueError(f"Batch {number}: {error}") from error
-        if self._like is None:
-            self._like = block
-        unlike = _difference(block, self._like)
-        if unlike:
-            raise ValueError(f"Batch {number} {unlike}.")
-        ids = np.arange(self._n_read, self._n_read + len(block), dtype=np.int64)
-        self._n_read += len(block)
-        rows = block.X.astype(self._like.X.dtype, copy=False)
+            raise ValueError(f"{what}: {error}") from error
+        if self.like is not None:
+            unlike = _difference(block, self.like)
+            if unlike:
+                raise ValueError(f"{what} {unlike}.")
+        else:
+            self.like = Block(X=block.X[:0].copy(), y=None if block.y is None else block.y[:0].copy())
+        self.next_row = int(ids[-1]) + 1
+        rows = block.X.astype(self.like.X.dtype, copy=False)
         checked = Block(X=rows, y=block.y, sample_weight=weight, indices=ids)
         if weight is None or weight.all():
             return checked
         return checked.take(np.flatnonzero(weight)) if weight.any() else None
 
-    def _next_leaf(self) -> Block | None:
-        """Exactly ``leaf_size`` rows, fewer at the end; what is over stays for the next leaf, uncopied."""
-        taken: list[Block] = []
-        wanted = self._leaf_size
-        while wanted > 0:
-            if self._rest is None:
-                number, batch = next(self._batches, (None, None))
-                if number is None:
-                    break
-                self._rest = self._checked(number, batch)
-                continue
-            part = self._rest.cut(0, wanted)
-            taken.append(part)
-            wanted -= len(part)
-            self._rest = self._rest.cut(len(part), len(self._rest)) if len(part) < len(self._rest) else None
-        if not taken:
-            return None
-        leaf = concat(taken)
-        return Block(X=leaf.X, y=leaf.y, sample_weight=plain_weights(leaf.sample_weight), indices=leaf.indices)
+    def _ids(self, row_ids: Any, n_rows: int) -> Array:
+        if row_ids is None:
+            return np.arange(self.next_row, self.next_row + n_rows, dtype=np.int64)
+        ids = np.asarray(row_ids)
+        if ids.shape != (n_rows,) or ids.dtype.kind not in "iu":
+            raise ValueError(f"row_ids must be {n_rows} whole numbers, one a row.")
+        ids = ids.astype(np.int64)
+        if ids[0] < self.next_row or (np.diff(ids) <= 0).any():
+            raise ValueError(f"row_ids must ascend, and go on from {self.next_row}.")
+        return ids
 
-    def tasks(self) -> Iterator[Callable[[], Block]]:
+    def _cut(self, block: Block) -> Iterator[tuple[int, Block]]:
+        """Full leaves as soon as they are full, maybe as views of the rows; what stays here is copied."""
+        leaves = block.row_ids() // self.leaf_size
+        edges = np.flatnonzero(np.diff(leaves)) + 1
+        for start, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(block)], strict=True):
+            if self.parts and self.number != leaves[start]:
+                yield self._emptied()
+            self.parts.append(block.cut(start, stop))
+        if self.next_row % self.leaf_size == 0:
+            yield self._emptied()
+        else:
+            self.parts[-1] = owned(self.parts[-1])
+            while len(self.parts) > 1 and len(self.parts[-1]) >= len(self.parts[-2]):  # single rows must not pile up
+                last = self.parts.pop()
+                self.parts[-1] = concat([self.parts[-1], last])
+
+    def _emptied(self) -> tuple[int, Block]:
+        number, leaf = self.number, _joined(self.parts)
+        self.parts = []
+        return number, leaf
+
+
+def owned(block: Block) -> Block:
+    """The same rows in memory of their own: whoever brought them may use theirs again."""
+    return Block(
+        X=block.X.copy(),
+        y=None if block.y is None else block.y.copy(),
+        sample_weight=None if block.sample_weight is None else block.sample_weight.copy(),
+        indices=None if block.indices is None else block.indices.copy(),
+    )
+
+
+def _joined(parts: list[Block]) -> Block:
+    leaf = concat(parts)
+    return Block(X=leaf.X, y=leaf.y, sample_weight=plain_weights(leaf.sample_weight), indices=leaf.indices)
+
+
+class BatchSource:
+    """Batches in order: arrays, CSR matrices, frames, ``(X, y)`` or ``(X, y, sample_weight)``.
+
+    Rows are numbered in order of arrival and regrouped into leaves (`Regrouper`). The iterable is
+    read once.
+    """
+
+    def __init__(self, batches: Iterable[Any], *, leaf_size: int) -> None:
+        self._rows = Regrouper(leaf_size)
+        self.n_rows: int | None = None
+        self.replayable = False
+        self._leaves = self._read(batches)
+        self._first = next(self._leaves, None)
+        if self._first is None:
+            raise ValueError("The iterable is empty: it gave no batch with a row of positive weight in it.")
+        self.n_features = self._first[1].n_features
+
+    def _read(self, batches: Iterable[Any]) -> Iterator[tuple[int, Block]]:
+        for number, batch in enumerate(batches):
+            for leaf, block in self._rows.add(*_parts(batch), what=f"Batch {number}"):
+                yield leaf, owned(block)
+        number, rest = self._rows.number, self._rows.rest()
+        if rest is not None:
+            yield number, rest
+
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        expected = first
         leaf = self._first
         while leaf is not None:
-            yield _Loaded(leaf)
-            leaf = self._next_leaf()
+            number, block = leaf
+            for _ in range(expected, number):  # all rows of these weigh nothing
+                yield _Loaded(block.cut(0, 0))
+            if number >= first:
+                yield _Loaded(block)
+                expected = number + 1
+            leaf = next(self._leaves, None)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """Rows of the first leaf (None: all of them): what comes later cannot be seen yet."""
-        first = self._first
-        assert first is not None
+        assert self._first is not None
+        first = self._first[1]
         if size is None or len(first) <= size:
             return first
         return first.take(np.sort(rng.choice(len(first), size, replace=False)))

@@ -1,0 +1,184 @@
+"""The state of a build or a stream on disk: whole or not there at all, and never unpickled.
+
+A checkpoint is a folder of generations. A new one is written under a temporary name, every file and
+the folder itself synced, and renamed to its number; only then is the one before it removed. Whoever is
+killed at any moment leaves the last whole generation behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tithe.core.data import Block, Coreset
+from tithe.core.errors import FileFormatError
+from tithe.persist import object_bytes, object_from, rows_bytes, rows_from, umask
+from tithe.reducer import Reducer
+
+_FORMAT = 1
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What it takes to go on.
+
+    Parameters
+    ----------
+    reducer : Reducer or None
+        None before the first rows came.
+    slots, n_leaves
+        Of the tree.
+    buffer : Block or None
+        Rows of a leaf that is not full yet.
+    extra : mapping of name to Coreset
+        What else was being kept.
+    about : mapping
+        Anything that JSON can hold: counters, options, what the rows came from.
+    """
+
+    reducer: Reducer | None
+    slots: Sequence[Coreset] = ()
+    n_leaves: int = 0
+    buffer: Block | None = None
+    extra: dict[str, Coreset] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def save_state(path: str | os.PathLike[str], state: State) -> None:
+    """Write a new generation into the folder ``path`` and remove the one before it."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{str(folder)!r} is a file; a checkpoint is a folder.")
+    strangers = [] if not folder.exists() else [p.name for p in folder.iterdir() if not _is_ours(p)]
+    if strangers:
+        raise ValueError(f"{str(folder)!r} holds {strangers[0]!r}, which no checkpoint has: give a folder of its own.")
+    folder.mkdir(parents=True, exist_ok=True)
+    old = _generations(folder)
+    contents = _contents(state)
+    temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder))
+    try:
+        for name, data in contents.items():
+            _write_synced(temporary / name, data)
+        temporary.chmod(0o777 & ~umask())
+        _sync_folder(temporary)
+        number = 1 + max((int(p.name) for p in old), default=0)
+        temporary.rename(folder / f"{number:08d}")
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync_folder(folder)
+    for generation in old:
+        shutil.rmtree(generation, ignore_errors=True)
+    for rest in folder.glob(".tmp-*"):  # of runs that were killed while they wrote
+        shutil.rmtree(rest, ignore_errors=True)
+
+
+def load_state(path: str | os.PathLike[str], *, missing_ok: bool = False) -> State | None:
+    """The newest whole generation in the folder ``path``."""
+    folder = Path(path)
+    found = _generations(folder) if folder.is_dir() else []
+    if not found:
+        if missing_ok:
+            return None
+        raise FileNotFoundError(f"There is no checkpoint in {str(folder)!r}.")
+    fault: Exception | None = None
+    for generation in reversed(found):
+        try:
+            return _read(generation)
+        except (FileFormatError, OSError) as error:
+            fault = fault or error
+    raise FileFormatError(f"The checkpoint in {str(folder)!r} is damaged: {fault}") from fault
+
+
+def remove_state(path: str | os.PathLike[str]) -> None:
+    """Remove a checkpoint that is no longer needed, and its folder if nothing else is in it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return
+    for part in folder.iterdir():
+        if _is_ours(part):
+            shutil.rmtree(part, ignore_errors=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _is_ours(part: Path) -> bool:
+    return part.is_dir() and (part.name.startswith(".tmp-") or (len(part.name) == 8 and part.name.isdigit()))
+
+
+def _generations(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.is_dir() and len(p.name) == 8 and p.name.isdigit())
+
+
+def _contents(state: State) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    if state.reducer is not None:
+        files["reducer.skops"] = object_bytes(state.reducer)
+    for i, slot in enumerate(state.slots):
+        files[f"slot-{i:02d}.npz"] = rows_bytes(slot)
+    for name, coreset in state.extra.items():
+        files[f"extra-{name}.npz"] = rows_bytes(coreset)
+    if state.buffer is not None:
+        files["buffer.npz"] = rows_bytes(state.buffer)
+    manifest = {
+        "format": _FORMAT,
+        "n_leaves": state.n_leaves,
+        "about": state.about,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
+    text = json.dumps(manifest)
+    # the manifest vouches for the files, this line for the manifest
+    files[_MANIFEST] = f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n".encode()
+    return files
+
+
+def _read(generation: Path) -> State:
+    text, _, check = (generation / _MANIFEST).read_text().partition("\n")
+    if hashlib.sha256(text.encode()).hexdigest() != check.strip():
+        raise FileFormatError(f"{generation.name}/{_MANIFEST} is not what was written.")
+    manifest = json.loads(text)
+    if manifest["format"] > _FORMAT:
+        raise FileFormatError(f"format {manifest['format']} is newer than this version of tithe reads.")
+    files: dict[str, bytes] = {}
+    for name, digest in manifest["sha256"].items():
+        files[name] = (generation / name).read_bytes()
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise FileFormatError(f"{generation.name}/{name} is not what was written.")
+    rows = {name.removesuffix(".npz"): rows_from(data) for name, data in files.items() if name.endswith(".npz")}
+    return State(
+        reducer=object_from(files["reducer.skops"]) if "reducer.skops" in files else None,
+        slots=[_coreset(rows[name]) for name in sorted(rows) if name.startswith("slot-")],
+        n_leaves=int(manifest["n_leaves"]),
+        buffer=rows.get("buffer"),
+        extra={name.removeprefix("extra-"): _coreset(rows[name]) for name in rows if name.startswith("extra-")},
+        about=manifest["about"],
+    )
+
+
+def _coreset(block: Block) -> Coreset:
+    if not isinstance(block, Coreset):
+        raise FileFormatError("rows stand where a coreset should.")
+    return block
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

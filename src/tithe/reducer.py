@@ -1,0 +1,200 @@
+"""What happens to leaves and to coresets that meet, decided once for a whole tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tithe.calibration import calibrated
+from tithe.core.data import Array, Block, Coreset, Survey, concat
+from tithe.core.errors import require_methods
+from tithe.core.registry import make
+from tithe.core.seeding import rng_for
+
+Notes = dict[str, str | int | float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reducer:
+    """What happens to a leaf, to two coresets that meet, and to the last one.
+
+    Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
+    meet, rows are scored at a pilot of their own. Draws are plain and unbiased; calibration against
+    the exact totals comes once, at the end, and takes out the error of the whole tree.
+    ``totals=False`` leaves the totals to a later pass.
+
+    With a ``half_life`` h a row weighs u 2^(-(t - i)/h), i its row id and t the id of the last row
+    the coreset stands for: weights, totals and the weight seen alike.
+    """
+
+    objective: Any
+    construction: Any
+    size: int
+    totals: bool
+    seed: int
+    pilot: Array | None
+    half_life: float | None = None
+    notes: Notes = field(default_factory=dict)
+
+    def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
+        if len(block) <= self.size:
+            return block.take(np.flatnonzero(block.weights() > 0), None)
+        rng = rng_for(self.seed, *key, "draw")
+        chosen: Block = self.construction.reduce(block, self.objective, self.size, pilot=pilot, survey=survey, rng=rng)
+        return chosen
+
+    def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
+        """Score, draw, and take the exact totals, in one pass; None where no row carries weight."""
+        n_seen, last_row = len(block), int(block.row_ids()[-1]) if len(block) else -1
+        if self.half_life is not None and n_seen:
+            age = last_row - block.row_ids()
+            block = replace(block, sample_weight=block.weights() * np.exp2(-age / self.half_life), mean=None)
+        if n_seen == 0 or not block.total_weight > 0.0:
+            return None
+        survey = None
+        if self.pilot is not None and (self.totals or self.construction.surveys):
+            survey = self.objective.survey(block, self.pilot)
+        chosen = self._draw(block, self.pilot, survey, key)
+        return Coreset(
+            **_rows(chosen),
+            n_seen=n_seen,
+            weight_seen=block.total_weight,
+            totals=survey.totals if survey is not None and self.totals else None,
+            pilot=self.pilot,
+            key=key,
+            last_row=last_row,
+            provenance=chosen.notes or {},
+        )
+
+    def merge(self, left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+        """Both under one another, reduced to size again."""
+        last_row = max(left.last_row, right.last_row)
+        left, right = self._aged(left, last_row), self._aged(right, last_row)
+        both = concat([left, right])
+        local, survey = self.pilot, None
+        if len(both) > self.size and self.pilot is not None and self.construction.surveys:
+            local = self.construction.pilot(both, self.objective, rng=rng_for(self.seed, *key, "pilot"))
+            survey = self.objective.survey(both, local)
+        return Coreset(
+            **_rows(self._draw(both, local, survey, key)),
+            n_seen=left.n_seen + right.n_seen,
+            weight_seen=left.weight_seen + right.weight_seen,
+            totals=None if left.totals is None or right.totals is None else left.totals + right.totals,
+            pilot=self.pilot,
+            key=key,
+            last_row=last_row,
+            provenance=left.provenance,
+        )
+
+    def _aged(self, coreset: Coreset, last_row: int) -> Coreset:
+        """The coreset as it weighs at a later row."""
+        if self.half_life is None or last_row == coreset.last_row:
+            return coreset
+        factor = float(np.exp2(-(last_row - coreset.last_row) / self.half_life))
+        return replace(
+            coreset,
+            sample_weight=coreset.weights() * factor,
+            weight_seen=coreset.weight_seen * factor,
+            totals=None if coreset.totals is None else coreset.totals * factor,
+        )
+
+    def finish(self, coreset: Coreset) -> Coreset:
+        """The last one: calibrated to the totals it carries, and how it came about written down."""
+        about: Any = {"construction": "all"} if coreset.n_seen <= self.size else coreset.provenance
+        return calibrated(replace(coreset, provenance={**self.notes, **about, "calibrated": 0}), self.objective)
+
+
+def _rows(block: Block) -> dict[str, Any]:
+    return {"X": block.X, "y": block.y, "sample_weight": block.sample_weight, "indices": block.row_ids()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is decided before a row is seen: names resolved, what they need of one another checked."""
+
+    objective: Any
+    construction: Any
+    size: int
+    calibrate: bool
+    seed: int
+    half_life: float | None = None
+    notes: Notes = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        objective: Any,
+        construction: Any,
+        size: int,
+        *,
+        calibrate: bool,
+        seed: int,
+        half_life: float | None = None,
+    ) -> Plan:
+        """From names or instances. Fails before the first byte is read if they do not fit together."""
+        objective = make("objective", objective)
+        notes: Notes = {"objective": getattr(objective, "name", type(objective).__name__)}
+        if isinstance(construction, str) and construction == "auto":
+            construction = best_construction(objective)
+            notes["construction_asked"] = "auto"
+        construction = make("construction", construction)
+        require_methods(objective, construction.requires, needed_by=f"construction {construction.name!r}")
+        if calibrate:
+            require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
+        notes |= {"construction": construction.name, "coreset_size": size, "seed": seed}
+        if half_life is not None:
+            notes["half_life"] = half_life
+        return cls(
+            objective=objective,
+            construction=construction,
+            size=size,
+            calibrate=calibrate,
+            seed=seed,
+            half_life=half_life,
+            notes=notes,
+        )
+
+    def for_classes(self, at_hand: Block, classes: Array | None = None) -> Any:
+        """The objective, knowing its classes if it has any: those named, or those of the rows at hand."""
+        if not callable(getattr(self.objective, "for_rows", None)):
+            return self.objective
+        return self.objective.for_rows(at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes))
+
+    def start(
+        self, at_hand: Block, *, n_rows: int | None = None, classes: Array | None = None, later: bool = False
+    ) -> Reducer:
+        """The reducer, its pilot and whatever its construction learns taken from the rows at hand.
+
+        ``n_rows`` is how many there are in all, if known. ``later``: totals follow from another pass,
+        at the solution on the drawn rows. Where they do not, and that is the best place for totals, the
+        pilot is the solution on the rows at hand, the nearest there is to it.
+        """
+        objective, construction, pilot = self.for_classes(at_hand, classes), self.construction, None
+        totals = self.calibrate and not later
+        if n_rows is None or n_rows > self.size:
+            construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))
+            if totals and getattr(objective, "totals_at_solution", False):
+                stands = 1.0 if n_rows is None else n_rows / len(at_hand)  # a penalty stands beside the sum of all
+                some = replace(at_hand, sample_weight=at_hand.weights() * stands)
+                pilot = objective.solve(some, rng=rng_for(self.seed, "pilot"))
+            elif totals or "pilot" in construction.requires or construction.surveys:
+                pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
+        return Reducer(
+            objective=objective,
+            construction=construction,
+            size=self.size,
+            totals=totals,
+            seed=self.seed,
+            pilot=pilot,
+            half_life=self.half_life,
+            notes={**self.notes, "construction": construction.name},
+        )
+
+
+def best_construction(objective: Any) -> str:
+    """What the objective names; else sensitivity sampling wins on real data wherever there are sensitivities."""
+    if hasattr(objective, "best_construction"):
+        return str(objective.best_construction)
+    return "sensitivity" if callable(getattr(objective, "sensitivity", None)) else "uniform"
