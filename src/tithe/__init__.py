@@ -26,6 +26,7 @@ _PUBLIC = {
     "Acvs": "tithe.constructions.clustered",
     "Regressed": "tithe.constructions.regressed",
     "build_coreset": "tithe.build",
+    "CoresetStream": "tithe.stream",
     "propose_size": "tithe.build",
     "calibrate": "tithe.calibration",
     "Certificate": "tithe.certify",

@@ -13,7 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.checkpoint import State, load_state, save_state
+from tithe.checkpoint import State, load_state, restored_tree, save_state, saved_tree
 from tithe.core.data import Array, Coreset
 from tithe.core.errors import require_methods
 from tithe.core.registry import make
@@ -171,9 +171,8 @@ class _Keeper:
             self.save(tree)
 
     def save(self, tree: Tree) -> None:
-        save_state(
-            self._path, State(reducer=self._reducer, slots=tree.slots, n_leaves=tree.n_leaves, about=self._about)
-        )
+        about = {**self._about, "n_leaves": tree.n_leaves}
+        save_state(self._path, State(objects={"reducer": self._reducer}, rows=saved_tree(tree), about=about))
         self._last = time.monotonic()
 
 
@@ -202,10 +201,8 @@ def _saved(path: str | os.PathLike[str], source: Any, plan: Plan) -> tuple[Reduc
             f"{os.fspath(path)!r} holds the state of another run: {', '.join(other)} differ. Give the same files and "
             "options as before, or start anew without resuming."
         )
-    assert state.reducer is not None
-    tree = Tree(state.reducer.merge)
-    tree.slots, tree.n_leaves = list(state.slots), state.n_leaves
-    return state.reducer, tree
+    reducer = state.objects["reducer"]
+    return reducer, restored_tree(state, reducer.merge)
 
 
 def _with_totals_at(solution: Array, coreset: Coreset, objective: Any, source: Any) -> Coreset:

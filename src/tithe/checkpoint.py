@@ -12,15 +12,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
+from tithe.core.tree import Merge, Tree
 from tithe.persist import object_bytes, object_from, rows_bytes, rows_from, umask
-from tithe.reducer import Reducer
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -32,24 +32,17 @@ class State:
 
     Parameters
     ----------
-    reducer : Reducer or None
-        None before the first rows came.
-    slots, n_leaves
-        Of the tree.
-    buffer : Block or None
-        Rows of a leaf that is not full yet.
-    extra : mapping of name to Coreset
-        What else was being kept.
+    objects : mapping of name to object
+        Of our own types: plans, reducers.
+    rows : mapping of name to Block
+        Coresets, and rows that wait.
     about : mapping
         Anything that JSON can hold: counters, options, what the rows came from.
     """
 
-    reducer: Reducer | None
-    slots: Sequence[Coreset] = ()
-    n_leaves: int = 0
-    buffer: Block | None = None
-    extra: dict[str, Coreset] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
+    objects: Mapping[str, Any]
+    rows: Mapping[str, Block]
+    about: Mapping[str, Any]
 
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
@@ -119,19 +112,11 @@ def _generations(folder: Path) -> list[Path]:
 
 
 def _contents(state: State) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    if state.reducer is not None:
-        files["reducer.skops"] = object_bytes(state.reducer)
-    for i, slot in enumerate(state.slots):
-        files[f"slot-{i:02d}.npz"] = rows_bytes(slot)
-    for name, coreset in state.extra.items():
-        files[f"extra-{name}.npz"] = rows_bytes(coreset)
-    if state.buffer is not None:
-        files["buffer.npz"] = rows_bytes(state.buffer)
+    files = {f"{name}.skops": object_bytes(thing) for name, thing in state.objects.items()}
+    files |= {f"{name}.npz": rows_bytes(block) for name, block in state.rows.items()}
     manifest = {
         "format": _FORMAT,
-        "n_leaves": state.n_leaves,
-        "about": state.about,
+        "about": dict(state.about),
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     text = json.dumps(manifest)
@@ -147,26 +132,16 @@ def _read(generation: Path) -> State:
     manifest = json.loads(text)
     if manifest["format"] > _FORMAT:
         raise FileFormatError(f"format {manifest['format']} is newer than this version of tithe reads.")
-    files: dict[str, bytes] = {}
+    objects, rows = {}, {}
     for name, digest in manifest["sha256"].items():
-        files[name] = (generation / name).read_bytes()
-        if hashlib.sha256(files[name]).hexdigest() != digest:
+        data = (generation / name).read_bytes()
+        if hashlib.sha256(data).hexdigest() != digest:
             raise FileFormatError(f"{generation.name}/{name} is not what was written.")
-    rows = {name.removesuffix(".npz"): rows_from(data) for name, data in files.items() if name.endswith(".npz")}
-    return State(
-        reducer=object_from(files["reducer.skops"]) if "reducer.skops" in files else None,
-        slots=[_coreset(rows[name]) for name in sorted(rows) if name.startswith("slot-")],
-        n_leaves=int(manifest["n_leaves"]),
-        buffer=rows.get("buffer"),
-        extra={name.removeprefix("extra-"): _coreset(rows[name]) for name in rows if name.startswith("extra-")},
-        about=manifest["about"],
-    )
-
-
-def _coreset(block: Block) -> Coreset:
-    if not isinstance(block, Coreset):
-        raise FileFormatError("rows stand where a coreset should.")
-    return block
+        if name.endswith(".npz"):
+            rows[name.removesuffix(".npz")] = rows_from(data)
+        else:
+            objects[name.removesuffix(".skops")] = object_from(data)
+    return State(objects=objects, rows=rows, about=manifest["about"])
 
 
 def _write_synced(path: Path, data: bytes) -> None:
@@ -174,6 +149,23 @@ def _write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def saved_tree(tree: Tree) -> dict[str, Block]:
+    """The nodes of a tree, to be kept among the rows of a state."""
+    return {f"slot-{i:02d}": slot for i, slot in enumerate(tree.slots)}
+
+
+def restored_tree(state: State, merge: Merge, *, top: int | None = None) -> Tree:
+    """The tree whose nodes a state keeps."""
+    tree = Tree(merge, top=top)
+    for name in sorted(name for name in state.rows if name.startswith("slot-")):
+        slot = state.rows[name]
+        if not isinstance(slot, Coreset):
+            raise FileFormatError(f"{name} holds rows where a coreset should be.")
+        tree.slots.append(slot)
+    tree.n_leaves = int(state.about["n_leaves"])
+    return tree
 
 
 def _sync_folder(folder: Path) -> None:

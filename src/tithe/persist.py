@@ -55,7 +55,11 @@ _OUR_TYPES = {
     "tithe.constructions.regressed.Known",
     "tithe.engines.serial.SerialEngine",
     "tithe.engines.threads.ThreadEngine",
+    "tithe.reducer.Plan",
     "tithe.reducer.Reducer",
+    "tithe.sources.batches.Regrouper",
+    "tithe.core.data.Block",
+    "tithe.stream.CoresetStream",
 }
 
 

@@ -1,0 +1,471 @@
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from tithe import (
+    Block,
+    Coreset,
+    CoresetStream,
+    GenericObjective,
+    KMeansObjective,
+    KMedianObjective,
+    LogisticObjective,
+    build_coreset,
+)
+
+KMEANS = KMeansObjective(n_clusters=3)
+OBJECTIVES = {
+    "kmeans": KMEANS,
+    "kmedian": KMedianObjective(n_clusters=3),
+    "logistic": LogisticObjective(classes=(0, 1)),
+    "generic": GenericObjective(),
+}
+
+
+@pytest.fixture(scope="module")
+def problem() -> Block:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(23_000, 4)) * [1.0, 2.0, 0.5, 1.0] + rng.choice(
+        [0.0, 6.0, 30.0], (23_000, 1), p=[0.6, 0.38, 0.02]
+    )
+    y = (X @ [0.3, -0.2, 0.5, 0.1] + rng.logistic(size=23_000) > 1).astype(np.int64)
+    return Block(X=X, y=y, sample_weight=rng.choice([0.0, 0.5, 1.0, 3.0], 23_000))
+
+
+def make(objective=KMEANS, **options) -> CoresetStream:
+    return CoresetStream(objective, **{"coreset_size": 300, "leaf_size": 1000, "random_state": 3, **options})
+
+
+def feed(stream: CoresetStream, block: Block, cuts, *, ids: bool = False) -> CoresetStream:
+    edges = [0, *sorted(cuts), len(block)]
+    for a, b in itertools.pairwise(edges):
+        part = block.cut(a, b)
+        stream.push(part.X, part.y, part.sample_weight, row_ids=part.row_ids() if ids else None)
+    return stream
+
+
+def assert_same(a: Coreset, b: Coreset) -> None:
+    assert np.array_equal(a.row_ids(), b.row_ids())
+    left, right = (c.X.toarray() if sparse.issparse(c.X) else c.X for c in (a, b))
+    assert np.array_equal(left, right)
+    assert np.array_equal(a.weights(), b.weights())
+    assert (a.y is None) == (b.y is None) and (a.y is None or np.array_equal(a.y, b.y))
+    assert (a.totals is None) == (b.totals is None) and (a.totals is None or np.array_equal(a.totals, b.totals))
+    assert (a.n_seen, a.weight_seen, a.key, a.last_row) == (b.n_seen, b.weight_seen, b.key, b.last_row)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_200_pushes_equal_one(name: str, problem: Block) -> None:
+    rng = np.random.default_rng(0)
+    one = feed(make(OBJECTIVES[name]), problem, []).coreset()
+    many = feed(make(OBJECTIVES[name]), problem, rng.integers(0, len(problem), 199)).coreset()
+    assert_same(one, many)
+    assert one.n_seen == (problem.sample_weight > 0).sum()
+    np.testing.assert_array_equal(one.X, problem.X[one.row_ids()])
+
+
+def test_equals_a_build_from_batches(problem: Block) -> None:
+    batches = [(problem.X[a : a + 7000], None, problem.sample_weight[a : a + 7000]) for a in range(0, 23_000, 7000)]
+    built = build_coreset(batches, objective=KMEANS, coreset_size=300, random_state=3)
+    stream = CoresetStream(KMEANS, coreset_size=300, random_state=3)
+    for X, _, weight in batches:
+        stream.push(X, sample_weight=weight)
+    assert_same(stream.coreset(), built)
+
+
+def test_a_query_changes_nothing(problem: Block) -> None:
+    asked = make()
+    for start in range(0, 23_000, 1700):
+        asked.push(problem.X[start : start + 1700])
+        asked.coreset()
+    assert_same(asked.coreset(), feed(make(), Block(X=problem.X), []).coreset())
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_totals_are_exact_in_every_node(name: str, problem: Block) -> None:
+    stream = feed(make(OBJECTIVES[name]), problem, [])
+    objective, pilot = stream._reducer.objective, stream._reducer.pilot
+    for slot in stream._tree.slots:
+        a, b = slot.key[1] * 1000, (slot.key[1] + 2 ** slot.key[0]) * 1000
+        want = objective.survey(problem.cut(a, b), pilot).totals
+        np.testing.assert_allclose(slot.totals, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
+    coreset = stream.coreset()
+    want = objective.survey(problem, pilot).totals
+    np.testing.assert_allclose(coreset.totals, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
+    assert coreset.provenance["calibrated"] == 1
+    assert coreset.weights().sum() == pytest.approx(problem.sample_weight.sum(), rel=1e-3)
+
+
+def test_memory_is_a_leaf_and_a_coreset_a_level(problem: Block) -> None:
+    stream = make(coreset_size=50, leaf_size=200)
+    for start in range(0, 23_000, 37):
+        stream.push(problem.X[start : start + 37])
+        held = sum(map(len, stream._tree.slots)) + sum(map(len, stream._rows.parts))
+        assert held <= 200 + 50 * max(1, np.ceil(np.log2(max(2, stream.n_rows / 200))))
+        assert len(stream._rows.parts) <= 9
+
+
+def test_rows_may_be_overwritten_by_their_owner(problem: Block) -> None:
+    buffer = np.empty((500, 4))
+    stream = make()
+    for start in range(0, 23_000, 500):
+        buffer[:] = problem.X[start : start + 500]
+        stream.push(buffer)
+        buffer[:] = np.pi
+    assert_same(stream.coreset(), feed(make(), Block(X=problem.X), []).coreset())
+
+
+def test_frames_sparse_rows_and_float32(problem: Block) -> None:
+    plain = feed(make(), Block(X=problem.X), [5000]).coreset()
+    assert_same(make().push(pd.DataFrame(problem.X)).coreset(), plain)
+    csr = sparse.csr_matrix(np.where(np.abs(problem.X) > 1.0, problem.X, 0.0))
+    a, b = make().push(csr).coreset(), make().push(csr[:333]).push(csr[333:]).coreset()
+    assert sparse.issparse(a.X)
+    assert_same(a, b)
+    assert make().push(problem.X.astype(np.float32)).coreset().X.dtype == np.float32
+
+
+def test_few_rows_are_all_kept() -> None:
+    stream = make().push([[1.0, 2.0], [3.0, 4.0]])
+    coreset = stream.coreset()
+    assert coreset.provenance["construction"] == "all" and coreset.X.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    with pytest.raises(ValueError, match="no rows"):
+        make().coreset()
+    with pytest.raises(ValueError, match="no rows"):
+        make().push(np.empty((0, 2))).coreset()
+    only_zero = make().push(np.ones((5, 2)), sample_weight=np.zeros(5))
+    with pytest.raises(ValueError, match="no rows"):
+        only_zero.coreset()
+    assert only_zero.n_rows == 5
+
+
+def test_bad_pushes_leave_the_stream_as_it_was(problem: Block) -> None:
+    stream = make().push(problem.X[:1500])
+    before = stream.coreset()
+    for bad, message in (
+        ((np.ones((3, 5)),), "5 columns"),
+        ((np.full((3, 4), np.nan),), "NaN"),
+        ((np.ones((3, 4)), None, [1.0, -1.0, 1.0]), "Negative"),
+        ((np.ones((3, 4)), [1, 2, 3]), "has y"),
+        ((np.ones((3, 4)), None, None, [1500, 1502, 1501]), "ascend"),
+        ((np.ones((3, 4)), None, None, [3, 4, 5]), "go on from 1500"),
+        ((np.ones((3, 4)), None, None, [1.5, 2.0, 3.0]), "whole numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            stream.push(*bad)
+    assert stream.n_rows == 1500
+    assert_same(stream.coreset(), before)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"coreset_size": 0},
+        {"coreset_size": 0.1},
+        {"leaf_size": 0},
+        {"leaf_size": 2.5},
+        {"half_life": 0.0},
+        {"half_life": np.nan},
+        {"window": 10},
+        {"window": "x"},
+        {"random_state": -1},
+        {"construction": "magic"},
+    ],
+)
+def test_bad_options(options: dict) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        make(**options)
+
+
+class TestCheckpoint:
+    @pytest.mark.parametrize("name", OBJECTIVES)
+    def test_resumed_equals_uninterrupted(self, name: str, problem: Block, tmp_path) -> None:
+        want = feed(make(OBJECTIVES[name]), problem, []).coreset()
+        rng = np.random.default_rng(1)
+        for at in rng.integers(0, len(problem), 3):
+            first, second = problem.cut(0, at), problem.cut(at, len(problem))
+            feed(make(OBJECTIVES[name]), first, []).checkpoint(tmp_path / "c")
+            resumed = CoresetStream.resume(tmp_path / "c")
+            assert_same(feed(resumed, second, [100]).coreset(), want)
+
+    def test_before_any_row_and_with_text_labels(self, problem: Block, tmp_path) -> None:
+        make().checkpoint(tmp_path / "empty")
+        assert_same(
+            CoresetStream.resume(tmp_path / "empty").push(problem.X).coreset(), make().push(problem.X).coreset()
+        )
+        labels = np.where(problem.y, "yes", "no")
+        objective = LogisticObjective(classes=("no", "yes"))
+        want = make(objective).push(problem.X, labels).coreset()
+        for kind in (labels, labels.astype(object)):
+            make(objective).push(problem.X[:9500], kind[:9500]).checkpoint(tmp_path / "text")
+            got = CoresetStream.resume(tmp_path / "text").push(problem.X[9500:], kind[9500:]).coreset()
+            assert got.y.tolist() == want.y.tolist() and np.array_equal(got.weights(), want.weights())
+
+    def test_the_previous_one_stays_until_the_new_one_is_whole(self, problem, tmp_path, monkeypatch) -> None:
+        import tithe.checkpoint as module
+
+        stream = make().push(problem.X[:5000])
+        stream.checkpoint(tmp_path / "c")
+        want = stream.coreset()
+        stream.push(problem.X[5000:9000])
+        real, written = module._write_synced, []
+
+        def full_disk(path, data) -> None:
+            if len(written) == 2:
+                path.write_bytes(data[:10])
+                raise OSError(28, "No space left on device")
+            written.append(path)
+            real(path, data)
+
+        monkeypatch.setattr(module, "_write_synced", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            stream.checkpoint(tmp_path / "c")
+        monkeypatch.undo()
+        assert len(list((tmp_path / "c").iterdir())) == 1
+        assert_same(CoresetStream.resume(tmp_path / "c").coreset(), want)
+        stream.checkpoint(tmp_path / "c")
+        assert_same(CoresetStream.resume(tmp_path / "c").coreset(), stream.coreset())
+        assert len(list((tmp_path / "c").iterdir())) == 1
+
+    def test_a_killed_writer_leaves_rubbish_that_is_ignored_and_removed(self, problem, tmp_path) -> None:
+        stream = make().push(problem.X[:5000])
+        stream.checkpoint(tmp_path / "c")
+        (tmp_path / "c" / ".tmp-killed").mkdir()
+        (tmp_path / "c" / ".tmp-killed" / "slot-00.npz").write_bytes(b"half")
+        assert_same(CoresetStream.resume(tmp_path / "c").coreset(), stream.coreset())
+        stream.checkpoint(tmp_path / "c")
+        assert not (tmp_path / "c" / ".tmp-killed").exists()
+
+    def test_damage_is_found(self, problem, tmp_path) -> None:
+        stream = make().push(problem.X[:5000])
+        stream.checkpoint(tmp_path / "c")
+        for file in sorted((tmp_path / "c").glob("*/*")):
+            whole = file.read_bytes()
+            for damage in (whole[:-3], whole[: len(whole) // 2] + b"!" + whole[len(whole) // 2 + 1 :], b""):
+                if damage == whole:
+                    continue
+                file.write_bytes(damage)
+                with pytest.raises(ValueError, match="damaged"):
+                    CoresetStream.resume(tmp_path / "c")
+            file.write_bytes(whole)
+        with pytest.raises(FileNotFoundError, match="no checkpoint"):
+            CoresetStream.resume(tmp_path / "nowhere")
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "thesis.txt").write_text("precious")
+        with pytest.raises(ValueError, match="folder of its own"):
+            stream.checkpoint(tmp_path / "mine")
+
+    def test_pickle(self, problem) -> None:
+        stream = make().push(problem.X[:5500])
+        again = pickle.loads(pickle.dumps(stream))
+        assert_same(again.push(problem.X[5500:]).coreset(), stream.push(problem.X[5500:]).coreset())
+
+
+class TestWindow:
+    def test_stands_for_the_last_rows(self, problem) -> None:
+        stream = make(coreset_size=100, leaf_size=250, window=4000)
+        for start in range(0, 23_000, 330):
+            stream.push(problem.X[start : start + 330])
+            coreset = stream.coreset()
+            want = min(4000, stream.n_rows)
+            assert want <= coreset.n_seen <= want + 500
+            assert coreset.row_ids().min() >= stream.n_rows - coreset.n_seen
+            assert coreset.weights().sum() == pytest.approx(coreset.n_seen, rel=0.05)
+        assert sum(map(len, stream._tree.slots)) <= 100 * 20
+
+    def test_chunks_and_checkpoints_make_no_difference(self, problem, tmp_path) -> None:
+        options = {"coreset_size": 100, "leaf_size": 250, "window": 4000}
+        one = make(**options).push(problem.X).coreset()
+        many = feed(make(**options), Block(X=problem.X), np.random.default_rng(0).integers(0, 23_000, 50))
+        assert_same(one, many.coreset())
+        make(**options).push(problem.X[:7777]).checkpoint(tmp_path / "c")
+        assert_same(CoresetStream.resume(tmp_path / "c").push(problem.X[7777:]).coreset(), one)
+
+    def test_a_whole_stream_within_the_window_is_all_of_it(self, problem) -> None:
+        assert make(window=50_000).push(problem.X).coreset().n_seen == 23_000
+
+
+class TestHalfLife:
+    def test_totals_and_weights_by_hand(self, problem) -> None:
+        stream = make(half_life=3000.0, calibrate=True)
+        feed(stream, problem, [400, 9100])
+        coreset = stream.coreset()
+        last = np.flatnonzero(problem.sample_weight)[-1]
+        decayed = problem.sample_weight * 2.0 ** ((np.arange(23_000) - last) / 3000.0)
+        assert coreset.weight_seen == pytest.approx(decayed.sum(), rel=1e-12)
+        assert coreset.weights().sum() == pytest.approx(decayed.sum(), rel=1e-3)
+        want = KMEANS.survey(Block(X=problem.X, sample_weight=decayed), stream._reducer.pilot).totals
+        np.testing.assert_allclose(coreset.totals, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
+        query = problem.X[:3]
+        full = KMEANS.cost(problem, query) @ decayed
+        assert KMEANS.cost(coreset, query) @ coreset.weights() == pytest.approx(full, rel=0.1)
+
+    def test_is_chunk_invariant_and_survives_ages(self, problem, tmp_path) -> None:
+        one = make(half_life=2.5).push(problem.X).coreset()  # most weights vanish altogether
+        many = feed(make(half_life=2.5), Block(X=problem.X), range(100, 23_000, 997)).coreset()
+        assert_same(one, many)
+        assert one.weight_seen == pytest.approx(1.0 / (1.0 - 2.0 ** (-1 / 2.5)), rel=1e-9)
+        make(half_life=900.0).push(problem.X[:7777]).checkpoint(tmp_path / "c")
+        assert_same(
+            CoresetStream.resume(tmp_path / "c").push(problem.X[7777:]).coreset(),
+            make(half_life=900.0).push(problem.X).coreset(),
+        )
+
+
+class TestMerge:
+    def test_forks_add_up_exactly(self, problem) -> None:
+        main = make().push(problem.X[:9500])
+        fork = main.fork(random_state=9).push(problem.X[9500:])
+        fork_before = fork.coreset()
+        merged = main.merge(fork).coreset()
+        assert_same(fork.coreset(), fork_before)
+        want = KMEANS.survey(Block(X=problem.X), main._reducer.pilot).totals
+        np.testing.assert_allclose(merged.totals, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
+        assert merged.n_seen == 23_000 == main.n_rows and len(merged) <= 300
+        np.testing.assert_array_equal(merged.X, problem.X[merged.row_ids()])
+
+    def test_strangers_are_estimated_and_pushes_go_on(self, problem, tmp_path) -> None:
+        parts = [make(random_state=i).push(problem.X[a : a + 6000]) for i, a in enumerate((0, 6000, 12_000))]
+        main = parts[0].merge(parts[1]).merge(parts[2]).push(problem.X[18_000:])
+        coreset = main.coreset()
+        assert coreset.n_seen == 23_000 and coreset.weight_seen == 23_000.0
+        np.testing.assert_array_equal(coreset.X, problem.X[coreset.row_ids()])
+        query = problem.X[:3]
+        full = KMEANS.cost(Block(X=problem.X), query).sum()
+        assert KMEANS.cost(coreset, query) @ coreset.weights() == pytest.approx(full, rel=0.15)
+        main.checkpoint(tmp_path / "c")
+        assert_same(CoresetStream.resume(tmp_path / "c").coreset(), coreset)
+
+    def test_few_rows_on_either_side(self, problem) -> None:
+        both = make().push(problem.X[:200]).merge(make().push(problem.X[200:500]))
+        assert_same(both.coreset(), make().push(problem.X[:500]).coreset())
+        assert make().merge(make().push(problem.X)).coreset().n_seen == 23_000
+        assert make().push(problem.X).merge(make()).coreset().n_seen == 23_000
+
+    def test_what_does_not_fit_is_refused(self, problem) -> None:
+        stream = make().push(problem.X)
+        for other in (make(KMedianObjective(n_clusters=3)), make(coreset_size=301), make(window=5000), stream, "x"):
+            with pytest.raises(ValueError, match=r"."):
+                stream.merge(other)
+        with pytest.raises(ValueError, match="2 columns"):
+            stream.merge(make().push(problem.X[:, :2]))
+
+
+class TestForget:
+    @pytest.mark.parametrize("name", OBJECTIVES)
+    @pytest.mark.parametrize("options", [{}, {"half_life": 5000.0}, {"window": 16_000}])
+    def test_equals_a_rebuild_without_them(self, name: str, options: dict, problem: Block, tmp_path) -> None:
+        objective = OBJECTIVES[name]
+        gone = np.sort(np.random.default_rng(2).choice(23_000, 230, replace=False))
+        kept = problem.take(np.setdiff1d(np.arange(23_000), gone))
+        stream = feed(make(objective, keep_leaves=tmp_path / "leaves", **options), problem, [900])
+        n = stream.forget(gone)
+        assert n == (problem.sample_weight[gone] > 0).sum() or "window" in options
+        want = feed(make(objective, **options), kept, [17, 5000], ids=True)
+        assert_same(stream.coreset(), want.coreset())
+        assert not np.isin(stream.coreset().row_ids(), gone).any()
+        assert_same(
+            stream.push(problem.X[:3000], problem.y[:3000]).coreset(),
+            want.push(problem.X[:3000], problem.y[:3000]).coreset(),
+        )
+
+    def test_only_the_path_is_reduced_again(self, problem, tmp_path, monkeypatch) -> None:
+        from tithe.reducer import Reducer
+
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:16_000])
+        made = []
+        for name in ("leaf", "merge"):
+            real = getattr(Reducer, name)
+            monkeypatch.setattr(Reducer, name, lambda *a, real=real: (made.append(a[-1]), real(*a))[1])
+        assert stream.forget([5300, 5301]) == 2
+        assert made == [(0, 5), (1, 4), (2, 4), (3, 0), (4, 0)]
+        made.clear()
+        assert stream.forget([5300]) == 0, "it is gone already"
+        assert made == []
+        stream.forget(3)
+        assert (0, 0) in made and len(made) == 31, "the pilot came from leaf 0: everything is made anew"
+
+    def test_whole_leaves_and_everything(self, problem, tmp_path) -> None:
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X)
+        ids = np.arange(4000, 7000)
+        assert stream.forget(ids) == 3000
+        kept = np.setdiff1d(np.arange(23_000), ids)
+        assert_same(stream.coreset(), make().push(problem.X[kept], row_ids=kept).coreset())
+        assert stream.forget(np.arange(23_000)) == 20_000
+        with pytest.raises(ValueError, match="nothing is left"):
+            stream.coreset()
+
+    def test_rows_that_wait_need_no_leaves(self, problem) -> None:
+        stream = make().push(problem.X[:1500])
+        assert stream.forget([1200, 1499]) == 2
+        kept = np.setdiff1d(np.arange(1500), [1200, 1499])
+        assert_same(stream.coreset(), make().push(problem.X[kept], row_ids=kept).coreset())
+
+    def test_refused_where_it_cannot_be_honest(self, problem, tmp_path) -> None:
+        stream = make().push(problem.X[:1500])
+        before = stream.coreset()
+        with pytest.raises(ValueError, match=r"cannot be forgotten honestly.*keep_leaves"):
+            stream.forget([1400, 20])
+        assert_same(stream.coreset(), before)
+        for bad in ([1500], [-1], [0.5], ["a"]):
+            with pytest.raises(ValueError, match="whole numbers"):
+                stream.forget(bad)
+        kept = make(keep_leaves=tmp_path / "leaves").push(problem.X[:2500])
+        kept.merge(make(random_state=1).push(problem.X[:3000]))
+        with pytest.raises(ValueError, match="another stream"):
+            kept.forget([2600])
+        assert kept.forget([1]) == 1
+        with pytest.raises(ValueError, match="not empty"):
+            make(keep_leaves=tmp_path / "leaves")
+
+    def test_checkpoints_do_not_remember(self, problem, tmp_path) -> None:
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:9500])
+        stream.checkpoint(tmp_path / "c")
+        stream.forget([10, 4000, 9400])
+        resumed = CoresetStream.resume(tmp_path / "c")
+        assert_same(resumed.coreset(), stream.coreset())
+        for block in [*map(resumed._store.leaf, resumed._store.leaves()), resumed._rows.rest()]:
+            assert not np.isin(block.row_ids(), [10, 4000, 9400]).any()
+
+    @pytest.mark.parametrize("step", [1, 2, 3, 4])
+    def test_killed_while_forgetting(self, step: int, problem, tmp_path, monkeypatch) -> None:
+        from tithe.leaf_store import LeafStore
+
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:9500])
+        stream.checkpoint(tmp_path / "c")
+        count = 0
+
+        def dying(real):
+            def run(*args):
+                nonlocal count
+                count += 1
+                if count > step:
+                    raise KeyboardInterrupt
+                return real(*args)
+
+            return run
+
+        for name in ("mark_forgotten", "put_leaf", "put_node"):
+            monkeypatch.setattr(LeafStore, name, dying(getattr(LeafStore, name)))
+        with pytest.raises(KeyboardInterrupt):
+            stream.forget([1010, 4000, 9400])
+        monkeypatch.undo()
+        kept = np.setdiff1d(np.arange(9500), [1010, 4000, 9400])
+        want = make().push(problem.X[kept], row_ids=kept).coreset()
+        assert_same(CoresetStream.resume(tmp_path / "c").coreset(), want)
+
+    def test_resuming_an_older_checkpoint_drops_what_came_after(self, problem, tmp_path) -> None:
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:5500])
+        stream.checkpoint(tmp_path / "c")
+        stream.push(problem.X[5500:])
+        resumed = CoresetStream.resume(tmp_path / "c").push(problem.X[::-1][:9000])
+        rows = np.concatenate([problem.X[:5500], problem.X[::-1][:9000]])
+        resumed.forget([7001])
+        kept = np.setdiff1d(np.arange(14_500), [7001])
+        assert_same(resumed.coreset(), make().push(rows[kept], row_ids=kept).coreset())
