@@ -1,8 +1,9 @@
-"""One file as rows in memory: NumPy, CSV or Parquet."""
+"""Files as a source of rows, whatever their format."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,58 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from tithe.core.errors import FileFormatError
+from tithe.core.errors import FileFormatError, unknown_name
+from tithe.sources.columns import Choice
+from tithe.sources.parquet import ParquetSource
+from tithe.sources.paths import find_files
+
+
+def open_source(
+    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    format: str = "auto",
+    columns: Sequence[str] | None = None,
+    target: str | None = None,
+    weight: str | None = None,
+    categories: str = "error",
+    n_hashes: int = 32,
+    bad_rows: str = "error",
+) -> Any:
+    """Rows of files that need not fit into memory.
+
+    Parameters
+    ----------
+    where : path or list of paths
+        A file, a folder (all data files in it and below, sorted by path; names that start with ``.`` or
+        ``_`` are left out), or a pattern such as ``"data/2024-*.parquet"``.
+    format : {"auto", "parquet"}
+        ``"auto"`` goes by the endings of the names.
+    columns : list of str, optional
+        Features, in this order. All but target and weight if left out.
+    target, weight : str, optional
+        Columns of the target (numbers or text) and of the weights of the rows.
+    categories : {"error", "onehot", "hash"}
+        What becomes of columns of text: a column a value, or ``n_hashes`` columns that values are hashed into.
+    n_hashes : int
+    bad_rows : {"error", "skip"}
+        What to do with rows that miss a value, or have one that is not finite.
+
+    Returns
+    -------
+    Source
+    """
+    choice = Choice(
+        columns=None if columns is None else tuple(columns),
+        target=target,
+        weight=weight,
+        categories=categories,
+        n_hashes=n_hashes,
+        bad_rows=bad_rows,
+    )
+    files, format = find_files(where, format)
+    if format == "parquet":
+        return ParquetSource(files, choice)
+    raise unknown_name("format", format, ["auto", "parquet"])
 
 
 def read_rows(

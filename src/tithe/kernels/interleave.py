@@ -1,0 +1,55 @@
+"""Columns into rows: the step between a columnar file and a C-ordered matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+_COLUMNS = 64
+_BUFFER_BYTES = 2**18  # stays in the second-level cache beside the rows that are written
+_PADDING = 16  # columns a power of two apart would fight for the same cache lines
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _transpose(columns, n_columns, n_rows, rows, first_row, first_column):  # type: ignore[no-untyped-def]
+    """Write the columns into the rows; False if one of the values is not finite."""
+    for i in range(n_rows):
+        for j in range(n_columns):
+            rows[first_row + i, first_column + j] = columns[j, i]
+    off = columns[0, 0] - columns[0, 0]
+    for j in range(n_columns):
+        for i in range(n_rows):
+            off += columns[j, i] - columns[j, i]  # 0, or NaN for what is not finite
+    return off == 0
+
+
+def interleave(columns: Sequence[Array], rows: Array, first_row: int, first_column: int) -> bool:
+    """Write 1-d ``columns`` of any numeric type side by side into the C-ordered ``rows``.
+
+    Returns False if one of the values, in the type of ``rows``, is not finite.
+
+    >>> rows = np.zeros((3, 4), np.float32)
+    >>> interleave([np.array([1, 2]), np.array([0.5, np.nan])], rows, 1, 2)
+    False
+    >>> rows
+    array([[0. , 0. , 0. , 0. ],
+           [0. , 0. , 1. , 0.5],
+           [0. , 0. , 2. , nan]], dtype=float32)
+    """
+    finite = True
+    n = len(columns[0]) if columns else 0
+    for start in range(0, len(columns), _COLUMNS):
+        group = columns[start : start + _COLUMNS]
+        height = max(64, _BUFFER_BYTES // (len(group) * rows.itemsize))
+        buffer = np.empty((len(group), height + _PADDING), rows.dtype)
+        for top in range(0, n, height):
+            size = min(height, n - top)
+            for line, column in zip(buffer, group, strict=True):
+                line[:size] = column[top : top + size]
+            finite &= _transpose(buffer, len(group), size, rows, first_row + top, first_column + start)
+    return finite

@@ -1,0 +1,273 @@
+"""Parquet files, row group by row group."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tithe.core.data import Array, Block, concat
+from tithe.core.errors import FileFormatError
+from tithe.sources.categories import MOST_VALUES
+from tithe.sources.columns import Choice, Columns, settle, with_vocabularies
+from tithe.sources.leaves import SAMPLE_ROWS, Loaded, usual_leaf_rows
+from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.rows import MOST_CLASSES, Distinct, Rows, row_of
+
+HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
+SAMPLE_GROUPS = 8
+
+_BATCH_ROWS = 16_384
+_READ_BYTES = 2**16  # of a column chunk at a time: chunks need not fit into memory
+
+
+class Group(NamedTuple):
+    """A row group: the number of its file, its own in that file, where its rows stand."""
+
+    file: int
+    number: int
+    first_in_file: int
+    first: int
+    n_rows: int
+
+
+class ParquetSource:
+    """Rows of Parquet files, in the order of the files.
+
+    Small row groups that follow one another are joined into a leaf. A leaf is read by whoever
+    calls its task; only row groups of more than `HUGE_BYTES` are read while the tasks are asked for,
+    and come in leaves of equal size. All schemas are compared before the first row is read.
+
+    Parameters
+    ----------
+    files : list of DataFile
+    choice : Choice
+    """
+
+    replayable = True
+
+    def __init__(self, files: Sequence[DataFile], choice: Choice) -> None:
+        self._files = list(files)
+        schemas, self._groups = _survey(self._files)
+        if not self._groups:
+            raise ValueError(f"There are no rows: {files[0].path!r}{' and the others' * (len(files) > 1)} are empty.")
+        used = {group.file for group in self._groups}
+        columns = settle({files[i].path: schemas[i] for i in sorted(used)}, choice)
+        self._columns = self._with_vocabularies(columns)
+        last = self._groups[-1]
+        self.n_rows: int | None = last.first + last.n_rows
+        self.n_bytes: int | None = sum(file.size for file in files)
+        self.n_features = self._columns.n_features
+        self.feature_names = self._columns.feature_names
+        self.row_bytes = self._columns.row_bytes
+        self.identity = identity_of("parquet", files, asdict(choice), self.n_rows)
+        self._plan(0)
+
+    def _plan(self, least: int) -> None:
+        """Which row groups make a leaf."""
+        enough = usual_leaf_rows(self.row_bytes, least)
+        self._leaves: list[tuple[Group, ...]] = []
+        open_rows = 0
+        for group in self._groups:
+            if self._is_huge(group):
+                self._leaves.append((group,))
+                open_rows = 0
+            elif 0 < open_rows < enough:
+                self._leaves[-1] += (group,)
+                open_rows += group.n_rows
+            else:
+                self._leaves.append((group,))
+                open_rows = group.n_rows
+        self._huge_rows = enough
+        sizes = [enough if self._is_huge(leaf[0]) else sum(g.n_rows for g in leaf) for leaf in self._leaves]
+        self.leaf_rows = max(sizes)
+
+    def _is_huge(self, group: Group) -> bool:
+        return group.n_rows * self.row_bytes > HUGE_BYTES
+
+    def with_leaf_rows(self, least: int) -> ParquetSource:
+        """The same rows in leaves of at least that many, as far as they go."""
+        same = object.__new__(ParquetSource)
+        same.__dict__.update(self.__dict__)
+        same._plan(least)
+        return same
+
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves from number ``first`` on."""
+        number = 0
+        for groups in self._leaves:
+            if self._is_huge(groups[0]):
+                n_leaves = -(-groups[0].n_rows // self._huge_rows)
+                if number + n_leaves > first:
+                    yield from map(Loaded, self._streamed(groups[0], max(0, first - number)))
+                number += n_leaves
+            else:
+                if number >= first:
+                    yield partial(self._load, groups)
+                number += 1
+
+    def _load(self, groups: Sequence[Group]) -> Block:
+        rows = Rows(self._columns, sum(group.n_rows for group in groups))
+        for group in groups:
+            for batch in self._batches(group, self._columns.read):
+                self._add(rows, batch, group)
+        return self._block(rows, groups[0].first + np.arange(rows.n_rows), groups[0])
+
+    def _streamed(self, group: Group, skip: int) -> Iterator[Block]:
+        """A huge row group in leaves of equal size, the first ``skip`` of them left out."""
+        start = skip * self._huge_rows
+        batches = self._batches(group, self._columns.read)
+        passed, batch = 0, next(batches)
+        while start < group.n_rows:
+            size = min(self._huge_rows, group.n_rows - start)
+            rows = Rows(self._columns, size)
+            while passed < start + size:
+                if batch is None:
+                    batch = next(batches, None)
+                    if batch is None:
+                        break
+                wanted = batch[max(0, start - passed) : start + size - passed]
+                if wanted.num_rows:
+                    self._add(rows, wanted, group)
+                if passed + batch.num_rows > start + size:
+                    break  # the rest belongs to the next leaf
+                passed += batch.num_rows
+                batch = None
+            yield self._block(rows, group.first + start + np.arange(size), group)
+            start += size
+
+    def _add(self, rows: Rows, batch: Any, group: Group) -> None:
+        try:
+            rows.add(batch)
+        except (ValueError, pa.ArrowException) as error:
+            raise self._broken(group, error) from error
+
+    def _block(self, rows: Rows, ids: Array, group: Group) -> Block:
+        try:
+            return rows.block(ids, self._locate)
+        except FileFormatError as error:
+            raise self._broken(group, error) from error
+
+    def _locate(self, row_id: int) -> str:
+        group = self._groups[bisect_right(self._groups, row_id, key=lambda g: g.first) - 1]
+        return row_of(self._files[group.file].path, row_id - group.first + group.first_in_file)
+
+    def _broken(self, group: Group, error: Exception) -> FileFormatError:
+        return FileFormatError(f"{self._files[group.file].path!r}, row group {group.number}: {error}")
+
+    def _batches(self, group: Group, names: Sequence[str], *, use_threads: bool = False) -> Iterator[Any]:
+        """The record batches of a row group, read piece by piece."""
+        file = self._files[group.file]
+        file.check()
+        try:
+            reader = pq.ParquetFile(
+                file.path,
+                metadata=_footer(file.path, os.stat(file.path).st_mtime_ns),
+                pre_buffer=False,
+                buffer_size=_READ_BYTES,
+                read_dictionary=self._dictionaries,
+                page_checksum_verification=True,
+            )
+            with reader:
+                yield from reader.iter_batches(
+                    _BATCH_ROWS, row_groups=[group.number], columns=list(names), use_threads=use_threads
+                )
+        except (pa.ArrowException, OSError) as error:
+            file.check()
+            raise self._broken(group, error) from error
+
+    @property
+    def _dictionaries(self) -> list[str]:
+        """Columns that are better read as codes and values."""
+        columns = getattr(self, "_columns", None)
+        return [] if columns is None else columns.texts
+
+    def _distinct(self, found: Sequence[Distinct], names: Sequence[str]) -> None:
+        """A look at a few columns of all the rows."""
+        for group in self._groups:
+            for batch in self._batches(group, names, use_threads=True):
+                for one in found:
+                    one.add(batch)
+
+    def _with_vocabularies(self, columns: Columns) -> Columns:
+        names = columns.texts
+        if columns.choice.categories != "onehot" or not names:
+            return columns
+        found = [Distinct(name, MOST_VALUES, "Use categories='hash' (--categories hash).") for name in names]
+        self._columns = columns
+        self._distinct(found, names)
+        return with_vocabularies(columns, {name: one.texts() for name, one in zip(names, found, strict=True)})
+
+    def classes(self) -> Array:
+        """All values of the target, in ascending order, from a look at that column alone."""
+        target = self._columns.choice.target
+        if target is None:
+            raise ValueError("There is no target: name its column, target=... (--target).")
+        found = Distinct(target, MOST_CLASSES, "It is no class to be told.")
+        self._distinct([found], [target])
+        return found.targets(self._columns.target_type)
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` rows (None: 65,536) from row groups spread evenly over all of the data."""
+        size = SAMPLE_ROWS if size is None else size
+        n_groups = len(self._groups)
+        n_rows = self.n_rows or 0
+        wanted = max(SAMPLE_GROUPS, n_groups // 16, -(-size * n_groups // n_rows))
+        if wanted < n_groups:
+            at = (np.arange(wanted) + rng.random()) * n_groups / wanted
+            groups = [self._groups[int(i)] for i in at]
+        else:
+            groups = self._groups
+        held = np.cumsum([group.n_rows for group in groups])
+        size = min(size, int(held[-1]))
+        shares = np.diff(np.floor(held / held[-1] * size + rng.random()).astype(np.int64), prepend=0)
+        return concat(
+            [
+                self._drawn(group, np.sort(rng.choice(group.n_rows, share, replace=False, shuffle=False)))
+                for group, share in zip(groups, shares, strict=True)
+                if share
+            ]
+        )
+
+    def _drawn(self, group: Group, positions: Array) -> Block:
+        """The rows at ascending ``positions`` of a row group."""
+        rows = Rows(self._columns, len(positions))
+        passed = 0
+        for batch in self._batches(group, self._columns.read, use_threads=True):
+            start, stop = np.searchsorted(positions, (passed, passed + batch.num_rows))
+            self._add(rows, batch.take(pa.array(positions[start:stop] - passed)), group)
+            passed += batch.num_rows
+        return self._block(rows, group.first + positions, group)
+
+
+@lru_cache(maxsize=8)
+def _footer(path: str, modified: int) -> Any:
+    """The parsed footer: leaves of one file follow one another, so a few are enough."""
+    return pq.read_metadata(path)
+
+
+def _survey(files: Sequence[DataFile]) -> tuple[list[pa.Schema], list[Group]]:
+    """Schemas and row groups of all files, from the footers alone."""
+    schemas, groups, first = [], [], 0
+    for i, file in enumerate(files):
+        try:
+            with pq.ParquetFile(file.path) as opened:
+                schemas.append(opened.schema_arrow)
+                footer = opened.metadata
+        except (pa.ArrowException, OSError) as error:
+            raise FileFormatError(f"{file.path!r} is not a whole Parquet file: {error}") from error
+        in_file = 0
+        for number in range(footer.num_row_groups):
+            n_rows = footer.row_group(number).num_rows
+            if n_rows:
+                groups.append(Group(i, number, in_file, first + in_file, n_rows))
+            in_file += n_rows
+        first += in_file
+    return schemas, groups
