@@ -21,11 +21,12 @@ def _transpose(columns, n_columns, n_rows, rows, first_row, first_column):  # ty
     for i in range(n_rows):
         for j in range(n_columns):
             rows[first_row + i, first_column + j] = columns[j, i]
-    off = columns[0, 0] - columns[0, 0]
+    zero = columns.dtype.type(0)
+    nought = zero
     for j in range(n_columns):
         for i in range(n_rows):
-            off += columns[j, i] - columns[j, i]  # 0, or NaN for what is not finite
-    return off == 0
+            nought += zero * columns[j, i]  # NaN for what is not finite
+    return nought == 0
 
 
 def interleave(columns: Sequence[Array], rows: Array, first_row: int, first_column: int) -> bool:
