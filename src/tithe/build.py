@@ -5,8 +5,9 @@ from __future__ import annotations
 import numbers
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -24,9 +25,9 @@ from tithe.metrics import distortion, random_queries, size_from_pilot
 from tithe.reducer import Plan, Reducer
 from tithe.sources.arrays import ArraySource, as_block
 from tithe.sources.batches import BatchSource, leaf_rows
+from tithe.sources.watched import WatchedSource
 
 _FEW = 100  # rows too few to measure anything on: keep them all
-CHECKPOINT_SECONDS = 30.0  # between two checkpoints: what a killed run has to do again
 
 
 def build_coreset(
@@ -45,8 +46,9 @@ def build_coreset(
 
     Parameters
     ----------
-    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, or an iterable of batches
-        A batch is any of these, or a tuple ``(X, y)`` or ``(X, y, sample_weight)``.
+    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, an iterable of batches, or a source
+        A batch is any of these, or a tuple ``(X, y)`` or ``(X, y, sample_weight)``. A source is what
+        `open_source` gives for files: it brings y and weights along.
     y : array of shape (n,), optional
         Carried along; some objectives use it.
     sample_weight : array of shape (n,), optional
@@ -102,45 +104,34 @@ def reduce_source(
     calibrate: bool = True,
     engine: Any = "auto",
     random_state: Any = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    every: float = CHECKPOINT_SECONDS,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Coreset:
     """`build_coreset` for rows that a source has checked already.
 
-    BLAS is kept to one thread throughout: it adds in another order on two.
+    A `WatchedSource` says where the state is kept, so that a build that was stopped can go on: it then
+    has the same bits as one that was not. BLAS is kept to one thread throughout: it adds in another
+    order on two.
     """
     size = resolve_size(coreset_size, source.n_rows)
-    if hasattr(source, "with_leaf_rows"):
+    if callable(getattr(source, "with_leaf_rows", None)):
         source = source.with_leaf_rows(leaf_rows(size))
     plan = Plan.of(objective, construction, size, calibrate=calibrate, seed=as_seed(random_state))
     whole = isinstance(source, ArraySource)
     # a sharper place for the totals is the solution on the drawn rows, where another pass costs little
     later = calibrate and whole and getattr(plan.objective, "totals_at_solution", False)
-    saved = _saved(checkpoint, source, plan) if resume and checkpoint is not None else None
-    if saved is None:
-        reducer, tree = _started(plan, source, later=later), None
-    else:
-        reducer, tree = saved
-    keeper = None if checkpoint is None else _Keeper(checkpoint, source, plan, reducer, every)
+    keeper = _Keeper(source, plan) if getattr(source, "checkpoint", None) is not None else None
+    saved = keeper.load() if keeper is not None and source.resume else None
+    reducer, tree = saved or (_started(plan, source, later=later), None)
+    tree = Tree(reducer.merge) if tree is None else tree
     if isinstance(engine, str) and engine == "auto":
         engine = "serial" if whole else "threads"
-    tree = Tree(reducer.merge) if tree is None else tree
-
-    def watch(tree: Tree) -> None:
-        if keeper is not None:
-            keeper.after_leaf(tree)
-        if progress is not None:
-            progress(tree.n_leaves, sum(slot.n_seen for slot in tree.slots))
-
+    watch = None if keeper is None else partial(keeper.after_leaf, reducer)
     try:
         coreset = make("engine", engine).map_reduce(
             source.tasks(tree.n_leaves), reducer.leaf, reducer.merge, tree=tree, watch=watch
         )
     except KeyboardInterrupt:
-        if keeper is not None and tree.n_leaves:
-            keeper.save(tree)
+        if keeper is not None:
+            keeper.save(reducer, tree)
         raise
     if later and coreset.n_seen > size:
         solution = reducer.objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
@@ -157,52 +148,45 @@ def _started(plan: Plan, source: Any, *, later: bool) -> Reducer:
 
 
 class _Keeper:
-    """Writes the state of a build down every so often, so that a killed one can go on."""
+    """Writes the state of a build down every so often, so that one that was stopped can go on."""
 
-    def __init__(self, path: str | os.PathLike[str], source: Any, plan: Plan, reducer: Reducer, every: float) -> None:
-        self._path = path
-        self._reducer = reducer
-        self._about = _identity(source, plan)
-        self._every = every
+    def __init__(self, source: WatchedSource, plan: Plan) -> None:
+        self._path: Any = source.checkpoint
+        self._every = source.every
         self._last = time.monotonic()
+        self._about = {
+            "kind": "build",
+            "source": getattr(source, "identity", "?"),
+            "leaf_rows": getattr(source, "leaf_rows", 0),
+            "objective": repr(plan.objective),
+            "construction": repr(plan.construction),
+            "coreset_size": plan.size,
+            "calibrate": plan.calibrate,
+            "seed": plan.seed,
+        }
 
-    def after_leaf(self, tree: Tree) -> None:
+    def after_leaf(self, reducer: Reducer, tree: Tree) -> None:
         if time.monotonic() - self._last >= self._every:
-            self.save(tree)
+            self.save(reducer, tree)
 
-    def save(self, tree: Tree) -> None:
+    def save(self, reducer: Reducer, tree: Tree) -> None:
         about = {**self._about, "n_leaves": tree.n_leaves}
-        save_state(self._path, State(objects={"reducer": self._reducer}, rows=saved_tree(tree), about=about))
+        save_state(self._path, State(objects={"reducer": reducer}, rows=saved_tree(tree), about=about))
         self._last = time.monotonic()
 
-
-def _identity(source: Any, plan: Plan) -> dict[str, Any]:
-    """What must be the same for a build to go on where another was stopped."""
-    return {
-        "source": getattr(source, "identity", "?"),
-        "leaf_rows": getattr(source, "leaf_rows", 0),
-        "objective": repr(plan.objective),
-        "construction": repr(plan.construction),
-        "coreset_size": plan.size,
-        "calibrate": plan.calibrate,
-        "seed": plan.seed,
-    }
-
-
-def _saved(path: str | os.PathLike[str], source: Any, plan: Plan) -> tuple[Reducer, Tree] | None:
-    """The reducer and tree of a build that was stopped, if there is one; another build's is refused."""
-    state = load_state(path, missing_ok=True)
-    if state is None:
-        return None
-    wanted = _identity(source, plan)
-    other = [name for name, value in wanted.items() if state.about.get(name) != value]
-    if other:
-        raise ValueError(
-            f"{os.fspath(path)!r} holds the state of another run: {', '.join(other)} differ. Give the same files and "
-            "options as before, or start anew without resuming."
-        )
-    reducer = state.objects["reducer"]
-    return reducer, restored_tree(state, reducer.merge)
+    def load(self) -> tuple[Reducer, Tree] | None:
+        """The reducer and tree of a build that was stopped, if there is one; another build's is refused."""
+        state = load_state(self._path, missing_ok=True)
+        if state is None:
+            return None
+        other = [name for name, value in self._about.items() if state.about.get(name) != value]
+        if other:
+            raise ValueError(
+                f"{os.fspath(self._path)!r} holds the state of another run: {', '.join(other)} differ. Give the same "
+                "files and options as before, or start anew without resuming."
+            )
+        reducer = state.objects["reducer"]
+        return reducer, restored_tree(state, reducer.merge)
 
 
 def _with_totals_at(solution: Array, coreset: Coreset, objective: Any, source: Any) -> Coreset:
@@ -226,12 +210,22 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
     raise ValueError(f"coreset_size must be an integer, or a fraction between 0 and 1, got {coreset_size!r}.")
 
 
-def _as_source(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> ArraySource | BatchSource:
+def is_source(X: Any) -> bool:
+    """Whether rows come from a source, leaf by leaf."""
+    return callable(getattr(X, "tasks", None)) and callable(getattr(X, "sample", None))
+
+
+def _as_source(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Any:
+    if is_source(X):
+        if y is not None or sample_weight is not None:
+            raise ValueError("A source brings y and weights along: open_source(..., target=..., weight=...).")
+        return X
     if _is_table(X):
         return ArraySource(as_block(X, y, sample_weight))
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):
         raise ValueError(
-            f"X must be an array, a CSR matrix, a frame or an iterable of batches, got {type(X).__name__}."
+            f"X must be an array, a CSR matrix, a frame, an iterable of batches or a source, got {type(X).__name__}. "
+            "Files are opened with tithe.open_source()."
         )
     if y is not None or sample_weight is not None:
         raise ValueError("With an iterable, y and weights come in the batches: yield (X, y, sample_weight).")
