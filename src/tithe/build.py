@@ -16,18 +16,14 @@ from scipy import sparse
 
 from tithe.checkpoint import State, load_state, restored_tree, save_state, saved_tree
 from tithe.core.data import Array, Coreset
-from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.tree import Tree
 from tithe.kernels.threads import single_blas_thread
-from tithe.metrics import distortion, random_queries, size_from_pilot
 from tithe.reducer import Plan, Reducer
 from tithe.sources.arrays import ArraySource, as_block
 from tithe.sources.batches import BatchSource, leaf_rows
 from tithe.sources.watched import WatchedSource
-
-_FEW = 100  # rows too few to measure anything on: keep them all
 
 
 def build_coreset(
@@ -242,37 +238,3 @@ def _is_table(X: Any) -> bool:
     if not isinstance(X, (list, tuple)) or len(X) == 0 or len(getattr(X[0], "shape", ())) == 2:
         return False
     return all(np.isscalar(value) for value in X[0]) if isinstance(X[0], (list, tuple)) else True
-
-
-def propose_size(
-    X: Any, *, sample_weight: Any = None, objective: Any, eps: float, pilot_size: int = 1000, random_state: Any = 0
-) -> tuple[int, float]:
-    """The pilot rule on real rows: a coreset size for a distortion of ``eps``, and what a pilot coreset had.
-
-    Three coresets of ``pilot_size`` rows are built and the median of their largest distortions over
-    random queries is measured; since errors fall like m^(-1/2), that many rows times the square of
-    (measured / eps) are proposed. It is a measurement on queries that were tried, not a guarantee.
-    """
-    if not 0.0 < eps < 1.0:
-        raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
-    block = as_block(X, None, sample_weight)
-    objective = make("objective", objective)
-    require_methods(objective, ("pilot", "survey", "moments"), needed_by="propose_size")
-    if not hasattr(objective, "n_clusters"):
-        raise ValueError(f"propose_size tries centres as queries, which mean nothing to {objective.name!r}.")
-    if len(block) < _FEW:
-        return len(block), 0.0
-    pilot_size = min(pilot_size, len(block) // 4)
-    seed = as_seed(random_state)
-    queries = {"random": random_queries(block, objective.n_clusters, n_bases=2, seed=seed)}
-    worst = []
-    for i in range(3):
-        coreset = reduce_source(
-            ArraySource(block),
-            objective=objective,
-            coreset_size=pilot_size,
-            random_state=int(rng_for(seed, "propose", i).integers(2**62)),
-        )
-        worst.append(distortion(block, coreset, objective, queries=queries).worst)
-    measured = float(np.median(worst))
-    return min(len(block), max(objective.n_clusters, size_from_pilot(measured, pilot_size, eps))), measured

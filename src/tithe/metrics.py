@@ -15,6 +15,7 @@ from tithe.core.seeding import rng_for
 
 JITTERS = (0.1, 1.0, 10.0)
 FAR = 100.0
+_SAMPLE = 200_000  # rows that stand for those of a source where solutions are fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,26 @@ def random_queries(block: Block, n_centers: int, *, n_bases: int, seed: int) -> 
     return queries
 
 
+def trial_queries(block: Block, objective: Any, *, n_bases: int, seed: int) -> list[Any]:
+    """Family (c) for any objective that has one: random centres, or what its ``random_params`` gives."""
+    if hasattr(objective, "n_clusters"):
+        return list(random_queries(block, objective.n_clusters, n_bases=n_bases, seed=seed))
+    if callable(getattr(objective, "random_params", None)):
+        return list(objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries")))
+    raise ValueError(f"There are no queries to try for {getattr(objective, 'name', objective)!r}: give queries.")
+
+
+def total_costs(rows: Any, objective: Any, queries: Sequence[Any]) -> Array:
+    """The weighted cost of each query on a block, or on all leaves of a source in one pass: (q,)."""
+    totals = np.zeros(len(queries))
+    for block in [rows] if isinstance(rows, Block) else (task() for task in rows.tasks()):
+        if len(block):
+            totals += [float(objective.cost(block, q) @ block.weights()) for q in queries]
+    return totals
+
+
 def distortion(
-    full: Block | Array,
+    full: Any,
     coreset: Block,
     objective: Any,
     *,
@@ -79,9 +98,12 @@ def distortion(
 
     Parameters
     ----------
-    full : Block or array
+    full : Block, array or source
+        From a source the families are made from a sample of the rows (``full`` is then fitted on that), and
+        costs are taken in one pass over all of them.
     coreset : Block
-    objective : clustering objective, or any objective if ``queries`` is given
+    objective : objective
+        One with centres or ``random_params``; any other if ``queries`` is given.
     queries : mapping of family name to queries, optional
         Try these instead of the families below.
     n_bases : int
@@ -99,22 +121,33 @@ def distortion(
     Distortion
         A lower bound on the worst case: the true worst query may not be among those tried.
     """
-    objective = _with_centres(objective) if queries is None else make("objective", objective)
-    full, coreset = _as_block(full), _as_block(coreset)
+    objective = make("objective", objective)
+    coreset = _as_block(coreset)
+    some = full
+    if callable(getattr(full, "tasks", None)):
+        some = full.sample(_SAMPLE, rng=rng_for(random_state, "sample")) if queries is None else full
+        climb = 0  # a look at files is dear
+    else:
+        full = some = _as_block(full)
+    if callable(getattr(objective, "for_rows", None)):
+        objective = objective.for_rows(coreset)
     if queries is None:
         queries = {
-            "full": [objective.solve(full, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
+            "full": [objective.solve(some, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
             "coreset": [objective.solve(coreset, rng=rng_for(random_state, "coreset", i)) for i in range(n_fits)],
-            "random": random_queries(full, objective.n_clusters, n_bases=n_bases, seed=random_state),
-            "rough": [objective.pilot(full, rng=rng_for(random_state, "rough"))],
+            "random": trial_queries(some, objective, n_bases=n_bases, seed=random_state),
+            "rough": [objective.pilot(some, rng=rng_for(random_state, "rough"))],
         }
         if climb:
             queries = {**queries, "climb": [_climb(full, coreset, objective, queries["rough"][0], climb, random_state)]}
-    return Distortion(
-        values={
-            name: np.array([_error(full, coreset, objective, q) for q in family]) for name, family in queries.items()
-        }
-    )
+    every = [q for family in queries.values() for q in family]
+    costs = zip(total_costs(coreset, objective, every), total_costs(full, objective, every), strict=True)
+    errors = [ratio_error(small, large) for small, large in costs]
+    values, at = {}, 0
+    for name, family in queries.items():
+        values[name] = np.array(errors[at : at + len(family)])
+        at += len(family)
+    return Distortion(values=values)
 
 
 def _with_centres(objective: Any) -> Any:

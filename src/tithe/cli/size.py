@@ -36,7 +36,7 @@ def size(objective, clusters, eps, delta, features, rows, data, seed):  # type: 
     goal = make_objective(objective, clusters)
     table = []
     if data is not None:
-        from tithe.build import propose_size
+        from tithe.sizing import propose_size
         from tithe.sources.arrays import as_matrix
         from tithe.sources.files import read_rows
 
