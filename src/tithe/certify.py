@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.calibration import calibrated
 from tithe.core.data import Array, Block, Coreset, Evaluation, effective_sample_size
+from tithe.core.protocols import Source
+from tithe.core.registry import make
 from tithe.kernels.descent import Descent, Metric
+from tithe.kernels.threads import single_blas_thread
 
 Kind = Literal["bound", "exact", "estimate"]
 
@@ -70,15 +76,69 @@ class Certificate:
         return self.sentence
 
 
+class Rows:
+    """All rows, wherever they are: a block, or the leaves of a source that can be read again.
+
+    Every look reads each leaf once and holds no more of it than what is added up. Leaves may be worked
+    on side by side; their results are added in the order of the leaves, so a sum has the same bits on
+    every engine. A block is one leaf.
+
+    Parameters
+    ----------
+    rows : Block or Source
+    engine : str or engine
+        Who reads the leaves of a source. ``"auto"`` is ``"threads"``.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the last look; of a block at once.
+    """
+
+    def __init__(self, rows: Block | Source, engine: Any = "auto") -> None:
+        self._rows = rows
+        self._engine = "threads" if isinstance(engine, str) and engine == "auto" else engine
+        self.n_rows = len(rows) if isinstance(rows, Block) else 0
+
+    def each(self, work: Callable[[Block], Any]) -> Iterator[Any]:
+        """``work(leaf)`` of every leaf that has rows, in order."""
+        if isinstance(self._rows, Block):
+            yield work(self._rows)
+            return
+        self.n_rows = 0
+
+        def part(leaf: Block, number: int) -> Any:
+            return len(leaf), work(leaf) if len(leaf) else None
+
+        with single_blas_thread():  # BLAS adds in another order on two
+            for n_rows, result in make("engine", self._engine).map(self._rows.tasks(), part):
+                self.n_rows += n_rows
+                if n_rows:
+                    yield result
+        if not self.n_rows:
+            raise ValueError("There are no rows: the source is empty.")
+
+    def total(self, work: Callable[[Block], Any]) -> Any:
+        """``work(leaf)``, added up over the leaves."""
+        return reduce(add, self.each(work))
+
+    def or_few(self, coreset: Block) -> Block:
+        """The block, or the coreset where rows are read from a source: enough to say where columns lie."""
+        return self._rows if isinstance(self._rows, Block) else coreset
+
+
 def weighted_total(block: Block, cost: Array) -> float:
     """sum u * cost, in float64."""
     return float(cost.sum() if block.sample_weight is None else block.sample_weight @ cost)
 
 
-def certify_cost(objective: Any, block: Block, params: Any, coreset: Block) -> Certificate:
+def certify_cost(
+    objective: Any, rows: Block | Source, params: Any, coreset: Block, *, engine: Any = "auto"
+) -> Certificate:
     """The exact cost of a solution on all rows, and how far off the coreset's idea of it is."""
-    full = weighted_total(block, objective.cost(block, params))
-    return cost_certificate(full, coreset_cost(objective, coreset, params), len(block), passes=1)
+    every = Rows(rows, engine)
+    full = every.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
+    return cost_certificate(full, coreset_cost(objective, coreset, params), every.n_rows, passes=1)
 
 
 def coreset_cost(objective: Any, coreset: Block, params: Any) -> float:
@@ -108,13 +168,15 @@ class Polished:
     """A solution after some rounds on the full data.
 
     ``curve`` holds the full-data cost before each round and at the end; it never rises.
-    ``labels`` are the assignments at the final solution. ``passes`` counts looks at the data.
+    ``labels`` are the assignments at the final solution, None where rows are not held in memory.
+    ``passes`` counts looks at the data, ``n_rows`` the rows of one.
     """
 
     params: Any
-    labels: Array
+    labels: Array | None
     curve: list[float]
     passes: int
+    n_rows: int
 
 
 def polish_rounds(polish: Any) -> tuple[int, float]:
@@ -126,28 +188,39 @@ def polish_rounds(polish: Any) -> tuple[int, float]:
     return int(polish), 0.0
 
 
-def polish_by_steps(objective: Any, block: Block, params: Any, polish: Any) -> Polished:
-    """Rounds of the objective's own ``improve`` step over all rows, and the final assignment.
+def polish_by_steps(
+    objective: Any, rows: Block | Source, params: Any, polish: Any, *, engine: Any = "auto"
+) -> Polished:
+    """Rounds of the objective's own steps over all rows, and the final assignment.
 
     Every round is accepted only if the cost falls; the last look gives labels and the exact cost.
     ``rounds`` rounds take at most ``rounds + 1`` looks.
     """
     rounds, least_gain = polish_rounds(polish)
-    step = objective.improve(block, params, last=rounds == 0)
-    curve = [weighted_total(block, step.cost)]
-    labels, passes = step.labels, 1
+    every = Rows(rows, engine)
+
+    def look(at: Any, *, last: bool) -> Any:
+        return every.total(lambda leaf: objective.look(leaf, at, last=last))
+
+    here = look(params, last=rounds == 0)
+    curve, labels, passes = [here.total], here.labels, 1
     for number in range(1, rounds + 1):
-        if step.gain <= least_gain * curve[-1]:
+        tried, gain = objective.step(here, params)
+        if gain <= least_gain * curve[-1]:
             break  # rows that change clusters might save a little more, but not enough to pay for a look
-        tried = step.params
-        step = objective.improve(block, tried, last=number == rounds)
+        here = look(tried, last=number == rounds)
         passes += 1
-        total = weighted_total(block, step.cost)
-        if total >= curve[-1]:
+        if here.total >= curve[-1]:
             break
-        params, labels = tried, step.labels
-        curve.append(total)
-    return Polished(params=params, labels=labels, curve=curve, passes=passes)
+        params, labels = tried, here.labels
+        curve.append(here.total)
+    return Polished(
+        params=params,
+        labels=labels if isinstance(rows, Block) else None,
+        curve=curve,
+        passes=passes,
+        n_rows=every.n_rows,
+    )
 
 
 # -- convex objectives: how far from the smallest value there is -------------------------------
@@ -235,12 +308,22 @@ def gap_at(
     )
 
 
-def certify_gap(objective: Any, block: Block, params: Array, coreset: Block) -> Certificate:
+def certify_gap(
+    objective: Any, rows: Block | Source, params: Array, coreset: Block, *, engine: Any = "auto"
+) -> Certificate:
     """How far the loss on all rows is from the smallest possible there, in one pass."""
-    centre = objective.centre(block)
-    evaluation = objective.evaluate(block, params, diagonal=True, centre=centre)
+    every = Rows(rows, engine)
+    centre = objective.centre(every.or_few(coreset))
+    evaluation = _evaluated(objective, every, params, diagonal=True, centre=centre)
     metric = objective.metric(coreset, params, diagonal=evaluation.diagonal, centre=centre)
-    return gap_at(objective, evaluation, metric, coreset, params).certificate(len(block), passes=1)
+    return gap_at(objective, evaluation, metric, coreset, params).certificate(every.n_rows, passes=1)
+
+
+def _evaluated(objective: Any, every: Rows, params: Array, *, diagonal: bool, centre: Array | None) -> Evaluation:
+    """One look at all rows."""
+    sums = every.total(lambda leaf: objective.sums(leaf, params, diagonal=diagonal, centre=centre))
+    evaluation: Evaluation = objective.evaluation(sums, params)
+    return evaluation
 
 
 def warn_of_excess(gap: Gap, tol: float, why: str) -> None:
@@ -262,10 +345,20 @@ class Descended:
     gap: Gap
     curve: list[float]
     passes: int
+    n_rows: int
 
 
 def polish_by_descent(
-    objective: Any, block: Block, coreset: Coreset, params: Array, *, polish: Any, tol: float, calibrate: bool, rng: Any
+    objective: Any,
+    rows: Block | Source,
+    coreset: Coreset,
+    params: Array,
+    *,
+    polish: Any,
+    tol: float,
+    calibrate: bool,
+    rng: Any,
+    engine: Any = "auto",
 ) -> Descended:
     """Calibrate at the solution, fit again, and go downhill on all rows in the metric of the coreset.
 
@@ -277,14 +370,14 @@ def polish_by_descent(
     auto = isinstance(polish, str) and polish == "auto"
     rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
     enough = tol if auto else 0.0
-    centre = objective.centre(block)
+    every = Rows(rows, engine)
+    centre = objective.centre(every.or_few(coreset))
 
     # where every column is in many of the rows, their own curvature will do, and a look is cheaper without it
     exact = objective.least_support(coreset, params, centre) < _SURE
 
     def look(at: Array) -> Evaluation:
-        evaluation: Evaluation = objective.evaluate(block, at, diagonal=exact, centre=centre)
-        return evaluation
+        return _evaluated(objective, every, at, diagonal=exact, centre=centre)
 
     def metric_at(at: Array, point: Evaluation, caution: float = 1.0) -> Metric:
         metric: Metric = objective.metric(coreset, at, diagonal=point.diagonal, centre=centre, caution=caution)
@@ -329,5 +422,10 @@ def polish_by_descent(
             "Ask for a larger coreset_size.",
         )
     return Descended(
-        params=descent.params, coreset=coreset, gap=gap, curve=curve, passes=passes + descent.n_evaluations
+        params=descent.params,
+        coreset=coreset,
+        gap=gap,
+        curve=curve,
+        passes=passes + descent.n_evaluations,
+        n_rows=every.n_rows,
     )

@@ -344,6 +344,16 @@ class LogisticSums:
     gradient: Array
     diagonal: Array | None
 
+    def __add__(self, other: LogisticSums) -> LogisticSums:
+        """The sums over the rows of both."""
+        return LogisticSums(
+            count=self.count + other.count,
+            loss=self.loss + other.loss,
+            entropy=self.entropy + other.entropy,
+            gradient=self.gradient + other.gradient,
+            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
+        )
+
 
 def logistic_sweep(
     X: Any,

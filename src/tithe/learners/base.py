@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,44 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from tithe.build import reduce_source, resolve_size
+from tithe.certify import polish_rounds
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.kernels.labels import encode_labels
+from tithe.objectives.generic import GenericObjective
+from tithe.objectives.labels import LabelledObjective
 from tithe.sources.arrays import ArraySource, as_block
+
+
+def is_source(X: Any) -> bool:
+    """Whether X is a source (`tithe.core.protocols.Source`): rows that are read leaf by leaf."""
+    return callable(getattr(X, "tasks", None)) and callable(getattr(X, "sample", None))
+
+
+def opened(source: Any, *others: Any) -> Any:
+    """The source; whatever else comes with its rows is refused."""
+    if any(other is not None for other in others):
+        raise ValueError("y and weights come with the rows of a source: open_source(path, target=..., weight=...).")
+    return source
+
+
+def note_columns(learner: Any, source: Any, *, reset: bool) -> None:
+    """Names and number of a source's columns are noted (reset) or compared, as `validate_data` does for arrays."""
+    names = getattr(source, "feature_names", None)
+    names = None if names is None else np.asarray(names, dtype=object)
+    if reset:
+        learner.n_features_in_ = source.n_features
+        learner.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            learner.feature_names_in_ = names
+    elif source.n_features != learner.n_features_in_:
+        raise ValueError(
+            f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
+            f"{learner.n_features_in_} features as input."
+        )
+    elif names is not None and not np.array_equal(names, getattr(learner, "feature_names_in_", names)):
+        raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
 class CoresetLearner:
@@ -28,13 +62,25 @@ class CoresetLearner:
         validate_data(self, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
         return block
 
-    def _reduce(self, block: Block, objective: Any, seed: int, **other: Any) -> Coreset:
-        """A coreset by the learner's options, or by others."""
+    def _given(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Any:
+        """A checked block, or the source that X is."""
+        if not is_source(X):
+            return self._checked(X, y, sample_weight, reset=reset)
+        note_columns(self, opened(X, y, sample_weight), reset=reset)
+        return X
+
+    def _reduce(self, rows: Any, objective: Any, seed: int, **other: Any) -> Coreset:
+        """A coreset of a block or a source, by the learner's options or by others; all rows where they are few."""
+        at_hand = isinstance(rows, Block)
+        n_rows = len(rows) if at_hand else rows.n_rows
+        size = self._size(n_rows, rows.n_features)
+        if at_hand and n_rows <= size:
+            return all_rows(rows, objective.name)
         options = {"construction": self.construction, "calibrate": self.calibrate}  # type: ignore[attr-defined]
         return reduce_source(
-            ArraySource(block),
+            ArraySource(rows) if at_hand else rows,
             objective=objective,
-            coreset_size=self._size(block),
+            coreset_size=size,
             engine=self.engine,  # type: ignore[attr-defined]
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
             **{**options, **other},
@@ -48,8 +94,9 @@ class CoresetLearner:
         if not isinstance(self.calibrate, (bool, np.bool_)):  # type: ignore[attr-defined]
             raise ValueError(f"calibrate must be True or False, got {self.calibrate!r}.")  # type: ignore[attr-defined]
 
-    def _size(self, block: Block) -> int:
-        return resolve_size(self.coreset_size, len(block))  # type: ignore[attr-defined]
+    def _size(self, n_rows: int | None, n_features: int) -> int:
+        """Rows to keep; ``n_rows`` is None where it is not known beforehand."""
+        return resolve_size(self.coreset_size, n_rows)  # type: ignore[attr-defined]
 
     @property
     def sample_indices_(self) -> Array:
@@ -57,20 +104,52 @@ class CoresetLearner:
         return self.coreset_.row_ids()  # type: ignore[attr-defined,no-any-return]
 
 
+def read_again(rows: Any, polish: Any) -> Any:
+    """The rows, if they can be looked at once more; else None, and polish is refused if it was asked for."""
+    if isinstance(rows, Block) or rows.replayable:
+        return rows
+    if not (isinstance(polish, str) and polish == "auto") and polish_rounds(polish)[0] > 0:
+        raise ValueError(
+            f"polish={polish} looks at all rows again, and these can be read only once. Leave polish at 'auto', which "
+            "then means none, or set it to 0."
+        )
+    return None
+
+
+def is_whole(coreset: Coreset) -> bool:
+    """Whether the coreset holds all rows that carry weight."""
+    return coreset.provenance.get("construction") == "all"
+
+
 # rows kept by coreset_size="auto": at the least, for each column, and one in so many up to a limit
 _LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 100, 50_000
 
 
-def auto_size(n_rows: int, n_features: int) -> int:
-    """Rows that ``coreset_size="auto"`` keeps for a linear model."""
-    return max(_LEAST, _PER_COLUMN * (n_features + 1), min(n_rows // _ONE_IN, _MOST))
+def auto_size(n_rows: int | None, n_features: int) -> int:
+    """Rows that ``coreset_size="auto"`` keeps for a linear model; without the share of the rows where n is unknown."""
+    return max(_LEAST, _PER_COLUMN * (n_features + 1), min((n_rows or 0) // _ONE_IN, _MOST))
 
 
 def encoded_classes(y: Array) -> tuple[Array, Array]:
     """The classes in y and the number of each row's class (n,) int32; what cannot be a class is refused."""
+    return encode_labels(checked_classes(y))
+
+
+def checked_classes(y: Array) -> Array:
+    """Labels, or refused: numbers that are not whole cannot be classes."""
     if y.dtype.kind not in "biu":  # whole numbers need no second look, which would sort them
         check_classification_targets(y)
-    return encode_labels(y)
+    return y
+
+
+def objective_for(wanted: Any, n_classes: int) -> Any:
+    """An objective by name or as it is; y holds numbers below ``n_classes``, or is not a class where that is 0."""
+    if isinstance(wanted, str) and wanted == GenericObjective.name:
+        return GenericObjective(n_classes=n_classes)
+    objective = make("objective", wanted)
+    if n_classes and isinstance(objective, LabelledObjective):
+        return replace(objective, classes=tuple(range(n_classes)))
+    return objective
 
 
 def all_rows(block: Block, objective: str) -> Coreset:

@@ -10,6 +10,7 @@ import numpy as np
 from tithe.build import reduce_source
 from tithe.core.data import Array, Coreset
 from tithe.core.seeding import as_seed, rng_for
+from tithe.learners.base import is_source, opened
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 from tithe.sources.arrays import ArraySource, as_block
 
@@ -72,7 +73,8 @@ def choose_k(
 
     Parameters
     ----------
-    X : array, CSR matrix or frame
+    X : array, CSR matrix, frame or source
+        A source (`open_source`) is read once, its weights with its rows.
     sample_weight : array of shape (n,), optional
     rule : {"relative", "budget", "penalty"}
         ``"budget"``: the smallest k with Phi(k) <= ``budget``. ``"relative"``: the smallest power
@@ -101,16 +103,17 @@ def choose_k(
         raise ValueError(f"objective must be 'kmeans' or 'kmedian', got {objective!r}.")
     if max_clusters < 1:
         raise ValueError(f"max_clusters must be at least 1, got {max_clusters}.")
-    block = as_block(X, None, sample_weight)
-    goal = types[objective](n_clusters=min(max_clusters, len(block)))
+    source = opened(X, sample_weight) if is_source(X) else ArraySource(as_block(X, None, sample_weight))
+    goal = types[objective](n_clusters=min(max_clusters, source.n_rows or max_clusters))
     seed = as_seed(random_state)
     coreset = reduce_source(
-        ArraySource(block),
+        source,
         objective=goal,
         construction=construction,
         coreset_size=coreset_size,
         random_state=int(rng_for(seed, "reduce").integers(2**62)),
     )
+    goal = replace(goal, n_clusters=min(goal.n_clusters, coreset.n_seen))
     phi = _Costs(goal, coreset, seed)
     if rule == "budget":
         if budget is None:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner, all_rows
+from tithe.learners.base import CoresetLearner, is_whole, read_again
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
 
@@ -55,41 +55,57 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
         Parameters
         ----------
-        X : array, CSR matrix or frame of shape (n, d)
+        X : array, CSR matrix or frame of shape (n, d), or a source
+            A source (`open_source`) is read leaf by leaf, once to reduce it and once for every look of
+            polish. One that cannot be read again is fitted without polish and certificate.
         y : ignored
         sample_weight : array of shape (n,), optional
+            Those of a source come with its rows.
         """
         objective = self._objective()
         polish_rounds(self.polish)
         self._check_names()
-        block = self._checked(X, sample_weight=sample_weight, reset=True)
-        if len(block) < self.n_clusters:
-            raise ValueError(f"n_samples={len(block)} should be >= n_clusters={self.n_clusters}.")
-        if self._size(block) < self.n_clusters:
+        rows = self._given(X, None, sample_weight, reset=True)
+        again = read_again(rows, self.polish)
+        self._check_number(len(rows) if isinstance(rows, Block) else rows.n_rows)
+        seed = as_seed(self.random_state)
+        self._learn(self._reduce(rows, objective, seed), again, seed)
+        return self
+
+    def _check_number(self, n_rows: int | None) -> None:
+        """Whether there are rows enough for so many clusters, and are to be kept; None: it will turn out."""
+        if n_rows is not None and n_rows < self.n_clusters:
+            raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
+        size = self._size(n_rows, self.n_features_in_)
+        if size < self.n_clusters:
             raise ValueError(
-                f"coreset_size={self.coreset_size} keeps {self._size(block)} rows, fewer than "
+                f"coreset_size={self.coreset_size} keeps {size} rows, fewer than "
                 f"n_clusters={self.n_clusters}: ask for some hundred rows a cluster."
             )
-        seed = as_seed(self.random_state)
-        if len(block) <= self._size(block):
-            coreset = all_rows(block, objective.name)
-            centers = objective.solve(_distinct(coreset), rng=rng_for(seed, "solve"))
-            polished = polish_by_steps(objective, block, centers, 0)
-        else:
-            coreset = self._reduce(block, objective, seed)
-            centers = objective.solve(coreset, rng=rng_for(seed, "solve"))
-            polished = polish_by_steps(objective, block, centers, self.polish)
+
+    def _learn(self, coreset: Coreset, rows: Any, seed: int) -> None:
+        """Solve on the coreset, polish and certify on the rows; None: they are gone."""
+        objective, whole, at_hand = self._objective(), is_whole(coreset), isinstance(rows, Block)
+        self._check_number(coreset.n_seen)
+        centers = objective.solve(_distinct(coreset) if whole else coreset, rng=rng_for(seed, "solve"))
+        looked_at = coreset if rows is None or (whole and not at_hand) else rows
+        rounds = 0 if whole or rows is None else self.polish
+        polished = polish_by_steps(objective, looked_at, centers, rounds, engine=self.engine)
         self.coreset_ = coreset
-        self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=block.X.dtype)
-        self.labels_ = polished.labels
+        self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
+        self.__dict__.pop("labels_", None)
+        if at_hand:
+            self.labels_ = polished.labels
         self.inertia_ = polished.curve[-1]
         self.cost_curve_ = polished.curve
         self.n_iter_ = len(polished.curve)
-        self.certificate_ = cost_certificate(
-            self.inertia_, coreset_cost(objective, coreset, polished.params), len(block), passes=polished.passes
-        )
+        self.certificate_: Any = None
+        if rows is not None:
+            small, n_rows = coreset_cost(objective, coreset, polished.params), polished.n_rows
+            self.certificate_ = cost_certificate(
+                self.inertia_, small, coreset.n_seen if whole else n_rows, passes=polished.passes
+            )
         self._n_features_out = len(self.cluster_centers_)
-        return self
 
     def predict(self, X: Any) -> Array:
         """The nearest centre of each row."""
@@ -107,10 +123,10 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         return -self.certify(X, sample_weight=sample_weight).value
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
-        """The exact cost of the centres on ``X`` in one pass, beside what the coreset says of it."""
+        """The exact cost of the centres on ``X``, rows or a source, in one pass, beside what the coreset says of it."""
         check_is_fitted(self)
-        block = self._checked(X, sample_weight=sample_weight, reset=False)
-        return certify_cost(self._objective(), block, self.cluster_centers_, self.coreset_)
+        rows = self._given(X, None, sample_weight, reset=False)
+        return certify_cost(self._objective(), rows, self.cluster_centers_, self.coreset_, engine=self.engine)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -138,16 +154,19 @@ _PARAMETERS = """
     ----------
     cluster_centers_ : array (n_clusters, d)
     labels_ : array (n,)
-        The nearest centre of each training row.
+        The nearest centre of each training row. Not there after a fit from a source, whose rows were never
+        in memory together: use ``predict``.
     inertia_ : float
-        The exact cost on all training rows, not on the coreset.
+        The exact cost on all training rows, not on the coreset; what the coreset says of it where the
+        rows could be read only once.
     cost_curve_ : list of float
         That cost before each polish round and at the end. It never rises.
     coreset_ : Coreset
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
-    certificate_ : Certificate
-        What the fit cost, from the last look at the training data.
+    certificate_ : Certificate or None
+        What the fit cost, from the last look at the training data. None where it could be read only once:
+        see ``certify``.
 """
 
 

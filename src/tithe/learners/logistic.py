@@ -14,13 +14,26 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.build import resolve_size
 from tithe.certify import Certificate, certify_gap, gap_at, polish_by_descent, polish_rounds, warn_of_excess
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.threads import single_blas_thread
-from tithe.learners.base import CoresetLearner, all_rows, auto_size, encoded_classes
+from tithe.learners.base import (
+    CoresetLearner,
+    auto_size,
+    checked_classes,
+    encoded_classes,
+    is_source,
+    is_whole,
+    read_again,
+)
+from tithe.learners.leaves import Changed, Coded, class_masses, known_classes
 from tithe.objectives.logistic import LogisticObjective
 
+_NO_BALANCE = (
+    "class_weight='balanced' needs the weight of every class before the first row is read, and these rows come only "
+    "once: give the weights as a dict."
+)
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
 
 
@@ -61,11 +74,13 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
     ----------
     coef_, intercept_ : arrays (1, d) and (1,) for two classes, else (K, d) and (K,)
     classes_ : array (K,)
-    certificate_ : Certificate
+    certificate_ : Certificate or None
         How far the loss on all training rows is from the smallest possible: a bound, or an estimate
-        with its confidence that also carries the (looser) bound.
+        with its confidence that also carries the (looser) bound. None where the rows could be read only
+        once: see ``certify``.
     loss_curve_ : list of float
-        Loss on all rows, penalty included, after each step. It never rises.
+        Loss on all rows, penalty included, after each step. It never rises. What the coreset says of it
+        where the rows could be read only once.
     n_passes_ : int
         Times the training rows were read, the check of the input included.
     n_iter_ : int
@@ -120,37 +135,64 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CoresetLogisticRegression:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CoresetLogisticRegression:
         """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
 
         Parameters
         ----------
-        X : array, CSR matrix or frame of shape (n, d)
+        X : array, CSR matrix or frame of shape (n, d), or a source
+            A source (`open_source`) is read leaf by leaf, once to reduce it and once for every look of
+            polish; ``class_weight="balanced"`` takes one look more. One that cannot be read again is fitted
+            without polish and certificate.
         y : array of shape (n,), of any labels
+            That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
         """
         self._check_options()
         known = getattr(self, "classes_", None)
-        block = self._encoded(self._checked(X, self._required(y), sample_weight, reset=True))
+        rows: Any
+        if is_source(X):
+            rows, looks = self._labelled(self._given(X, y, sample_weight, reset=True))
+        else:
+            rows, looks = self._encoded(self._checked(X, self._required(y), sample_weight, reset=True)), 0
+        again = read_again(rows, self.polish)
         objective = self._objective()
         seed = as_seed(self.random_state)
-        start = self._start(known, block)
+        start = self._start(known)
         with single_blas_thread():
-            if len(block) <= self._size(block):
-                params = self._fit_all(block, objective, start)
-            else:
-                params = self._fit_coreset(block, objective, seed, start)
-        self.coef_, self.intercept_ = params[:, :-1].copy(), params[:, -1].copy()
+            construction = self._prepared(rows, objective, seed)
+            # what is to be polished is calibrated there, at the first fit: the best place for the totals
+            drawn = self.calibrate and again is None
+            coreset = self._reduce(rows, objective, seed, construction=construction, calibrate=drawn)
+            self._learn(coreset, again, seed, start=start)
+        if not is_whole(coreset):
+            self.n_passes_ += 1 + (construction.looks if isinstance(rows, Block) else looks)
         return self
 
-    def _start(self, known: Array | None, block: Block) -> Array | None:
+    def _start(self, known: Array | None) -> Array | None:
         """Where the last fit ended, if that is wanted and means anything here."""
         if not self.warm_start or known is None or not np.array_equal(known, self.classes_):
             return None
-        return np.column_stack([self.coef_, self.intercept_]) if self.coef_.shape[1] == block.n_features else None
+        return np.column_stack([self.coef_, self.intercept_]) if self.coef_.shape[1] == self.n_features_in_ else None
 
-    def _fit_all(self, block: Block, objective: LogisticObjective, start: Array | None) -> Array:
-        self.coreset_ = all_rows(block, objective.name)
+    def _learn(self, coreset: Coreset, rows: Any, seed: int, *, start: Array | None = None) -> None:
+        """Fit on the coreset, polish and certify on the rows; None: they are gone."""
+        objective = self._objective()
+        if not isinstance(rows, Block):
+            self._check_classes(coreset)
+        self.coreset_ = coreset
+        self.certificate_: Any = None
+        if is_whole(coreset):
+            params = self._fit_all(objective, rows, start)
+        elif rows is None:
+            params, _ = objective.minimise(coreset, init=coreset.pilot)
+            self.loss_curve_, self.n_iter_, self.n_passes_ = [objective.evaluate(coreset, params).value], 1, 0
+        else:
+            params = self._fit_coreset(objective, rows, seed, start)
+        self.coef_, self.intercept_ = params[:, :-1].copy(), params[:, -1].copy()
+
+    def _fit_all(self, objective: LogisticObjective, rows: Any, start: Array | None) -> Array:
+        block = rows if isinstance(rows, Block) else self.coreset_
         params, looks = objective.minimise(self.coreset_, init=start)
         point = objective.evaluate(block, params)
         metric = objective.metric(self.coreset_, params, centre=objective.centre(block))
@@ -158,36 +200,41 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         if not gap.below(self.tol):
             warn_of_excess(gap, self.tol, f"the fit stopped after {looks} looks. Raise max_iter={self.max_iter}.")
         self.loss_curve_, self.n_iter_, self.n_passes_ = [point.value], 1, looks + 3
-        self.certificate_ = gap.certificate(len(block), passes=1)
+        if rows is not None:
+            self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)
         return params
 
-    def _fit_coreset(self, block: Block, objective: LogisticObjective, seed: int, start: Array | None) -> Array:
-        construction = self._prepared(block, objective, seed)
-        coreset = self._reduce(block, objective, seed, construction=construction, calibrate=False)
+    def _fit_coreset(self, objective: LogisticObjective, rows: Any, seed: int, start: Array | None) -> Array:
+        coreset = self.coreset_
         rng = rng_for(seed, "solve")
         found = polish_by_descent(
             objective,
-            block,
+            rows,
             coreset,
             objective.solve(coreset, rng=rng, init=coreset.pilot if start is None else start),
             polish=self.polish,
             tol=self.tol,
             calibrate=self.calibrate,
             rng=rng,
+            engine=self.engine,
         )
         self.coreset_ = found.coreset
         self.loss_curve_ = found.curve
         self.n_iter_ = len(found.curve)
-        self.n_passes_ = found.passes + 1 + construction.looks  # and one to check the rows
-        self.certificate_ = found.gap.certificate(len(block), passes=found.passes)
+        self.n_passes_ = found.passes
+        self.certificate_ = found.gap.certificate(found.n_rows, passes=found.passes)
         return found.params
 
-    def _prepared(self, block: Block, objective: LogisticObjective, seed: int) -> Any:
+    def _prepared(self, rows: Any, objective: LogisticObjective, seed: int) -> Any:
         """The construction; one that learns a model of the sensitivities learns it here, so that it can be kept."""
         auto = isinstance(self.construction, str) and self.construction == "auto"
         construction = make("construction", objective.best_construction if auto else self.construction)
-        if not hasattr(construction, "sensitivity_model_"):
+        at_hand = isinstance(rows, Block)
+        n_rows = len(rows) if at_hand else rows.n_rows
+        few = n_rows is not None and n_rows <= self._size(n_rows, rows.n_features)
+        if few or not hasattr(construction, "sensitivity_model_"):
             return construction
+        block = rows if at_hand else rows.sample(None, rng=rng_for(seed, "look"))
         construction = construction.prepare(block, objective, rng=rng_for(seed, "prepare"))
         named = replace(objective, classes=tuple(self.classes_.tolist()))  # new rows come with labels, not with numbers
         self.sensitivity_model_ = replace(construction.sensitivity_model_, objective=named)
@@ -214,13 +261,43 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
     def _encoded(self, block: Block) -> Block:
         """Classes as numbers, and class weights in the weights of the rows."""
         assert block.y is not None
-        self.classes_, codes = encoded_classes(block.y)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y holds only one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart.")
+        classes, codes = encoded_classes(block.y)
+        self._note_classes(classes)
         weight = self._weighed(codes, block.sample_weight)
-        if weight is not None and not np.bincount(codes, weights=weight, minlength=len(self.classes_)).all():
+        if weight is not None and not np.bincount(codes, weights=weight, minlength=len(classes)).all():
             raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
         return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean)
+
+    def _note_classes(self, classes: Array) -> None:
+        if len(classes) < 2:
+            raise ValueError(f"y holds only one class, {classes.tolist()[0]!r}: there is nothing to tell apart.")
+        self.classes_ = classes
+
+    def _labelled(self, source: Any, classes: Array | None = None) -> tuple[Changed, int]:
+        """The same for every leaf of a source, and how many times it was read for that."""
+        looks = 0
+        if classes is None:
+            self._note_classes(checked_classes(known_classes(source, self.engine)))
+            looks += not hasattr(source, "classes") and source.replayable
+        coded = Changed(source=source, change=Coded(classes=self.classes_))
+        if self.class_weight is None:
+            return coded, looks
+        mass = np.ones(len(self.classes_))
+        if self._balanced():
+            if not source.replayable:
+                raise ValueError(_NO_BALANCE)
+            mass = class_masses(coded, len(self.classes_), self.engine)
+            looks += 1
+        return replace(coded, change=Coded(classes=self.classes_, factors=self._class_factors(mass))), looks
+
+    def _check_classes(self, coreset: Coreset) -> None:
+        assert coreset.y is not None
+        missing = np.flatnonzero(np.bincount(coreset.y, weights=coreset.weights(), minlength=len(self.classes_)) <= 0)
+        if len(missing):
+            raise ValueError(
+                f"Class {self.classes_.tolist()[missing[0]]!r} has no row of positive weight: give it one, or leave it "
+                "out of the classes."
+            )
 
     def _weighed(self, codes: Array, weight: Array | None) -> Array | None:
         """The weights of the rows times those of their classes."""
@@ -229,8 +306,11 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         factor = self._class_factors(np.bincount(codes, weights=weight, minlength=len(self.classes_)))
         return factor[codes] if weight is None else weight * factor[codes]
 
+    def _balanced(self) -> bool:
+        return isinstance(self.class_weight, str) and self.class_weight == "balanced"
+
     def _class_factors(self, mass: Array) -> Array:
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+        if self._balanced():
             with np.errstate(divide="ignore"):
                 factors: Array = mass.sum() / (len(mass) * mass)
             return np.where(mass > 0, factors, 0.0)
@@ -248,10 +328,10 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             raise ValueError(f"Class weights must be finite and not negative, got {self.class_weight!r}.")
         return factors
 
-    def _size(self, block: Block) -> int:
+    def _size(self, n_rows: int | None, n_features: int) -> int:
         if isinstance(self.coreset_size, str) and self.coreset_size == "auto":
-            return auto_size(len(block), block.n_features)
-        size = resolve_size(self.coreset_size, len(block))
+            return auto_size(n_rows, n_features)
+        size = resolve_size(self.coreset_size, n_rows)
         if size < len(self.classes_):
             raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows of {len(self.classes_)} classes.")
         return size
@@ -295,19 +375,20 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         logs: Array = log_softmax(both, axis=1)
         return logs
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
-        """How far the loss on these rows is from the smallest possible on them, in one pass.
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """How far the loss on these rows, or those of a source, is from the smallest possible on them, in one pass.
 
         The weights of ``class_weight`` are applied. The estimate takes its curvature from the coreset.
         """
         check_is_fitted(self)
-        block = self._checked(X, self._required(y), sample_weight, reset=False)
-        classes = self.classes_
-        objective = self._objective()
-        codes = LogisticObjective(classes=tuple(classes.tolist())).codes(block)
-        weight = self._weighed(codes, block.sample_weight)
+        if is_source(X):
+            rows: Any = self._labelled(self._given(X, y, sample_weight, reset=False), self.classes_)[0]
+        else:
+            block = self._checked(X, self._required(y), sample_weight, reset=False)
+            codes = LogisticObjective(classes=tuple(self.classes_.tolist())).codes(block)
+            rows = Block(X=block.X, y=codes, sample_weight=self._weighed(codes, block.sample_weight))
         params = np.column_stack([self.coef_, self.intercept_])
-        return certify_gap(objective, Block(X=block.X, y=codes, sample_weight=weight), params, self.coreset_)
+        return certify_gap(self._objective(), rows, params, self.coreset_, engine=self.engine)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

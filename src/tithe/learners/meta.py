@@ -14,16 +14,32 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from tithe.calibration import calibrate as calibrate_weights
-from tithe.certify import Certificate, polish_rounds
+from tithe.certify import Certificate, Rows, polish_rounds
 from tithe.core.data import Array, Block, Coreset, Moments
 from tithe.core.errors import require_methods
-from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner, all_rows, encoded_classes
-from tithe.objectives.generic import GenericObjective
+from tithe.learners.base import (
+    CoresetLearner,
+    checked_classes,
+    encoded_classes,
+    is_source,
+    is_whole,
+    objective_for,
+)
+from tithe.learners.leaves import (
+    Changed,
+    Coded,
+    Reservoir,
+    WithoutShare,
+    finite_target,
+    key_of,
+    known_classes,
+    uniform_of,
+)
 
 _BATCHES = 20
 LEAST_TO_CERTIFY = 2 * _BATCHES  # rows
+_MOST_TO_CERTIFY = 200_000  # rows of a source, which are held in memory for that
 _ROWS = 16_384
 
 
@@ -67,8 +83,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         For classifiers: the classes the estimator knows, which are those of the coreset.
     coreset_ : Coreset
         What ``estimator_`` was fitted on. Its y holds class numbers for classifiers.
-    validation_indices_ : array
-        Positions in the training data of the rows set aside.
+    validation_indices_ : array or None
+        Positions in the training data of the rows set aside. None after a fit from a source, where a hash
+        of the row's id decides and `certify` finds them again; none are set aside of rows that come only once.
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
 
@@ -109,7 +126,41 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CoresetEstimator:
-        """Reduce, and fit the estimator on the coreset."""
+        """Reduce, and fit the estimator on the coreset.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d), or a source
+            A source (`open_source`) is read once, leaf by leaf; polish is not for sources.
+        y : array of shape (n,), optional
+            That of a source comes with its rows.
+        sample_weight : array of shape (n,), optional
+        """
+        rounds = self._check_options()
+        if is_source(X):
+            if rounds:
+                raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
+            return self._fit_source(self._given(X, y, sample_weight, reset=True))
+        self._require_target(y, rounds)
+        block = self._checked(X, y, sample_weight, reset=True)
+        if is_classifier(self.estimator):
+            block = self._encoded(block)
+        else:
+            finite_target(block)
+        objective, seed = self._objective(), as_seed(self.random_state)
+        self.validation_indices_: Array | None = np.empty(0, np.int64)
+        self._aside: tuple[int, float] | None = None
+        few = len(block) <= self._size(len(block), block.n_features)
+        if not few:
+            block = self._set_aside(block, seed)
+        self._learn(self._reduce(block, objective, seed), plain=few and block.sample_weight is None)
+        for _ in range(0 if few else rounds):
+            if not self._recalibrate(block):
+                break
+        return self
+
+    def _check_options(self) -> int:
+        """The rounds of polish, all else being right."""
         if not has_fit_parameter(self.estimator, "sample_weight"):
             raise ValueError(
                 f"{type(self.estimator).__name__}.fit() takes no sample_weight, so it cannot learn from a coreset."
@@ -120,27 +171,38 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}.")
         if rounds and not (self.calibrate and isinstance(self.objective, str) and self.objective == "generic"):
             raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
+        return rounds
+
+    def _require_target(self, y: Any, rounds: int = 0) -> None:
         if y is None and (rounds or self.__sklearn_tags__().target_tags.required):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        block = self._checked(X, y, sample_weight, reset=True)
-        if is_classifier(self.estimator):
-            block = self._encoded(block)
-        elif block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
-            raise ValueError("Input y contains NaN or infinity.")
-        objective = self._objective(block)
-        self.validation_indices_ = np.empty(0, np.int64)
-        if len(block) <= self._size(block):
-            self.coreset_ = all_rows(block, objective.name)
-            self.estimator_ = self._fitted(self.coreset_, block.sample_weight is None)
-            return self
+
+    def _fit_source(self, source: Any) -> CoresetEstimator:
+        """From a source: rows are set aside by their ids, if they can be read again to judge by."""
         seed = as_seed(self.random_state)
-        block = self._set_aside(block, seed)
-        self.coreset_ = self._reduce(block, objective, seed)
-        self.estimator_ = self._fitted(self.coreset_, False)
-        for _ in range(rounds):
-            if not self._recalibrate(block):
-                break
+        if is_classifier(self.estimator):
+            self._labels = checked_classes(known_classes(source, self.engine))
+            rows = Changed(source=source, change=Coded(classes=self._labels))
+        else:
+            self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
+            rows = Changed(source=source, change=finite_target)
+        objective = self._objective()
+        self.validation_indices_, self._aside = None, None
+        coreset = None
+        n_rows = source.n_rows
+        large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
+        if large and source.replayable and self.validation_fraction > 0.0:
+            self._aside = key_of(seed, "validation"), float(self.validation_fraction)
+            coreset = self._reduce(Changed(source=rows, change=WithoutShare(*self._aside)), objective, seed)
+        if coreset is None or is_whole(coreset):  # so few rows, as it turns out, that none can be spared
+            coreset, self._aside = self._reduce(rows, objective, seed), None
+        self._learn(coreset, plain=is_whole(coreset) and coreset.sample_weight is None)
         return self
+
+    def _learn(self, coreset: Coreset, *, plain: bool) -> None:
+        """Fit on the coreset; ``plain``: no weights were given and none were needed."""
+        self.coreset_ = coreset
+        self.estimator_ = self._fitted(coreset, plain)
 
     def _set_aside(self, block: Block, seed: int) -> Block:
         """The block with the weight of the validation rows moved to the others."""
@@ -161,16 +223,14 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self._labels, numbers = encoded_classes(block.y)
         return Block(X=block.X, y=numbers, sample_weight=block.sample_weight, mean=block.mean)
 
-    def _objective(self, block: Block) -> Any:
-        if isinstance(self.objective, str) and self.objective == "generic":
-            return GenericObjective(n_classes=len(self._labels) if is_classifier(self.estimator) else 0)
-        return make("objective", self.objective)
+    def _objective(self) -> Any:
+        return objective_for(self.objective, len(self._labels) if is_classifier(self.estimator) else 0)
 
     def _targets(self, block: Block) -> Array | None:
         return block.y if block.y is None or not is_classifier(self.estimator) else self._labels[block.y]
 
     def _fitted(self, coreset: Coreset, plain: bool) -> Any:
-        """The estimator fitted on the coreset; ``plain``: no weights were given and none were needed."""
+        """The estimator fitted on the coreset, ``plain`` without weights."""
         fitted = clone(self.estimator).fit(
             coreset.X, self._targets(coreset), sample_weight=None if plain else coreset.weights()
         )
@@ -192,7 +252,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _recalibrate(self, block: Block) -> bool:
         """One round: calibrate to the residuals of the fitted model on all rows, fit again, keep if better."""
-        objective = self._objective(block)
+        objective = self._objective()
         require_methods(self.estimator_, ("predict",), needed_by="polish")
         pilot = self.coreset_.pilot
         assert pilot is not None
@@ -249,14 +309,18 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
         With the training data the rows that were set aside are used; it is recognised by its number
         of rows and by the rows of the coreset standing where they stood. Any other data is taken for
-        what it is: new rows, all of them evidence. The interval comes from the scores of twenty parts
-        of the rows and Student's t.
+        what it is: new rows, all of them evidence. Of a source, at most 200,000 such rows, drawn
+        uniformly by their ids, are gathered in one look. The interval comes from the scores of twenty
+        parts of the rows and Student's t.
         """
         check_is_fitted(self)
         require_methods(self.estimator_, ("score",), needed_by="certify")
-        block = self._checked(X, y, sample_weight, reset=False)
-        if self._is_training_data(block):
-            block = block.take(self.validation_indices_)
+        if is_source(X):
+            block = self._gathered(self._given(X, y, sample_weight, reset=False))
+        else:
+            block = self._checked(X, y, sample_weight, reset=False)
+            if self._is_training_data(block):
+                block = self._set_aside_of(block)
         if len(block) < LEAST_TO_CERTIFY:
             raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
         order = rng_for(0, "certify").permutation(len(block))
@@ -278,10 +342,32 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         )
 
     def _is_training_data(self, block: Block) -> bool:
-        if len(block) != self.coreset_.n_seen:
-            return False
-        there = block.X[self.sample_indices_] != self.coreset_.X
-        return not (there.nnz if hasattr(there, "nnz") else there.any())
+        return len(block) == self.coreset_.n_seen and self._n_recognised(block) == len(self.coreset_)
+
+    def _n_recognised(self, block: Block) -> int:
+        """Rows of the coreset that stand in the block where they stood in the training data."""
+        ids, own = block.row_ids(), self.sample_indices_
+        at = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
+        here = np.flatnonzero(ids[at] == own)
+        other = block.X[at[here]] != self.coreset_.X[here]
+        differs = other.getnnz(axis=1) if hasattr(other, "getnnz") else other.any(axis=1)
+        return int(len(here) - np.count_nonzero(differs))
+
+    def _set_aside_of(self, block: Block) -> Block:
+        """The rows of the training data that were set aside."""
+        if self._aside is None:
+            return block.take(self.validation_indices_ if self.validation_indices_ is not None else np.empty(0, int))
+        key, share = self._aside
+        return block.take(np.flatnonzero(uniform_of(block.row_ids(), key) < share))
+
+    def _gathered(self, source: Any) -> Block:
+        """Rows of a source to judge by. Those set aside have the smallest numbers, so they are among the first."""
+        kept = Reservoir(size=_MOST_TO_CERTIFY, key=key_of(0, "certify") if self._aside is None else self._aside[0])
+        recognised = 0
+        for rows, n_known in Rows(source, self.engine).each(lambda leaf: (kept.among(leaf), self._n_recognised(leaf))):
+            kept.keep(rows)
+            recognised += n_known
+        return self._set_aside_of(kept.rows()) if recognised == len(self.coreset_) else kept.rows()
 
     def _plain_score(self, block: Block) -> float:
         return float(self.estimator_.score(block.X, block.y, **self._weights_of(block)))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Step, Survey
+from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Survey
 from tithe.kernels.columns import column_means
 from tithe.kernels.distances import N_SUMS, assign, point_costs
 from tithe.kernels.dz_seeding import dz_seeds
@@ -16,6 +16,30 @@ from tithe.kernels.sampling import sample_rows
 from tithe.kernels.threads import single_blas_thread
 
 _HEAT = 4  # steps of a search before the worse half of the searches is given up
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Look:
+    """What one pass over some rows found at some centres. Looks at several leaves add up.
+
+    Parameters
+    ----------
+    labels : (n,) int32 or None
+        The nearest centre of each row; None in a sum, which is to stay small whatever the rows.
+    total : float
+        Their weighted cost.
+    sums : (k, 4 + d) or None
+        What `assign` adds up by cluster; None after a last look.
+    """
+
+    labels: Array | None
+    total: float
+    sums: Array | None
+
+    def __add__(self, other: Look) -> Look:
+        """The look at the rows of both."""
+        sums = None if self.sums is None or other.sums is None else self.sums + other.sums
+        return Look(labels=None, total=self.total + other.total, sums=sums)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,22 +177,24 @@ class ClusteringObjective:
         missing = self.n_clusters - len(best)
         return np.vstack([best, np.repeat(best[-1:], missing, axis=0)]) if missing > 0 else best
 
-    def improve(self, block: Block, params: Array, *, last: bool = False) -> Step:
-        """One pass over the block: labels and costs at ``params``, and centres that cost less.
+    def look(self, block: Block, params: Array, *, last: bool = False) -> Look:
+        """One pass over the block: labels, the cost, and what `step` needs; the ``last`` one goes without, cheaper."""
+        weight = block.sample_weight
+        labels, cost, sums = assign(block.X, params, weight=weight, power=self.power, with_sums=not last)
+        return Look(labels=labels, total=_total(cost, weight), sums=sums)
+
+    def step(self, look: Look, params: Array) -> tuple[Array, float]:
+        """Centres that cost less than ``params``, which were looked at, and by how much at the least.
 
         The step of Lloyd for z = 2; for z = 1 the step of Weiszfeld as Vardi and Zhang (2000)
         repaired it for a centre that sits on a row. The gain is what the rows save without even
         changing clusters: W_b |step|^2 for z = 2, and at least half of r |step|^2 for z = 1, r the
-        sum of u / d over the cluster. ``last`` only looks, which is cheaper.
+        sum of u / d over the cluster.
         """
-        weight = block.sample_weight
-        labels, cost, sums = assign(block.X, params, weight=weight, power=self.power, with_sums=not last)
-        if sums is None:
-            return Step(labels=labels, cost=cost, params=params, gain=0.0)
-        moved = self._step(params, sums)
+        assert look.sums is not None
+        moved = self._step(params, look.sums)
         square = np.einsum("ij,ij->i", moved - params, moved - params)
-        gain = float(sums[:, 2] @ square) * (1.0 if self.power == 2 else 0.5)
-        return Step(labels=labels, cost=cost, params=moved, gain=gain)
+        return moved, float(look.sums[:, 2] @ square) * (1.0 if self.power == 2 else 0.5)
 
     # -- the search --------------------------------------------------------------------------
 
@@ -205,10 +231,14 @@ class ClusteringObjective:
             centers = moved
         else:
             cost = assign(rows, centers, power=self.power)[1]
-            total = float(cost.sum() if weight is None else cost @ weight)
+            total = _total(cost, weight)
             if total < least:
                 best, least = centers, total
         return best, least
+
+
+def _total(cost: Array, weight: Array | None) -> float:
+    return float(cost.sum() if weight is None else weight @ cost)
 
 
 @dataclass(frozen=True, kw_only=True)

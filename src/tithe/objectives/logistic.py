@@ -150,6 +150,23 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         scores: Array = np.asarray(X @ params[:, :-1].T) + params[:, -1]
         return scores
 
+    def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
+        """Solutions of small samples, each also moved by .1, 1 and 10 in every margin, and a hundred times as large.
+
+        They are for trying how well a coreset keeps the loss (`tithe.distortion`).
+        """
+        some = sample_rows(block, _SAMPLE, rng)
+        rows = some.X.toarray() if sparse.issparse(some.X) else some.X
+        scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
+        unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0) / np.sqrt(len(scale))
+        found: list[Array] = []
+        for _ in range(n_bases):
+            base = self.pilot(block, rng=rng)
+            found.append(base)
+            found += [base + far * unit * rng.standard_normal(base.shape) for far in (0.1, 1.0, 10.0)]
+            found.append(100.0 * base)
+        return found
+
     def centre(self, block: Block) -> Array | None:
         """Where columns are centred before their curvature is taken; None where they are not.
 
@@ -163,7 +180,14 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
     ) -> Evaluation:
         """Value, gradient and a proved bound on what is left to gain, in one pass; ``centre`` is for the diagonal."""
-        _, sums = self._sweep(block, params, cost=False, diagonal=diagonal, centre=centre)
+        return self.evaluation(self.sums(block, params, diagonal=diagonal, centre=centre), params)
+
+    def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> LogisticSums:
+        """What `evaluation` needs to know of some rows; add up what others say of theirs."""
+        return self._sweep(block, params, cost=False, diagonal=diagonal, centre=centre)[1]
+
+    def evaluation(self, sums: LogisticSums, params: Array) -> Evaluation:
+        """What `evaluate` says of all rows that were added up."""
         gradient = sums.gradient.sum(axis=0)
         if not self.fit_intercept:
             gradient[:, -1] = 0.0

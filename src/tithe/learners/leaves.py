@@ -1,0 +1,197 @@
+"""Rows that come in leaves: changed on the way, set apart by their ids, or a few of them kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from tithe.certify import Rows
+from tithe.core.data import Array, Block, concat
+from tithe.core.seeding import rng_for
+from tithe.kernels.labels import distinct_labels
+from tithe.objectives.labels import LabelledObjective
+
+Change = Callable[[Block], Block]
+_GOLDEN, _FIRST, _SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """A source with every leaf changed as it is read.
+
+    Parameters
+    ----------
+    source : Source
+    change : callable
+        Block to block. Picklable, so that leaves can be read elsewhere.
+    n_rows : int or None
+        Rows that are left; by default the source's.
+    """
+
+    source: Any
+    change: Change
+    n_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_rows is None:
+            object.__setattr__(self, "n_rows", self.source.n_rows)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.source.n_features)
+
+    @property
+    def replayable(self) -> bool:
+        return bool(self.source.replayable)
+
+    def with_leaf_rows(self, n_rows: int) -> Self:
+        """The same with leaves of that many rows, if the source can cut them anew."""
+        cut = getattr(self.source, "with_leaf_rows", None)
+        return self if cut is None else replace(self, source=cut(n_rows))
+
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        for task in self.source.tasks(first):
+            yield partial(_changed, task, self.change)
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        return self.change(self.source.sample(size, rng=rng))
+
+
+def _changed(task: Callable[[], Block], change: Change) -> Block:
+    leaf = task()
+    return change(leaf) if len(leaf) else leaf
+
+
+# -- targets -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Coded:
+    """Class numbers in place of labels, and the weights of classes in the weights of rows."""
+
+    classes: Array
+    factors: Array | None = None
+
+    def __call__(self, block: Block) -> Block:
+        codes = LabelledObjective(classes=tuple(self.classes.tolist())).codes(block)
+        if self.factors is None:
+            return replace(block, y=codes)
+        weight = self.factors[codes] if block.sample_weight is None else block.sample_weight * self.factors[codes]
+        return replace(block, y=codes, sample_weight=weight, mean=None)
+
+
+def finite_target(block: Block) -> Block:
+    """The block itself; a y that is not finite is refused."""
+    if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
+        raise ValueError("Input y contains NaN or infinity.")
+    return block
+
+
+def known_classes(source: Any, engine: Any) -> Array:
+    """All labels of a source in ascending order.
+
+    What the source itself knows; else one look at all rows, or at its first where they come only once.
+    """
+    if callable(getattr(source, "classes", None)):
+        return np.asarray(source.classes())
+    try:
+        if source.replayable:
+            return np.unique(np.concatenate(Rows(source, engine).total(lambda leaf: [distinct_labels(_target(leaf))])))
+        return distinct_labels(_target(source.sample(None, rng=np.random.default_rng(0))))
+    except TypeError as error:
+        raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
+
+
+def _target(block: Block) -> Array:
+    if block.y is None:
+        raise ValueError("The source gives no y: name its target, for example open_source(path, target=...).")
+    return block.y
+
+
+def class_masses(source: Any, n_classes: int, engine: Any) -> Array:
+    """The weight of the rows of each class, y holding their numbers, in one look: (n_classes,)."""
+
+    def masses(leaf: Block) -> Array:
+        assert leaf.y is not None
+        return np.bincount(leaf.y, weights=leaf.weights(), minlength=n_classes)
+
+    found: Array = Rows(source, engine).total(masses)
+    return found
+
+
+# -- rows by their ids -------------------------------------------------------------------------
+
+
+def key_of(seed: int, *what: int | str) -> int:
+    """The key of a hash, for one purpose."""
+    return int(rng_for(seed, *what, "hash").integers(2**64, dtype=np.uint64))
+
+
+def hashed(ids: Array, key: int) -> Array:
+    """A number of 64 bits for each row id, different for different ids, as random as the key: (n,) uint64.
+
+    It is output number ``id`` of the generator SplitMix64 (Steele, Lea and Flood 2014) seeded with the
+    key, so whether a row is chosen depends on nothing but its id.
+    """
+    with np.errstate(over="ignore"):
+        z = np.uint64(key) + (ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN
+        z = (z ^ (z >> np.uint64(30))) * _FIRST
+        z = (z ^ (z >> np.uint64(27))) * _SECOND
+        mixed: Array = z ^ (z >> np.uint64(31))
+    return mixed
+
+
+def uniform_of(ids: Array, key: int) -> Array:
+    """The same as numbers in [0, 1): (n,)."""
+    numbers: Array = (hashed(ids, key) >> np.uint64(11)) * 2.0**-53
+    return numbers
+
+
+def fold_of(ids: Array, key: int, n_folds: int) -> Array:
+    """The fold of each row: (n,) ints below ``n_folds``."""
+    folds: Array = (uniform_of(ids, key) * n_folds).astype(np.int64)
+    return folds
+
+
+@dataclass(frozen=True)
+class WithoutShare:
+    """Rows whose number in [0, 1) lies below ``share`` weigh nothing; the others weigh more in return."""
+
+    key: int
+    share: float
+
+    def __call__(self, block: Block) -> Block:
+        stays = uniform_of(block.row_ids(), self.key) >= self.share
+        return replace(block, sample_weight=block.weights() * (stays / (1.0 - self.share)), mean=None)
+
+
+@dataclass(kw_only=True, eq=False)
+class Reservoir:
+    """The ``size`` rows with the smallest hash: a uniform draw, in whatever order and pieces rows come.
+
+    `among` says which rows of a block may be kept and can be asked by several threads; `keep` takes them.
+    """
+
+    size: int
+    key: int
+    limit: int = 2**64 - 1
+    parts: list[Block] = field(default_factory=list)
+
+    def among(self, block: Block) -> Block:
+        return block.take(np.flatnonzero(hashed(block.row_ids(), self.key) <= np.uint64(self.limit)))
+
+    def keep(self, block: Block) -> None:
+        self.parts.append(block)
+        if sum(map(len, self.parts)) > 2 * self.size:  # now and then, so that it costs little
+            self.parts = [self.rows()]
+            self.limit = int(hashed(self.parts[0].row_ids(), self.key).max())
+
+    def rows(self) -> Block:
+        """What is kept, in the order of the ids."""
+        rows = concat(self.parts)
+        order = np.argsort(hashed(rows.row_ids(), self.key), kind="stable")[: self.size]
+        return rows.take(order[np.argsort(rows.row_ids()[order], kind="stable")])
