@@ -1,0 +1,170 @@
+"""From files to a coreset: the same bits on every engine, after any interruption, whatever the files look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tithe
+from tithe import GenericObjective, KMeansObjective, LogisticObjective, open_source
+from tithe.build import reduce_source
+from tithe.kernels.threads import limit_threads
+from tithe.sources.watched import WatchedSource
+
+OBJECTIVES = {
+    "kmeans": KMeansObjective(n_clusters=4),
+    "logistic": LogisticObjective(),
+    "generic": GenericObjective(n_classes=0),
+}
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300_000, 3)).astype(np.float32) + rng.choice([0.0, 7.0], (300_000, 1)).astype(np.float32)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame["y"] = (X @ [0.5, -0.2, 0.1] + rng.logistic(size=len(X)) > 1).astype(np.int8)
+    frame["w"] = rng.choice([0.0, 1.0, 2.0], len(X))
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(frame: pd.DataFrame, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("parquet")
+    for number, start in enumerate(range(0, len(frame), 70_000)):
+        part = frame.iloc[start : start + 70_000]
+        part.to_parquet(folder / f"part-{number:02d}.parquet", row_group_size=9_000, index=False)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small_leaves(monkeypatch) -> None:
+    """Leaves of some 20,000 rows, so that there is a tree to speak of."""
+    monkeypatch.setattr("tithe.sources.leaves.LEAF_ROWS", 20_000)
+    monkeypatch.setattr("tithe.build.leaf_rows", lambda size: 4 * size)
+
+
+def opened(folder: Path) -> WatchedSource:
+    return WatchedSource(open_source(folder, target="y", weight="w"))
+
+
+def build(source, name: str = "kmeans", **options) -> tithe.Coreset:
+    return reduce_source(source, objective=OBJECTIVES[name], coreset_size=500, random_state=5, **options)
+
+
+def assert_same(a: tithe.Coreset, b: tithe.Coreset) -> None:
+    for name in ("X", "y", "sample_weight", "indices", "totals", "pilot"):
+        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+    assert (a.n_seen, a.weight_seen, a.key, dict(a.provenance)) == (b.n_seen, b.weight_seen, b.key, dict(b.provenance))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_engine_and_number_of_threads_gives_the_same_bits(name: str, folder: Path, frame: pd.DataFrame) -> None:
+    want = build(opened(folder), name, engine="serial")
+    assert want.key[0] >= 3, "the test must go through a tree"
+    for threads in (1, 2, 3):
+        with limit_threads(threads):
+            assert_same(build(opened(folder), name, engine="threads"), want)
+    rows = frame.iloc[want.row_ids()]
+    assert np.array_equal(rows[["a", "b", "c"]].to_numpy(), want.X)
+    assert np.array_equal(rows["y"].to_numpy(), want.y)
+    assert want.n_seen == len(frame) and want.weight_seen == frame["w"].sum()
+    assert want.weights().sum() == pytest.approx(frame["w"].sum(), rel=0.01)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_totals_are_exact(name: str, folder: Path, frame: pd.DataFrame) -> None:
+    coreset = build(opened(folder), name)
+    objective = OBJECTIVES[name]
+    block = tithe.Block(
+        X=frame[["a", "b", "c"]].to_numpy(), y=frame["y"].to_numpy(), sample_weight=frame["w"].to_numpy()
+    )
+    if name == "logistic":
+        objective = objective.for_rows(block)
+    want = objective.survey(block, coreset.pilot).totals
+    np.testing.assert_allclose(coreset.totals, want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
+    assert coreset.provenance["calibrated"] == 1
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_stopped_anywhere_and_resumed(name: str, folder: Path, tmp_path: Path) -> None:
+    want = build(opened(folder), name)
+
+    def stop_after(n: int):
+        def progress(n_passes: int, n_leaves: int, n_rows: int) -> None:
+            if n_leaves > n:
+                raise Stopped
+
+        return progress
+
+    source = open_source(folder, target="y", weight="w")
+    for n in (0, 3, 2, 5):
+        with pytest.raises(Stopped):
+            build(
+                WatchedSource(source, progress=stop_after(n), checkpoint=tmp_path / "c", resume=True, every=0.0), name
+            )
+    assert_same(build(WatchedSource(source, checkpoint=tmp_path / "c", resume=True), name), want)
+
+
+def test_ctrl_c_leaves_a_checkpoint(folder: Path, tmp_path: Path) -> None:
+    source, leaves = open_source(folder, target="y", weight="w"), []
+
+    def progress(n_passes: int, n_leaves: int, n_rows: int) -> None:
+        leaves.append(n_leaves)
+        if n_leaves == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(WatchedSource(source, progress=progress, checkpoint=tmp_path / "c"), engine="serial")
+    leaves.clear()
+    resumed = build(
+        WatchedSource(source, progress=lambda *at: leaves.append(at), checkpoint=tmp_path / "c", resume=True)
+    )
+    assert_same(resumed, build(opened(folder)))
+    assert len(leaves) < 12, "what was done before is not done again"
+
+
+def test_another_run_is_refused(folder: Path, tmp_path: Path) -> None:
+    kept = {"checkpoint": tmp_path / "c", "every": 0.0, "resume": True}
+    source = open_source(folder, target="y", weight="w")
+    build(WatchedSource(source, **kept))
+    with pytest.raises(ValueError, match="coreset_size differ"):
+        reduce_source(WatchedSource(source, **kept), objective=OBJECTIVES["kmeans"], coreset_size=501, random_state=5)
+    with pytest.raises(ValueError, match="source differ"):
+        build(WatchedSource(open_source(folder / "part-00.parquet", target="y", weight="w"), **kept))
+    with pytest.raises(ValueError, match="objective, construction differ"):
+        build(WatchedSource(source, **kept), "logistic")
+
+
+def test_how_rows_are_spread_over_files_is_no_matter_for_ids(frame: pd.DataFrame, folder: Path, tmp_path: Path) -> None:
+    frame.to_parquet(tmp_path / "one.parquet", row_group_size=50_000, index=False)
+    coreset = build(open_source(tmp_path / "one.parquet", target="y", weight="w"))
+    assert np.array_equal(frame.iloc[coreset.row_ids()][["a", "b", "c"]].to_numpy(), coreset.X)
+
+
+def test_the_public_door(folder: Path, frame: pd.DataFrame) -> None:
+    source = tithe.open_source(folder, columns=["c", "a"])
+    coreset = tithe.build_coreset(source, objective="kmeans", coreset_size=300, random_state=0)
+    assert coreset.X.shape[1] == 2 and coreset.n_seen == len(frame)
+    with pytest.raises(ValueError, match="brings y and weights along"):
+        tithe.build_coreset(source, frame["y"], objective="kmeans", coreset_size=300)
+    with pytest.raises(ValueError, match="open_source"):
+        tithe.build_coreset(str(folder), objective="kmeans", coreset_size=300)
+
+
+def test_proposed_sizes_come_from_the_files(folder: Path) -> None:
+    for name in ("kmeans", "logistic"):
+        size, measured = tithe.propose_size(
+            open_source(folder, target="y", weight="w"), objective=OBJECTIVES[name], eps=0.1
+        )
+        assert 10 <= size <= 50_000 and 0.0 < measured < 0.2
+        source = opened(folder)
+        coreset = reduce_source(source, objective=OBJECTIVES[name], coreset_size=size, random_state=1)
+        assert tithe.distortion(source, coreset, OBJECTIVES[name], n_bases=2, n_fits=1, random_state=9).worst < 0.15
