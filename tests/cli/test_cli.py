@@ -34,9 +34,9 @@ def rows(tmp_path, rng: np.random.Generator):
 
 def test_build_and_inspect(rows, tmp_path, capsys) -> None:
     out = tmp_path / "c.parquet"
-    assert run("build", rows, "-k", 3, "-m", 200, "--weight", "w", "--target", "label", "-o", out) == 0
+    assert run("build", rows, "-k", 3, "-m", 200, "--weight", "w", "--target", "label", "--check", "-o", out) == 0
     printed = capsys.readouterr().out
-    for word in ("rows kept", "sensitivity", "distortion", "passes"):
+    for word in ("rows kept", "sensitivity", "distortion", "rows/s", "peak memory"):
         assert word in printed
     coreset = load_coreset(out)
     assert len(coreset) <= 200 and set(coreset.y) == {"up", "down"}
@@ -58,7 +58,7 @@ def test_build_by_every_construction(rows, tmp_path, construction: str) -> None:
 def test_build_for_logistic_regression(rows, tmp_path, capsys, construction: str) -> None:
     out = tmp_path / "c.parquet"
     command = ["build", rows, "--objective", "logistic", "-C", "0.5", "--target", "label", "--weight", "w"]
-    assert run(*command, "-m", 300, "--construction", construction, "-o", out) == 0
+    assert run(*command, "-m", 300, "--construction", construction, "--check", "-o", out) == 0
     assert "excess loss" in capsys.readouterr().out
     assert set(load_coreset(out).y) == {"up", "down"}
 

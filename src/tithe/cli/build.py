@@ -1,17 +1,38 @@
-"""``tithe build``: rows in a file to a coreset in a file."""
+"""``tithe build``: rows in files to a coreset in a file."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from tithe.cli.common import Size, make_objective, objective_options, print_table, steps
+from tithe.cli.common import (
+    STDIN,
+    Size,
+    Stopped,
+    bytes_text,
+    check_apart,
+    eps_option,
+    jobs_option,
+    make_engine,
+    make_objective,
+    objective_options,
+    print_table,
+    saying_how_to_go_on,
+    seconds_text,
+    seed_option,
+    source_options,
+)
+from tithe.cli.outset import checkpoint_options, earlier_run, plan_table, settled_size
+from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
 from tithe.core.registry import names
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet file to write.")
-@click.option("-m", "--size", type=Size(), default=5000, show_default=True, help="Rows to keep, or a fraction.")
+@click.option("-m", "--size", type=Size(), help="Rows to keep, or a fraction. [default: chosen for --eps]")
+@eps_option
 @objective_options
 @click.option(
     "--construction",
@@ -21,71 +42,104 @@ from tithe.core.registry import names
     help="How rows are chosen.",
 )
 @click.option("--calibrate/--no-calibrate", default=True, show_default=True, help="Adjust weights to exact totals.")
-@click.option("--target", metavar="COLUMN", help="Column to carry along as y.")
-@click.option("--weight", metavar="COLUMN", help="Column of weights.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--check/--no-check", default=True, show_default=True, help="Measure the distortion on random solutions.")
-def build(
-    file, output, size, objective, clusters, inverse_penalty, construction, calibrate, target, weight, seed, check
-):  # type: ignore[no-untyped-def]
-    """Reduce FILE (.npy, .npz, .csv, .parquet) to a small weighted Parquet file.
+@source_options
+@seed_option
+@jobs_option
+@checkpoint_options
+@click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
+def build(  # type: ignore[no-untyped-def]
+    where, how, output, size, eps, objective, clusters, inverse_penalty, construction, calibrate, seed, jobs,
+    checkpoint, every, resume, dry_run, check,
+):  # fmt: skip
+    """Reduce files to a small weighted Parquet file.
+
+    SOURCE is a file (.parquet, .csv, .npy, ...), a folder, a pattern in quotes, several of these, or - for standard
+    input. Files need not fit into memory. A run that was stopped, or killed, goes on with --resume.
 
     \b
     Example:
       tithe build rows.parquet -k 20 -m 5000 --weight w -o coreset.parquet
-      tithe build rows.parquet --objective logistic --target y -m 0.01 -o coreset.parquet
+      tithe build 'data/*.parquet' --objective logistic --target y -m 0.01 -o coreset.parquet
+      zcat rows.csv.gz | tithe build - --format csv -m 5000 -o coreset.parquet
     """
-    if objective == "logistic" and target is None:
+    if objective == "logistic" and how["target"] is None:
         raise click.UsageError("--objective logistic needs --target, the column of classes.")
-    if target is not None and target == weight:
-        raise click.UsageError("--target and --weight name the same column.")
-    with steps(4) as step:
-        step("reading")
-        from tithe.build import reduce_source
-        from tithe.metrics import distortion, random_queries
-        from tithe.persist import check_output, free_names, save_coreset
-        from tithe.report.collect import pass_time
-        from tithe.sources.arrays import ArraySource, as_block
-        from tithe.sources.files import read_rows
+    if check and STDIN in where:
+        raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
+    from tithe.checkpoint import remove_state
+    from tithe.persist import check_output, free_names, save_coreset
 
-        check_output(output, beside=file)
-        X, y, w, names = read_rows(file, target=target, weight=weight)
-        block = as_block(X, y, w)
-        goal = make_objective(objective, clusters, inverse_penalty)
-        step("reducing")
-        from time import perf_counter
+    check_output(output)
+    check_apart(output, where)
+    checkpoint = checkpoint or f"{output}.checkpoint"
+    options = {"construction": construction, "calibrate": calibrate}
+    with Stop() as stop:
+        source, goal = how.open(where), make_objective(objective, clusters, inverse_penalty)
+        if dry_run:
+            size, why = settled_size(source, goal, size, eps=eps, seed=seed)
+            plan = plan_table(source, goal, size=size, why=why, seed=seed, jobs=jobs, passes=1 + check, **options)
+            print_table(f"{output}: not written, this is a dry run", ["", ""], plan)
+            return
+        earlier = earlier_run(checkpoint, resume)
+        with saying_how_to_go_on(checkpoint), Reading(source.n_rows, "reducing", done=earlier.n_rows) as reading:
+            reading.say("choosing a size")
+            size, why = settled_size(source, goal, size, eps=eps, seed=seed, earlier=earlier)
+            watched = stoppable(source, stop, progress=reading, checkpoint=checkpoint, resume=resume, every=every)
+            coreset, seconds = _reduced(watched, goal, size, jobs, seed, **options)
+            stop.idle()
+            feature_names = getattr(source, "feature_names", None)
+            save_coreset(coreset, output, feature_names=None if feature_names is None else free_names(feature_names))
+        remove_state(checkpoint)
+        rows = _about(coreset, source, why, seconds, earlier.n_rows)
+        if check:
+            rows.append(_checked(source, coreset, goal, jobs, seed, stop, output))
+    print_table(output, ["", ""], rows)
 
-        start = perf_counter()
-        coreset = reduce_source(
-            ArraySource(block),
-            objective=goal,
-            construction=construction,
-            coreset_size=size,
-            calibrate=calibrate,
-            random_state=seed,
-        )
-        seconds = perf_counter() - start
-        step("checking")
-        rows = [
-            ["rows", f"{len(block):,}"],
-            ["rows kept", f"{len(coreset):,} ({len(coreset) / len(block):.2%})"],
-            ["construction", str(coreset.provenance["construction"])],
-            ["effective sample size", f"{coreset.effective_size:,.0f}"],
-            ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],
-            ["passes", f"{seconds / pass_time(block.X):.1f}"],
-        ]
-        if check and objective == "logistic":
-            from tithe.certify import certify_gap
-            from tithe.core.seeding import rng_for
 
-            fitted = goal.for_rows(block)
-            params = fitted.solve(coreset, rng=rng_for(seed, "solve"))
-            gap = certify_gap(fitted, block, params, coreset)
-            rows.append(["excess loss of a fit on it", f"{gap.relative:.2g} ({gap.kind})"])
-        elif check and objective != "generic":
-            queries = {"random": random_queries(block, clusters, n_bases=2, seed=seed + 1)}
-            middle, most = distortion(block, coreset, goal, queries=queries).summary()["random"]
-            rows.append(["distortion, random solutions", f"median {middle:.4f}, max {most:.4f}"])
-        step("writing")
-        save_coreset(coreset, output, feature_names=None if names is None else free_names(names))
-    print_table(f"{output}", ["", ""], rows)
+def _reduced(source: Any, goal: Any, size: Any, jobs: int | None, seed: int, **options: Any) -> tuple[Any, float]:
+    from time import perf_counter
+
+    from tithe.build import reduce_source
+
+    start = perf_counter()
+    coreset = reduce_source(
+        source, objective=goal, coreset_size=size, engine=make_engine(jobs), random_state=seed, **options
+    )
+    return coreset, perf_counter() - start
+
+
+def _about(coreset: Any, source: Any, why: str, seconds: float, before: int) -> list[list[str]]:
+    rows = [["rows", f"{coreset.n_seen:,}"]]
+    if source.n_rows is not None and source.n_rows > coreset.n_seen:
+        rows.append(["bad rows, skipped", f"{source.n_rows - coreset.n_seen:,}"])
+    return [
+        *rows,
+        ["rows kept", f"{len(coreset):,} ({len(coreset) / coreset.n_seen:.2%}; {why})"],
+        ["construction", str(coreset.provenance["construction"])],
+        ["effective sample size", f"{coreset.effective_size:,.0f}"],
+        ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],
+        ["time", f"{seconds_text(seconds)} ({(coreset.n_seen - before) / seconds:,.0f} rows/s)"],
+        ["peak memory", bytes_text(peak_memory())],
+    ]
+
+
+def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, stop: Stop, output: str) -> list[str]:
+    """One more pass: what the coreset is off by, exactly."""
+    from tithe.certify import certify_gap
+    from tithe.core.seeding import rng_for
+    from tithe.metrics import distortion, trial_queries
+
+    try:
+        with Reading(source.n_rows, "checking") as reading:
+            watched = stoppable(source, stop, progress=reading)
+            if goal.name == "logistic":
+                goal = goal.for_rows(coreset)
+                params = goal.solve(coreset, rng=rng_for(seed, "solve"))
+                gap = certify_gap(goal, watched, params, coreset, engine=make_engine(jobs))
+                return ["excess loss of a fit on it", f"{gap.relative:.2g} ({gap.kind})"]
+            some = source.sample(None, rng=rng_for(seed, "queries"))
+            queries = {"random": trial_queries(some, goal, n_bases=2, seed=seed + 1)}
+            middle, most = distortion(watched, coreset, goal, queries=queries).summary()["random"]
+            return ["distortion, random solutions", f"median {middle:.4f}, max {most:.4f}"]
+    except KeyboardInterrupt:
+        raise Stopped(f"Stopped while it was checked; {output} itself is whole.") from None

@@ -1,28 +1,28 @@
-"""Options, tables and progress that commands share. Heavy imports stay inside functions."""
+"""Options and tables that commands share. Heavy imports stay inside functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
 
+FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz")
+STDIN = "-"
+
+
+class Stopped(Exception):
+    """Someone asked the command to stop; the message says how to go on."""
+
 
 def objective_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--objective``, ``--clusters`` and ``--penalty``."""
-    command = click.option(
-        "-C",
-        "--penalty",
-        "inverse_penalty",
-        type=click.FloatRange(min=0.0, min_open=True),
-        default=1.0,
-        show_default=True,
-        help="Logistic: inverse strength of the penalty.",
-    )(command)
-    command = click.option(
-        "-k", "--clusters", type=click.IntRange(min=1), default=8, show_default=True, help="Number of clusters."
-    )(command)
+    command = penalty_option(clusters_option(command))
     return click.option(
         "--objective",
         type=click.Choice(["kmeans", "kmedian", "logistic", "generic"]),
@@ -32,12 +32,44 @@ def objective_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+clusters_option = click.option(
+    "-k", "--clusters", type=click.IntRange(min=1), default=8, show_default=True, help="Number of clusters."
+)
+penalty_option = click.option(
+    "-C",
+    "--penalty",
+    "inverse_penalty",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Logistic: inverse strength of the penalty.",
+)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+jobs_option = click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Threads; each holds a leaf of the data. [default: all cores]"
+)
+eps_option = click.option(
+    "--eps",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="The error for which a size is chosen if none is given.",
+)
+
+
 def make_objective(name: str, clusters: int, inverse_penalty: float = 1.0) -> Any:
     """The objective that the options describe."""
     from tithe.core.registry import resolve
 
     options: dict[str, Any] = {"generic": {}, "logistic": {"C": inverse_penalty}}.get(name, {"n_clusters": clusters})
     return resolve("objective", name)(**options)
+
+
+def make_engine(jobs: int | None) -> Any:
+    """Threads, as many as were asked for."""
+    from tithe.engines.threads import ThreadEngine
+
+    return ThreadEngine(jobs)
 
 
 class Size(click.ParamType):
@@ -56,6 +88,112 @@ class Size(click.ParamType):
             return float(value)
         except ValueError:
             self.fail(f"{value!r} is neither a number of rows nor a fraction between 0 and 1.", param, ctx)
+
+
+# -- where rows come from ----------------------------------------------------------------------
+
+
+class SourceOptions(dict[str, Any]):
+    """What `tithe.open_source` is asked for, apart from the place."""
+
+    def open(self, where: Sequence[str]) -> Any:
+        """The source: files, or what comes through standard input."""
+        from tithe.sources.files import open_source
+
+        if STDIN in where and len(where) > 1:
+            raise click.UsageError("Standard input (-) stands alone: give files, or -.")
+        if STDIN in where and self["format"] == "auto":
+            raise click.UsageError("Standard input has no name to tell its format: give it with --format.")
+        return open_source(where[0] if len(where) == 1 else list(where), **self)
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how rows are read; the command gets them as one argument, ``how``."""
+
+    @wraps(command)
+    def gathered(**options: Any) -> Any:
+        columns = options.pop("columns")
+        how = SourceOptions(
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            **{name: options.pop(name) for name in ("format", "target", "weight", "categories", "bad_rows")},
+        )
+        if how["target"] is not None and how["target"] == how["weight"]:
+            raise click.UsageError("--target and --weight name the same column.")
+        return command(how=how, **options)
+
+    found: Callable[..., Any] = gathered
+    for option in (
+        click.option(
+            "--bad-rows",
+            type=click.Choice(["error", "skip"]),
+            default="error",
+            show_default=True,
+            help="Rows that miss a value or have one that is not finite.",
+        ),
+        click.option(
+            "--categories",
+            type=click.Choice(["error", "onehot", "hash"]),
+            default="error",
+            show_default=True,
+            help="What becomes of text: refused, a column a value, or hashed into a few columns.",
+        ),
+        click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
+        click.option("--weight", metavar="COLUMN", help="Column of weights."),
+        click.option("--target", metavar="COLUMN", help="Column to carry along as y."),
+        click.option(
+            "--format", type=click.Choice(FORMATS), default="auto", show_default=True, help="auto goes by the names."
+        ),
+    ):
+        found = option(found)
+    return found
+
+
+def check_apart(output: str, where: Sequence[str]) -> None:
+    """Refuse an output that is among its own input, or would be the next time."""
+    target = Path(os.path.abspath(output))
+    for one in where:
+        place = Path(os.path.abspath(one))
+        if place.is_dir():
+            within = target == place or place in target.parents
+        elif place.is_file():
+            within = target.exists() and target.samefile(place)
+        else:
+            within = target.match(str(place))
+        if within and one != STDIN:
+            raise ValueError(f"{output!r} is the input itself, or would be read as such: choose another place for it.")
+
+
+# -- what was asked for, and how to go on ------------------------------------------------------
+
+
+def command_line(*more: str) -> str:
+    """The command as it was given, with some options added that are not there yet."""
+    given = list(click.get_current_context().find_root().obj or ())
+    return shlex.join(["tithe", *given, *(option for option in more if option not in given)])
+
+
+@contextmanager
+def saying_how_to_go_on(checkpoint: str) -> Iterator[None]:
+    """Turn an interruption into a message that says what to do next; the same after a disk that was full."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not _is_kept(checkpoint):
+            raise Stopped(f"Stopped before anything was written down. Start again with: {command_line()}") from None
+        raise Stopped(f"Stopped; the state is in {checkpoint}. Go on with: {command_line('--resume')}") from None
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if _is_kept(checkpoint):
+            click.echo(f"The state is in {checkpoint}. Go on with: {command_line('--resume')}", err=True)
+        raise
+
+
+def _is_kept(checkpoint: str) -> bool:
+    return any(Path(checkpoint).glob("[0-9]" * 8))
+
+
+# -- tables ------------------------------------------------------------------------------------
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
@@ -80,20 +218,18 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     console.print(table)
 
 
-@contextmanager
-def steps(total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on standard error; call what it gives with the name of the step that begins."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def bytes_text(n_bytes: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:,.0f} {unit}" if unit == "bytes" else f"{n_bytes:,.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:,.1f} TB"
 
-    columns = (SpinnerColumn(), TextColumn("{task.description:<24}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total)
-        started = False
 
-        def step(name: str) -> None:
-            nonlocal started
-            progress.update(task, description=name, advance=1 if started else 0)
-            started = True
-
-        yield step
+def seconds_text(seconds: float) -> str:
+    """A time for a person."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.common import print_table, steps
+from tithe.cli.common import print_table
+from tithe.cli.progress import steps
 
 
 @click.command()

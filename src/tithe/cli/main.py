@@ -8,6 +8,7 @@ import click
 
 from tithe import __version__
 from tithe.cli.build import build
+from tithe.cli.common import Stopped
 from tithe.cli.demo import demo
 from tithe.cli.inspect import inspect
 from tithe.cli.size import size
@@ -33,12 +34,16 @@ for command in (build, demo, inspect, size):
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: 0 done, 2 the caller's mistake, 1 anything else."""
     try:
-        cli.main(args=arguments, prog_name="tithe", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else arguments
+        cli.main(args=given, prog_name="tithe", standalone_mode=False, obj=given)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("Stopped.", err=True)
+        sys.exit(1)
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
         sys.exit(1)
     except _CALLERS_MISTAKES as error:
         click.echo(f"tithe: {error}", err=True)

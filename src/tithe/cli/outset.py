@@ -1,0 +1,163 @@
+"""What is settled before the work begins: how many rows to keep, where an earlier run stopped, what it will take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tithe.cli.common import bytes_text, seconds_text
+from tithe.cli.progress import memory
+
+FEW = 5000  # rows to keep where no size can be measured
+_LEAF_COPIES = 2.5  # a leaf as it is read, as rows, and what is computed for each row (measured)
+_SECONDS = 30.0  # between two checkpoints
+
+
+def checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--checkpoint``, ``--checkpoint-every``, ``--resume``, ``--dry-run``."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Say what it would take, and write nothing."),
+        click.option(
+            "--resume", is_flag=True, help="Go on where an earlier run was stopped: the same result, bit by bit."
+        ),
+        checkpoint_every_option,
+        click.option(
+            "--checkpoint", type=click.Path(file_okay=False), help="Folder for the state. [default: OUTPUT.checkpoint]"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+checkpoint_every_option = click.option(
+    "--checkpoint-every",
+    "every",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.0),
+    default=_SECONDS,
+    show_default=True,
+    help="0: after each leaf.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What an earlier run has left: rows it had read, and the size it was to reduce them to."""
+
+    n_rows: int = 0
+    size: int | None = None
+
+
+def earlier_run(checkpoint: str, resume: bool) -> Earlier:
+    """Look for an earlier run, and say what is going to happen to it."""
+    from tithe.checkpoint import load_state
+
+    if os.path.isfile(checkpoint):
+        raise NotADirectoryError(f"{checkpoint!r} is a file; a checkpoint is a folder.")
+    if not resume:
+        if os.path.isdir(checkpoint):
+            click.echo(f"Starting anew; --resume would have gone on from {checkpoint}.", err=True)
+        return Earlier()
+    state = load_state(checkpoint, missing_ok=True)
+    if state is None:
+        click.echo(f"There is no checkpoint in {checkpoint}: starting from the beginning.", err=True)
+        return Earlier()
+    n_rows = sum(getattr(node, "n_seen", 0) for node in state.rows.values())
+    click.echo(f"Going on from {checkpoint}, after {n_rows:,} rows.", err=True)
+    return Earlier(n_rows=n_rows, size=state.about.get("coreset_size"))
+
+
+def settled_size(
+    source: Any, goal: Any, size: int | float | None, *, eps: float, seed: int, earlier: Earlier | None = None
+) -> tuple[int | float, str]:
+    """Rows to keep, and why so many."""
+    if size is not None:
+        return size, "asked for"
+    if earlier is not None and earlier.size is not None:
+        return earlier.size, "as in the earlier run"
+    if goal.name == "generic":
+        return FEW, "nothing can be measured for this objective"
+    if not source.replayable:
+        raise click.UsageError("Rows that come only once cannot be measured beforehand: give the size with -m.")
+    from tithe import propose_size
+
+    proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
+    return proposed, f"for an error of {eps:g}; trial coresets had {measured:.2g}"
+
+
+def plan_table(
+    source: Any,
+    goal: Any,
+    *,
+    construction: str,
+    size: int | float,
+    why: str,
+    calibrate: bool,
+    seed: int,
+    jobs: int | None,
+    passes: int,
+) -> list[list[str]]:
+    """The rows of a table that says what a run would take: one leaf is read and reduced to find out."""
+    from tithe.build import resolve_size
+    from tithe.kernels.threads import available_threads
+    from tithe.sources.batches import leaf_rows
+
+    if not source.replayable:
+        raise click.UsageError("A dry run looks at the rows, and these come only once.")
+    baseline, kept = memory(), resolve_size(size, source.n_rows)
+    if callable(getattr(source, "with_leaf_rows", None)):
+        source = source.with_leaf_rows(leaf_rows(kept))
+    opening, seconds, first_rows = _one_leaf(source, goal, construction, kept, calibrate=calibrate, seed=seed)
+    jobs = jobs or available_threads()
+    row_bytes = getattr(source, "row_bytes", 8 * source.n_features)
+    held = jobs * row_bytes * getattr(source, "leaf_rows", first_rows) * _LEAF_COPIES
+    n_leaves = None if source.n_rows is None else -(-source.n_rows // max(1, first_rows))
+    waves = 0 if n_leaves is None else n_leaves / min(jobs, n_leaves)  # one after the other
+    levels = 20 if n_leaves is None else n_leaves.bit_length()
+    held += kept * (row_bytes + 24) * (levels + 2 * jobs)
+    n_bytes = getattr(source, "n_bytes", None)
+    return [
+        ["rows", "not known beforehand" if source.n_rows is None else f"{source.n_rows:,}"],
+        ["columns", f"{source.n_features:,}"],
+        ["bytes on disk", "not known" if n_bytes is None else bytes_text(n_bytes)],
+        ["leaves", "not known beforehand" if n_leaves is None else f"{n_leaves:,}"],
+        ["rows to keep", f"{kept:,} ({why})"],
+        ["passes over the data", f"{passes}, and a sample"],
+        ["peak memory, about", bytes_text(baseline + held)],
+        [
+            "time, about",
+            "not known beforehand" if n_leaves is None else seconds_text(opening + passes * waves * seconds),
+        ],
+    ]
+
+
+def _one_leaf(
+    source: Any, goal: Any, construction: str, size: int, *, calibrate: bool, seed: int
+) -> tuple[float, float, int]:
+    """Seconds to take a sample and learn from it, to read and reduce the first leaf, and its rows."""
+    from time import perf_counter
+
+    import numpy as np
+
+    from tithe.core.seeding import rng_for
+    from tithe.kernels.threads import limit_threads, single_blas_thread
+    from tithe.reducer import Plan
+
+    with single_blas_thread(), limit_threads(1):
+        task = next(iter(source.tasks()))
+        leaf = task()
+        start = perf_counter()
+        some = source.sample(None, rng=rng_for(seed, "look"))
+        labelled = leaf.y is not None and some.y is not None and hasattr(goal, "classes")
+        classes = np.unique(np.concatenate([leaf.y, some.y])) if labelled else None
+        plan = Plan.of(goal, construction, size, calibrate=calibrate, seed=seed)
+        reducer = plan.start(some, n_rows=source.n_rows, classes=classes)
+        opening = perf_counter() - start
+        reducer.leaf(leaf, (0, 0))  # the first time compiles
+        begun = perf_counter()
+        reducer.leaf(next(iter(source.tasks()))(), (0, 0))
+        return opening, perf_counter() - begun, len(leaf)
