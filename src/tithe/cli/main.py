@@ -12,6 +12,7 @@ from tithe.cli.common import Stopped
 from tithe.cli.demo import demo
 from tithe.cli.inspect import inspect
 from tithe.cli.size import size
+from tithe.cli.stream import stream
 
 _CALLERS_MISTAKES = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -27,7 +28,7 @@ def cli() -> None:
     """
 
 
-for command in (build, demo, inspect, size):
+for command in (build, demo, inspect, size, stream):
     cli.add_command(command)
 
 
