@@ -33,6 +33,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
+	$(BIN)/python benchmarks/files.py
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)

@@ -78,6 +78,29 @@ def test_no_more_leaves_are_held_than_promised() -> None:
     assert most <= 4 + 6 + 2  # the window, one coreset a level, and the two that opened
 
 
+def test_no_more_leaves_at_work_than_there_is_memory_for() -> None:
+    working, most = 0, 0
+    lock = threading.Lock()
+
+    def leaf(block: Block, number: int) -> int:
+        nonlocal working, most
+        with lock:
+            working += 1
+            most = max(most, working)
+        threading.Event().wait(0.01)
+        with lock:
+            working -= 1
+        return number
+
+    tasks = [lambda: Block(X=np.zeros((1000, 10)))] * 12
+    for memory, expected in ((1, 1), (3 * 80_000 * 2, 2), (10**9, 4)):
+        most = 0
+        assert list(ThreadEngine(4, memory=memory).map(tasks, leaf)) == list(range(12))
+        assert most == expected
+
+
 def test_bad_number_of_jobs() -> None:
     with pytest.raises(ValueError, match="n_jobs"):
         ThreadEngine(0)
+    with pytest.raises(ValueError, match="memory"):
+        ThreadEngine(memory=0)

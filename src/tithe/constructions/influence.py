@@ -13,7 +13,7 @@ from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw
 
-_MANY = 2_000_000  # rows beyond which not all are scored, but ...
+_MANY = 800_000  # rows beyond which not all are scored, but ...
 _LOOK, _PER_ROW = 200_000, 5  # ... that many, or so many for each row kept
 _RARE = 20_000  # rows of a class up to which all are scored
 
@@ -28,7 +28,7 @@ class Influence(Leverage):
     directions that the pilot is wrong or silent about (rare one-hot columns), and bound every
     weight by W / (.3 m).
 
-    Of more than two million rows, one of each run of consecutive rows (of equal weight) is scored, 200,000 in all or
+    Of more than 800,000 rows, one of each run of consecutive rows (of equal weight) is scored, 200,000 in all or
     5 for each row kept, and stands for its run; classes of at most 20,000 rows are scored whole.
     It stays unbiased, and adds at most a fifth of the variance of a uniform draw.
     """

@@ -52,6 +52,13 @@ class Block:
     def total_weight(self) -> float:
         return float(len(self)) if self.sample_weight is None else float(self.sample_weight.sum())
 
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the rows take."""
+        parts = [self.y, self.sample_weight, self.indices]
+        parts += [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
+        return sum(int(part.nbytes) for part in parts if part is not None)
+
     def weights(self) -> Array:
         """The weights as an array, ones where none were given."""
         return np.ones(len(self)) if self.sample_weight is None else self.sample_weight

@@ -5,35 +5,46 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
 from typing import Any, ClassVar
 
 from tithe.engines.serial import SerialEngine
 from tithe.kernels.threads import available_threads, limit_threads, single_blas_thread
 
+_WORKING = 3  # times its own size that a leaf takes while it is read and reduced (measured)
+
 
 class ThreadEngine(SerialEngine):
-    """As many leaves at a time as there are threads; one more waits, so that no thread does.
+    """As many leaves at a time as there are threads and memory for; as many again may wait.
 
-    ``n_jobs=None`` uses the cores of the process. Each leaf runs its kernels on one thread. Memory is
-    that of ``n_jobs`` leaves at work and of the coresets that wait to be merged in order.
+    Parameters
+    ----------
+    n_jobs : int or None
+        Threads; None uses the cores of the process. Each leaf runs its kernels on one of them.
+    memory : int or None
+        Bytes that the leaves at work may take. The first leaf is done alone and tells how many fit;
+        it is always at least one. None: half of what the machine has left.
     """
 
     name: ClassVar[str] = "threads"
 
-    def __init__(self, n_jobs: int | None = None) -> None:
-        if n_jobs is not None and n_jobs < 1:
-            raise ValueError(f"n_jobs must be at least 1, got {n_jobs}.")
+    def __init__(self, n_jobs: int | None = None, *, memory: int | None = None) -> None:
+        for name, value in (("n_jobs", n_jobs), ("memory", memory)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}.")
         self.n_jobs = n_jobs
+        self.memory = memory
 
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order; at most ``2 * n_jobs`` are held."""
-        n_jobs = self.n_jobs or available_threads()
-        tasks = iter(tasks)
-        opening = list(islice(tasks, 2))
-        if len(opening) == 1:  # a single leaf gets all the threads
-            yield work(opening[0](), 0)
+        tasks = enumerate(tasks)
+        opening = next(tasks, None)
+        if opening is None:
             return
+        leaf = opening[1]()
+        n_jobs = self._fitting(getattr(leaf, "n_bytes", 0))
+        first = work(leaf, 0)  # on all threads
+        del leaf, opening
+        yield first
 
         def run(task: Callable[[], Any], number: int) -> Any:
             with limit_threads(1):
@@ -42,7 +53,7 @@ class ThreadEngine(SerialEngine):
         waiting: deque[Future[Any]] = deque()
         with single_blas_thread(), ThreadPoolExecutor(n_jobs, thread_name_prefix="tithe-leaf") as pool:
             try:
-                for number, task in enumerate(chain(opening, tasks)):
+                for number, task in tasks:
                     waiting.append(pool.submit(run, task, number))
                     if len(waiting) >= 2 * n_jobs:
                         yield waiting.popleft().result()
@@ -51,3 +62,18 @@ class ThreadEngine(SerialEngine):
             finally:
                 for future in waiting:
                     future.cancel()
+
+    def _fitting(self, leaf_bytes: int) -> int:
+        """Threads that there is memory for."""
+        n_jobs = self.n_jobs or available_threads()
+        memory = self.memory or _memory_left() // 2
+        return n_jobs if memory == 0 else max(1, min(n_jobs, memory // max(1, _WORKING * leaf_bytes)))
+
+
+def _memory_left() -> int:
+    """Bytes that the machine can still give; 0 where it does not say."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 0
