@@ -36,8 +36,8 @@ class ThreadEngine(SerialEngine):
 
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order; at most ``2 * n_jobs`` are held."""
-        tasks = enumerate(tasks)
-        opening = next(tasks, None)
+        numbered = enumerate(tasks)
+        opening = next(numbered, None)
         if opening is None:
             return
         leaf = opening[1]()
@@ -53,7 +53,7 @@ class ThreadEngine(SerialEngine):
         waiting: deque[Future[Any]] = deque()
         with single_blas_thread(), ThreadPoolExecutor(n_jobs, thread_name_prefix="tithe-leaf") as pool:
             try:
-                for number, task in tasks:
+                for number, task in numbered:
                     waiting.append(pool.submit(run, task, number))
                     if len(waiting) >= 2 * n_jobs:
                         yield waiting.popleft().result()
