@@ -29,16 +29,19 @@ class Changed:
     change : callable
         Block to block. Picklable, so that leaves can be read elsewhere.
     n_rows : int or None
-        Rows that are left; by default the source's.
+        Rows that are left; by default the source's. Where it is given, a reduction of these rows is one of
+        several, and is not kept where that of the source would be.
     """
 
     source: Any
     change: Change
     n_rows: int | None = None
+    checkpoint: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.n_rows is None:
             object.__setattr__(self, "n_rows", self.source.n_rows)
+            object.__setattr__(self, "checkpoint", getattr(self.source, "checkpoint", None))
 
     @property
     def n_features(self) -> int:
@@ -48,10 +51,29 @@ class Changed:
     def replayable(self) -> bool:
         return bool(self.source.replayable)
 
-    def with_leaf_rows(self, n_rows: int) -> Self:
-        """The same with leaves of that many rows, if the source can cut them anew."""
+    @property
+    def resume(self) -> bool:
+        return bool(self.source.resume)
+
+    @property
+    def every(self) -> float:
+        return float(self.source.every)
+
+    @property
+    def identity(self) -> str:
+        """What must be the same for a reduction to go on: the rows, and what is done to them."""
+        return f"{getattr(self.source, 'identity', '?')} {self.change!r}"
+
+    @property
+    def leaf_rows(self) -> int:
+        return int(getattr(self.source, "leaf_rows", 0))
+
+    def with_leaf_rows(self, least: int) -> Self:
+        """The same with larger leaves, if the source can cut them anew."""
         cut = getattr(self.source, "with_leaf_rows", None)
-        return self if cut is None else replace(self, source=cut(n_rows))
+        if cut is not None:
+            object.__setattr__(self, "source", cut(least))
+        return self
 
     def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
         for task in self.source.tasks(first):
@@ -185,7 +207,12 @@ class Reservoir:
         return block.take(np.flatnonzero(hashed(block.row_ids(), self.key) <= np.uint64(self.limit)))
 
     def keep(self, block: Block) -> None:
+        if self.parts and len(block) == 0:
+            return
         self.parts.append(block)
+        while len(self.parts) > 1 and len(self.parts[-1]) >= len(self.parts[-2]):  # single rows must not pile up
+            last = self.parts.pop()
+            self.parts[-1] = concat([self.parts[-1], last])
         if sum(map(len, self.parts)) > 2 * self.size:  # now and then, so that it costs little
             self.parts = [self.rows()]
             self.limit = int(hashed(self.parts[0].row_ids(), self.key).max())

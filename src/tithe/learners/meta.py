@@ -353,6 +353,12 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         differs = other.getnnz(axis=1) if hasattr(other, "getnnz") else other.any(axis=1)
         return int(len(here) - np.count_nonzero(differs))
 
+    def n_set_aside(self) -> int:
+        """Rows of the training data that were not learned from; of a source, about so many."""
+        if self._aside is not None:
+            return int(self._aside[1] * self.coreset_.n_seen)
+        return 0 if self.validation_indices_ is None else len(self.validation_indices_)
+
     def _set_aside_of(self, block: Block) -> Block:
         """The rows of the training data that were set aside."""
         if self._aside is None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -18,17 +20,24 @@ from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
-from tithe.build import reduce_source, resolve_size
+from tithe.build import resolve_size
 from tithe.certify import Certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.threads import single_blas_thread
-from tithe.learners.base import CoresetLearner, all_rows, auto_size, encoded_classes
+from tithe.learners.base import (
+    CoresetLearner,
+    checked_classes,
+    encoded_classes,
+    is_source,
+    note_columns,
+    opened,
+)
+from tithe.learners.folds import Fold, FoldReducer, Shares
+from tithe.learners.leaves import Changed, Coded, finite_target, known_classes
 from tithe.learners.meta import LEAST_TO_CERTIFY, CoresetEstimator
-from tithe.objectives.generic import GenericObjective
-from tithe.objectives.labels import LabelledObjective
-from tithe.sources.arrays import ArraySource, as_block, check_weights
+from tithe.sources.arrays import as_block, check_weights
 
 Params = dict[str, Any]
 _IDLE = ("coreset_size", "construction", "calibrate")  # of a learner that is given its coreset
@@ -49,21 +58,6 @@ def _passed_on(method: str) -> Any:
 
     ask.__name__, ask.__doc__ = method, f"What the winner's ``{method}`` says."
     return available_if(has)(ask)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Rows:
-    """Checked rows; y holds numbers of the labels where there are labels."""
-
-    block: Block
-    labels: Array | None
-
-    @property
-    def n_classes(self) -> int:
-        return 0 if self.labels is None else len(self.labels)
-
-    def targets(self, part: Block) -> Array | None:
-        return part.y if part.y is None or self.labels is None else self.labels[part.y]
 
 
 class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
@@ -177,32 +171,45 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array, CSR matrix or frame of shape (n, d)
+        X : array, CSR matrix or frame of shape (n, d), or a source
+            A source (`open_source`) is read leaf by leaf: once to look, once a fold, and by the winner.
+            Its folds are decided by a hash of the row's id, so ``cv`` must be a number of folds, and
+            candidates are scored on at most 100,000 rows of a fold, drawn uniformly.
         y : array of shape (n,), optional
-            Labels of any kind for classifiers.
+            Labels of any kind for classifiers. That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
             Used in reducing, fitting and scoring.
         groups : array of shape (n,), optional
             For the splitter.
         """
-        candidates = list(ParameterGrid(self.param_grid))
-        self._check_options(candidates, y)
-        check_scoring(self.estimator, scoring=self.scoring)
-        checked = as_block(X, y, sample_weight)
-        validate_data(self, X if hasattr(X, "shape") else checked.X, reset=True, skip_check_array=True)
-        rows = self._encoded(checked)
+        candidates = self._check_options()
         seed = as_seed(self.random_state)
-        cv = check_cv(self.cv, checked.y, classifier=is_classifier(self.estimator))
-        order = np.arange(len(checked))  # splitters may give masks
-        splits = [(order[train], order[test]) for train, test in cv.split(checked.X, checked.y, groups)]
-        self._search(rows, candidates, splits, seed)
+        if is_source(X):
+            self._search(candidates, *self._source_folds(opened(X, y, sample_weight, groups), seed))
+        else:
+            self._require_target(y)
+            checked = as_block(X, y, sample_weight)
+            validate_data(self, X if hasattr(X, "shape") else checked.X, reset=True, skip_check_array=True)
+            cv = check_cv(self.cv, checked.y, classifier=is_classifier(self.estimator))
+            order = np.arange(len(checked))  # splitters may give masks
+            splits = [(order[train], order[test]) for train, test in cv.split(checked.X, checked.y, groups)]
+            rows = self._encoded(checked)
+            self._search(candidates, self._reducing(seed).array_folds(rows, splits), len(splits))
         if self.refit:
-            self._fit_winner(rows, X, y, sample_weight, seed)
+            start = time.perf_counter()
+            n_rows = X.n_rows if is_source(X) else len(order)
+            winner = self._winner(n_rows, seed).fit(X, y, sample_weight=sample_weight)
+            self._keep_winner(winner, start)
+            judged = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
+            if judged and winner.n_set_aside() >= LEAST_TO_CERTIFY:
+                self.certificate_ = winner.certify(X, y, sample_weight)
         return self
 
     # -- checks --------------------------------------------------------------------------------
 
-    def _check_options(self, candidates: list[Params], y: Any) -> None:
+    def _check_options(self) -> list[Params]:
+        """The candidates, all else being right."""
+        candidates = list(ParameterGrid(self.param_grid))
         name = type(self.estimator).__name__
         if not has_fit_parameter(self.estimator, "sample_weight"):
             said = "Search the last step of a pipeline, on rows that went through the others."
@@ -221,86 +228,87 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
         if idle and isinstance(self.estimator, CoresetLearner):
             said = "all candidates of a fold learn from one coreset. Leave it out of param_grid."
             raise ValueError(f"{min(idle)} of {name} cannot be searched: {said}")
+        check_scoring(self.estimator, scoring=self.scoring)
+        return candidates
+
+    def _require_target(self, y: Any) -> None:
         if y is None and self.__sklearn_tags__().target_tags.required:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
 
-    def _encoded(self, block: Block) -> _Rows:
+    def _encoded(self, block: Block) -> Block:
+        """Class numbers for classifiers; the labels are noted."""
+        self._labels: Array | None = None
         if block.y is None or not is_classifier(self.estimator):
-            if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
-                raise ValueError("Input y contains NaN or infinity.")
-            return _Rows(block=block, labels=None)
-        labels, codes = encoded_classes(block.y)
-        return _Rows(block=replace(block, y=codes), labels=labels)
+            return finite_target(block)
+        self._labels, codes = encoded_classes(block.y)
+        return replace(block, y=codes)
 
-    # -- the coreset of a fold -----------------------------------------------------------------
+    def _targets(self, block: Block) -> Array | None:
+        return block.y if block.y is None or self._labels is None else self._labels[block.y]
 
-    def _size(self, n_rows: int) -> int:
-        if self.coreset_size != "auto":
-            return resolve_size(self.coreset_size, n_rows)
-        return auto_size(n_rows, self.n_features_in_)
+    def _n_folds(self) -> int:
+        """Where rows are given to folds by their ids."""
+        n_folds = 5 if self.cv is None else self.cv
+        if isinstance(n_folds, bool) or not isinstance(n_folds, numbers.Integral) or n_folds < 2:
+            raise ValueError(f"cv must be a number of folds, at least 2, for rows not in memory; got {self.cv!r}.")
+        return int(n_folds)
 
-    def _objective(self, n_classes: int) -> Any:
-        """The objective; y holds numbers below ``n_classes``, or is not a class where that is 0."""
-        wanted = self.objective
-        if isinstance(wanted, str) and wanted == "auto":
-            wanted = "logistic" if n_classes > 1 else "generic"
-        if isinstance(wanted, str) and wanted == GenericObjective.name:
-            return GenericObjective(n_classes=n_classes)
-        objective = make("objective", wanted)
-        if n_classes and isinstance(objective, LabelledObjective):
-            return replace(objective, classes=tuple(range(n_classes)))
-        return objective
+    # -- the folds -----------------------------------------------------------------------------
 
-    def _coreset(self, rows: _Rows, train: Array, seed: int) -> Coreset:
-        """The training rows of a fold, reduced."""
-        block, n_classes, size = rows.block, rows.n_classes, self._size(len(train))
-        if len(train) <= size:
-            return all_rows(block.take(train), self._objective(n_classes).name)
-        # as often as a row is in the fold: held-out rows weigh nothing and are never drawn
-        weight = np.bincount(train, minlength=len(block)) * block.weights()
-        if not weight.any():
-            raise ValueError("No training row of a fold has a positive weight: choose another cv, or shuffle.")
-        known = None
-        if n_classes:
-            assert block.y is not None
-            # a class that is held out whole must not be asked for; its rows may have any number then
-            known = np.flatnonzero(np.bincount(block.y, weights=weight, minlength=n_classes))
-            number = np.zeros(n_classes, np.int32)
-            number[known] = np.arange(len(known))
-            block, n_classes = replace(block, y=number[block.y]), len(known)
-        coreset = reduce_source(
-            ArraySource(replace(block, sample_weight=weight, mean=None)),
-            objective=self._objective(n_classes),
+    def _reducing(self, seed: int) -> FoldReducer:
+        return FoldReducer(
+            objective=self.objective,
+            coreset_size=self.coreset_size,
             construction=self.construction,
-            coreset_size=size,
             calibrate=self.calibrate,
-            random_state=seed,
+            n_features=self.n_features_in_,
+            n_classes=0 if self._labels is None else len(self._labels),
+            seed=seed,
         )
-        return replace(coreset, n_seen=len(train), y=coreset.y if known is None else known[coreset.y])
+
+    def _source_folds(self, source: Any, seed: int) -> tuple[Iterator[Fold], int]:
+        """One look at all rows to know the folds, which are then reduced one by one."""
+        n_folds = self._n_folds()
+        if not source.replayable:
+            raise ValueError("A search reads all rows several times, and these come only once: use partial_fit.")
+        note_columns(self, source, reset=True)
+        self._labels = None
+        change: Any = finite_target
+        if is_classifier(self.estimator):
+            self._labels = checked_classes(known_classes(source, "auto"))
+            change = Coded(classes=self._labels)
+        else:
+            self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
+        rows, reducing = Changed(source=source, change=change), self._reducing(seed)
+        shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducing.n_classes)
+        shares.look(rows)
+        return reducing.source_folds(rows, shares), n_folds
 
     # -- the search ----------------------------------------------------------------------------
 
-    def _search(self, rows: _Rows, candidates: list[Params], splits: list[tuple[Array, Array]], seed: int) -> None:
-        shape = (len(candidates), len(splits))
+    def _search(self, candidates: list[Params], folds: Iterator[Fold], n_folds: int) -> None:
+        shape = (len(candidates), n_folds)
         scores, fit_time, score_time = (np.full(shape, np.nan) for _ in range(3))
         failures: list[Exception] = []
-        weighted = rows.block.sample_weight is not None and self._scores_weights()
-        self.coresets_, self.reduce_time_ = [], 0.0
+        weighted: bool | None = None
+        self.coresets_, self.reduce_time_, self.n_splits_ = [], 0.0, n_folds
         # our own learners share the cores among kernels, which idle threads of BLAS would keep from working
         with single_blas_thread() if isinstance(self.estimator, CoresetLearner) else nullcontext():
-            for j, (train, test) in enumerate(splits):
+            for j in range(n_folds):
                 start = time.perf_counter()
-                coreset = self._coreset(rows, train, int(rng_for(seed, "fold", j).integers(2**62)))
+                fold = next(folds)
                 self.reduce_time_ += time.perf_counter() - start
-                self.coresets_.append(coreset)
-                held_out = rows.block.take(test)
-                answers = rows.targets(held_out)
+                self.coresets_.append(fold.coreset)
+                held_out = fold.held_out
+                answers = self._targets(held_out)
+                if weighted is None:
+                    weighted = held_out.sample_weight is not None and self._scores_weights()
                 weight = {"sample_weight": held_out.sample_weight} if weighted else {}
                 model = None
                 for i, params in enumerate(candidates):
                     start = middle = time.perf_counter()
                     try:
-                        model = self._fitted(params, coreset, rows, model)
+                        model = self._fitted(params, fold.coreset, model)
                         middle = time.perf_counter()
                         scores[i, j] = self.scorer_(model, held_out.X, answers, **weight)
                     except Exception as error:
@@ -309,7 +317,6 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._rank(candidates, scores, failures)
         for name, values in (("fit_time", fit_time), ("score_time", score_time)):
             self.cv_results_ |= {f"mean_{name}": values.mean(axis=1), f"std_{name}": values.std(axis=1)}
-        self.n_splits_ = len(splits)
 
     def _scores_weights(self) -> bool:
         """Whether the scorer takes weights; said if it does not."""
@@ -322,7 +329,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _candidate(self, params: Params) -> Any:
         return clone(self.estimator).set_params(**clone(params, safe=False))
 
-    def _fitted(self, params: Params, coreset: Coreset, rows: _Rows, last: Any) -> Any:
+    def _fitted(self, params: Params, coreset: Coreset, last: Any) -> Any:
         """A candidate fitted on all rows of a coreset, from where the ``last`` one ended if it can start there."""
         model = self._candidate(params)
         if isinstance(self.estimator, CoresetLearner):
@@ -330,7 +337,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
             if last is not None and "warm_start" in model.get_params(deep=False):
                 model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
         weight = {} if coreset.sample_weight is None else {"sample_weight": coreset.sample_weight}
-        return model.fit(coreset.X, rows.targets(coreset), **weight)
+        return model.fit(coreset.X, self._targets(coreset), **weight)
 
     def _rank(self, candidates: list[Params], scores: Array, failures: list[Exception]) -> None:
         mean = scores.mean(axis=1)
@@ -357,24 +364,25 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     # -- the winner ----------------------------------------------------------------------------
 
-    def _fit_winner(self, rows: _Rows, X: Any, y: Any, sample_weight: Any, seed: int) -> None:
-        start = time.perf_counter()
+    def _winner(self, n_rows: int | None, seed: int) -> Any:
+        """The best candidate, as a learner that learns from a coreset of all rows."""
         winner = self._candidate(self.best_params_)
-        if not isinstance(winner, CoresetLearner):
-            winner = CoresetEstimator(
-                winner,
-                objective=self._objective(rows.n_classes),
-                coreset_size=self._size(len(rows.block)),
-                construction=self.construction,
-                calibrate=self.calibrate,
-                random_state=int(rng_for(seed, "refit").integers(2**62)),
-            )
-        self.best_estimator_ = winner.fit(X, y, sample_weight=sample_weight)
+        if isinstance(winner, CoresetLearner):
+            return winner
+        reducing = self._reducing(seed)
+        return CoresetEstimator(
+            winner,
+            objective=reducing.objective_for(reducing.n_classes),
+            coreset_size=reducing.size(n_rows),
+            construction=self.construction,
+            calibrate=self.calibrate,
+            random_state=int(rng_for(seed, "refit").integers(2**62)),
+        )
+
+    def _keep_winner(self, winner: Any, start: float) -> None:
+        self.best_estimator_ = winner
         self.refit_time_ = time.perf_counter() - start
-        self.certificate_: Certificate | None = getattr(winner, "certificate_", None)
-        judged = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
-        if judged and len(winner.validation_indices_) >= LEAST_TO_CERTIFY:
-            self.certificate_ = winner.certify(X, y, sample_weight)
+        self.certificate_ = getattr(winner, "certificate_", None)
 
     @property
     def scorer_(self) -> Any:

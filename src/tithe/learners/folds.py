@@ -1,0 +1,196 @@
+"""Folds: of rows at hand by position, of others by a hash of the row's id, so that no list of them is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tithe.build import reduce_source, resolve_size
+from tithe.certify import Rows
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.seeding import rng_for
+from tithe.learners.base import all_rows, auto_size, objective_for
+from tithe.learners.leaves import Changed, Reservoir, fold_of, key_of
+from tithe.sources.arrays import ArraySource
+
+MOST_HELD_OUT = 100_000  # rows of a fold that candidates are scored on, held in memory for that
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fold:
+    """What candidates learn from, and the rows they are judged by."""
+
+    coreset: Coreset
+    held_out: Block
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Training:
+    """The rows of a block that are not in a fold, with other numbers for their classes if need be."""
+
+    key: int
+    n_folds: int
+    fold: int
+    numbers: Array | None = None
+
+    def __call__(self, block: Block) -> Block:
+        rows = block.take(np.flatnonzero(fold_of(block.row_ids(), self.key, self.n_folds) != self.fold))
+        return renumbered(rows, self.numbers)
+
+
+def renumbered(block: Block, numbers: Array | None) -> Block:
+    """The block with other class numbers."""
+    return block if numbers is None or block.y is None else replace(block, y=numbers[block.y])
+
+
+@dataclass(kw_only=True, eq=False)
+class Shares:
+    """What is known of every fold: its rows, the weight of each class in it, and some rows to judge by.
+
+    Parameters
+    ----------
+    seed : int
+        Decides the folds, and which rows are kept.
+    n_folds, n_classes : int
+        y holds class numbers; 0 classes count as one.
+    """
+
+    seed: int
+    n_folds: int
+    n_classes: int
+    counts: Array = field(init=False)
+    masses: Array = field(init=False)
+    held_out: list[Reservoir] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros(self.n_folds, np.int64)
+        self.masses = np.zeros((self.n_folds, max(1, self.n_classes)))
+        key = key_of(self.seed, "held out")
+        self.held_out = [Reservoir(size=MOST_HELD_OUT, key=key) for _ in range(self.n_folds)]
+
+    @property
+    def key(self) -> int:
+        return key_of(self.seed, "fold")
+
+    def folds(self, block: Block) -> Array:
+        """The fold of each row."""
+        return fold_of(block.row_ids(), self.key, self.n_folds)
+
+    def of(self, block: Block) -> tuple[Array, Array, list[Block]]:
+        """Rows and weights of a block by fold, and those of its rows that may be kept; several threads may ask."""
+        fold = self.folds(block)
+        classes = block.y if self.n_classes and block.y is not None else np.zeros(len(block), np.int32)
+        at = fold * self.masses.shape[1] + classes
+        mass = np.bincount(at, weights=block.weights(), minlength=self.masses.size).reshape(self.masses.shape)
+        kept = [kept.among(block.take(np.flatnonzero(fold == j))) for j, kept in enumerate(self.held_out)]
+        return np.bincount(fold, minlength=self.n_folds), mass, kept
+
+    def add(self, counts: Array, masses: Array, rows: list[Block]) -> None:
+        """Take in what `of` said of a block."""
+        self.counts = self.counts + counts
+        self.masses = self.masses + masses
+        for reservoir, some in zip(self.held_out, rows, strict=True):
+            reservoir.keep(some)
+
+    def look(self, source: Any) -> None:
+        """Take in all rows of a source."""
+        for found in Rows(source).each(self.of):
+            self.add(*found)
+
+    def check(self) -> None:
+        if not self.counts.all():
+            raise ValueError(f"{self.counts.sum()} rows are too few for {self.n_folds} folds: choose a smaller cv.")
+
+    def rows(self, fold: int) -> Block:
+        """Rows of the fold to judge by."""
+        return self.held_out[fold].rows()
+
+    def n_training(self, fold: int) -> int:
+        return int(self.counts.sum() - self.counts[fold])
+
+    def training_masses(self, fold: int) -> Array:
+        """The weight of each class outside of the fold, exactly nothing where there is none: (n_classes,)."""
+        mass: Array = np.delete(self.masses, fold, axis=0).sum(axis=0)
+        return mass
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldReducer:
+    """How the training rows of a fold become a coreset; the parameters are those of `CoresetSearchCV`.
+
+    y holds numbers below ``n_classes``, or is not a class where that is 0.
+    """
+
+    objective: Any
+    coreset_size: Any
+    construction: Any
+    calibrate: bool
+    n_features: int
+    n_classes: int
+    seed: int
+
+    def size(self, n_rows: int | None) -> int:
+        if self.coreset_size != "auto":
+            return resolve_size(self.coreset_size, n_rows)
+        return auto_size(n_rows, self.n_features)
+
+    def objective_for(self, n_classes: int) -> Any:
+        auto = isinstance(self.objective, str) and self.objective == "auto"
+        return objective_for(("logistic" if n_classes > 1 else "generic") if auto else self.objective, n_classes)
+
+    def seed_of(self, fold: int) -> int:
+        return int(rng_for(self.seed, "fold", fold).integers(2**62))
+
+    def array_folds(self, block: Block, splits: list[tuple[Array, Array]]) -> Iterator[Fold]:
+        """Folds of rows at hand, by positions to train on and to judge by."""
+        for j, (train, test) in enumerate(splits):
+            if len(train) <= self.size(len(train)):
+                coreset = all_rows(block.take(train), self.objective_for(self.n_classes).name)
+            else:
+                # as often as a row is in the fold: held-out rows weigh nothing and are never drawn
+                weight = np.bincount(train, minlength=len(block)) * block.weights()
+                rows = replace(block, sample_weight=weight, mean=None)
+                mass = self._masses(rows)
+                coreset = self._coreset(ArraySource(renumbered(rows, self._numbers(mass))), mass, len(train), j)
+            yield Fold(coreset=coreset, held_out=block.take(test))
+
+    def source_folds(self, source: Any, shares: Shares) -> Iterator[Fold]:
+        """Folds of the rows of a source, which was looked at for ``shares``."""
+        shares.check()
+        for j in range(shares.n_folds):
+            n_train, mass = shares.n_training(j), shares.training_masses(j)
+            training = Training(key=shares.key, n_folds=shares.n_folds, fold=j, numbers=self._numbers(mass))
+            rows = Changed(source=source, change=training, n_rows=n_train)
+            yield Fold(coreset=self._coreset(rows, mass, n_train, j), held_out=shares.rows(j))
+
+    def _masses(self, block: Block) -> Array:
+        """The weight of each class; with no classes, of each row."""
+        if not self.n_classes or block.y is None:
+            return block.weights()
+        return np.bincount(block.y, weights=block.weights(), minlength=self.n_classes)
+
+    def _numbers(self, mass: Array) -> Array | None:
+        """Other class numbers: a class that is held out whole must not be asked for, and may have any number."""
+        if not self.n_classes:
+            return None
+        known = np.flatnonzero(mass)
+        numbers = np.zeros(self.n_classes, np.int32)
+        numbers[known] = np.arange(len(known))
+        return numbers
+
+    def _coreset(self, source: Any, mass: Array, n_train: int, fold: int) -> Coreset:
+        if not mass.any():
+            raise ValueError("No training row of a fold has a positive weight: choose another cv, or shuffle.")
+        known = np.flatnonzero(mass) if self.n_classes else None
+        coreset = reduce_source(
+            source,
+            objective=self.objective_for(0 if known is None else len(known)),
+            construction=self.construction,
+            coreset_size=self.size(n_train),
+            calibrate=self.calibrate,
+            random_state=self.seed_of(fold),
+        )
+        return replace(coreset, n_seen=n_train, y=coreset.y if known is None else known[coreset.y])
