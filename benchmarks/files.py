@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,27 +59,6 @@ def generate(folder: Path, n_rows: int) -> None:
         pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(COLUMNS)}, "y": y}), path)
 
 
-def bare(folder: Path, *, fast: bool) -> None:
-    """All row groups, one after the other, as arrays (n, 20)."""
-    names = [f"x{j}" for j in range(COLUMNS)]
-
-    def one(path: Path) -> None:
-        file = pq.ParquetFile(path)
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=names, use_threads=not fast)
-            if not fast:
-                np.column_stack([column.to_numpy() for column in table.columns])
-                continue
-            columns = [column.to_numpy() for column in table.columns]
-            X = np.empty((table.num_rows, COLUMNS), np.float32)
-            for start in range(0, len(X), 2048):
-                for j, column in enumerate(columns):
-                    X[start : start + 2048, j] = column[start : start + 2048]
-
-    with ThreadPoolExecutor(2 if fast else 1) as pool:
-        list(pool.map(one, sorted(folder.glob("*.parquet"))))
-
-
 def measured(command: list[str]) -> tuple[float, float]:
     """Wall time in seconds and peak memory in GB of a process, start and imports included."""
     start = time.perf_counter()
@@ -112,7 +90,7 @@ def run(folder: Path, repeats: int) -> dict[str, Any]:
     for path in folder.glob("*.parquet"):
         path.read_bytes()  # into the cache: a disk is not what is compared
     tithe = str(Path(sys.executable).parent / "tithe")
-    itself = [sys.executable, __file__, "--folder", str(folder)]
+    bare = [sys.executable, str(Path(__file__).parent / "bare_read.py"), str(folder)]
     goals = {
         "kmeans": (["--objective", "kmeans", "-k", str(CLUSTERS)], KMeansObjective(n_clusters=CLUSTERS)),
         "logistic": (["--objective", "logistic"], LogisticObjective(classes=(0, 1))),
@@ -123,7 +101,7 @@ def run(folder: Path, repeats: int) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as made:
         outputs = {name: f"{made}/{name}.parquet" for name in goals}
-        commands = {"bare read, plain": [*itself, "--bare", "plain"], "bare read, fast": [*itself, "--bare", "fast"]}
+        commands = {"bare read, plain": [*bare, "plain"], "bare read, fast": [*bare, "fast"]}
         for name, (options, _) in goals.items():
             out = ["-m", str(sizes[name]), "-o", outputs[name], "--seed", "0"]
             commands[f"tithe build {name}"] = [tithe, "build", str(folder), "--target", "y", *options, *out]
@@ -145,11 +123,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=60_000_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--bare", choices=["plain", "fast"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.bare:
-        bare(arguments.folder, fast=arguments.bare == "fast")
-        return
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         generate(folder, arguments.rows)
