@@ -10,7 +10,9 @@ from tithe import __version__
 from tithe.cli.build import build
 from tithe.cli.common import Stopped
 from tithe.cli.demo import demo
+from tithe.cli.fit import fit
 from tithe.cli.inspect import inspect
+from tithe.cli.predict import predict
 from tithe.cli.size import size
 from tithe.cli.stream import stream
 
@@ -28,7 +30,7 @@ def cli() -> None:
     """
 
 
-for command in (build, demo, inspect, size, stream):
+for command in (build, demo, fit, inspect, predict, size, stream):
     cli.add_command(command)
 
 

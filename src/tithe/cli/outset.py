@@ -108,11 +108,11 @@ def plan_table(
 
     if not source.replayable:
         raise click.UsageError("A dry run looks at the rows, and these come only once.")
-    baseline, kept = memory(), resolve_size(size, source.n_rows)
+    kept = resolve_size(size, source.n_rows)
     if callable(getattr(source, "with_leaf_rows", None)):
         source = source.with_leaf_rows(leaf_rows(kept))
     opening, seconds, first_rows = _one_leaf(source, goal, construction, kept, calibrate=calibrate, seed=seed)
-    jobs = jobs or available_threads()
+    baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled
     row_bytes = getattr(source, "row_bytes", 8 * source.n_features)
     held = jobs * row_bytes * getattr(source, "leaf_rows", first_rows) * _LEAF_COPIES
     n_leaves = None if source.n_rows is None else -(-source.n_rows // max(1, first_rows))

@@ -4,54 +4,58 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.common import make_objective, print_table
+from tithe.cli.common import clusters_option, make_objective, penalty_option, print_table, seed_option, source_options
+
+_THEOREMS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "all"), ("rings", "one"))
 
 
 @click.command()
 @click.option(
     "--objective",
-    type=click.Choice(["kmeans", "kmedian"]),
+    type=click.Choice(["kmeans", "kmedian", "logistic"]),
     default="kmeans",
     show_default=True,
     help="What to preserve.",
 )
-@click.option("-k", "--clusters", type=click.IntRange(min=1), default=8, show_default=True, help="Number of clusters.")
+@clusters_option
+@penalty_option
 @click.option("--eps", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
 @click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
 @click.option("-n", "--rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="Rows, for rings.")
-@click.option("--data", type=click.Path(dir_okay=False), help="Measure on this file as well (the pilot rule).")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-def size(objective, clusters, eps, delta, features, rows, data, seed):  # type: ignore[no-untyped-def]
+@click.option("--data", metavar="SOURCE", help="Measure on a sample of this file, folder or pattern (the pilot rule).")
+@source_options
+@seed_option
+def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data, how, seed):  # type: ignore[no-untyped-def]
     """Rows that suffice for a relative error EPS with probability 1 - DELTA.
 
-    Theorems are cautious by orders of magnitude; with --data a pilot coreset is measured instead.
+    Theorems are cautious by orders of magnitude, and there is none here for logistic; with --data trial coresets are
+    measured instead.
 
     \b
     Example:
       tithe size -k 20 --eps 0.05 --data rows.parquet
+      tithe size --objective logistic --target y --data 'data/*.parquet'
     """
-    from tithe.metrics import size_for
-
-    goal = make_objective(objective, clusters)
+    if objective == "logistic" and (data is None or how["target"] is None):
+        raise click.UsageError("For logistic the size is measured: give --data, and --target, the column of classes.")
+    goal = make_objective(objective, clusters, inverse_penalty)
     table = []
     if data is not None:
-        from tithe.sizing import propose_size
-        from tithe.sources.arrays import as_matrix
-        from tithe.sources.files import read_rows
+        from tithe import propose_size
 
-        X = as_matrix(read_rows(data)[0])
-        rows, features = X.shape
-        proposed, measured = propose_size(X, objective=goal, eps=eps, random_state=seed)
-        table.append([f"{proposed:,}", "pilot rule", f"a pilot coreset measured a distortion of {measured:.4f}"])
+        source = how.open([data])
+        if not source.replayable:
+            raise click.UsageError("--data is looked at all over, and standard input comes only once.")
+        rows, features = source.n_rows or rows, source.n_features
+        proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
+        table.append([f"{proposed:,}", "pilot rule", f"trial coresets had a distortion of {measured:.4f}"])
     if features is None:
-        raise click.UsageError("Give the number of columns with --features, or a file with --data.")
-    for construction, queries in (
-        ("sensitivity", "one"),
-        ("sensitivity", "all"),
-        ("lightweight", "all"),
-        ("rings", "one"),
-    ):
+        raise click.UsageError("Give the number of columns with --features, or files with --data.")
+    for construction, queries in _THEOREMS if objective != "logistic" else ():
+        from tithe.metrics import size_for
+
         bound = size_for(goal, eps, delta, n_features=features, construction=construction, queries=queries, n_rows=rows)
         table.append([f"{bound.size:,}", f"{construction}, theorem", bound.formula])
-    print_table(f"{objective}, k = {clusters}, eps = {eps}, delta = {delta}", ["rows", "by", "how"], table)
+    about = f"C = {inverse_penalty:g}" if objective == "logistic" else f"k = {clusters}"
+    print_table(f"{objective}, {about}, eps = {eps}, delta = {delta}", ["rows", "by", "how"], table)

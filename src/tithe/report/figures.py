@@ -64,6 +64,21 @@ def weight_histogram(coreset: Coreset) -> bytes:
     return _png(figure)
 
 
+def bars(names: list[str], values: Array, label: str) -> bytes:
+    """A bar for each name, from the top."""
+    figure, axis = _axes(7.5, 0.8 + 0.26 * len(names))
+    shown = [name if len(name) <= 40 else f"{name[:37]}..." for name in names]
+    axis.barh(range(len(names)), values, color=_COLOURS[3])
+    # text from a file is shown as it is: a dollar sign begins no formula
+    axis.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in shown])
+    axis.invert_yaxis()
+    axis.set_xlabel(label.replace("$", r"\$"))
+    axis.axvline(0.0, color="#8a8f98", linewidth=0.8)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    return _png(figure)
+
+
 def pictures(images: dict[str, Array]) -> bytes:
     """Images side by side under their titles."""
     figure, axes = _axes(9.5, 3.6, len(images))

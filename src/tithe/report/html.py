@@ -6,12 +6,22 @@ import base64
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tithe import __version__
 from tithe.learners.cluster import CoresetKMeans
 from tithe.persist import replacing, save_model
 from tithe.report.classify import Classification
 from tithe.report.collect import Comparison
+
+
+def render(template: str, *, figures: dict[str, bytes], **values: Any) -> str:
+    """A page that works offline: figures, by caption, are part of it."""
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
+    pages = Environment(loader=PackageLoader("tithe", "report"), autoescape=select_autoescape())
+    inlined = {caption: base64.b64encode(png).decode() for caption, png in figures.items()}
+    return pages.get_template(template).render(figures=inlined, version=__version__, **values)
 
 
 def write_report(
@@ -22,15 +32,9 @@ def write_report(
     model: CoresetKMeans,
 ) -> Path:
     """Write ``index.html``, ``results.json``, ``coreset.parquet`` and ``model.skops``; returns the page's path."""
-    from jinja2 import Environment, PackageLoader, select_autoescape
-
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    page = Environment(loader=PackageLoader("tithe", "report"), autoescape=select_autoescape())
-    inlined = {caption: base64.b64encode(png).decode() for caption, png in figures.items()}
-    text = page.get_template("template.html").render(
-        run=comparison, classified=classified, figures=inlined, version=__version__
-    )
+    text = render("template.html", run=comparison, classified=classified, figures=figures)
     with replacing(folder / "index.html") as path:
         path.write_text(text, encoding="utf8")
     results = comparison.as_dict() | {"classification": asdict(classified)}

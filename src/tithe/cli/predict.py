@@ -1,0 +1,148 @@
+"""``tithe predict``: a model from a file, rows from files, predictions to a file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tithe.cli.common import (
+    SourceOptions,
+    Stopped,
+    check_apart,
+    jobs_option,
+    make_engine,
+    print_table,
+    source_options,
+)
+from tithe.cli.progress import Reading, Stop, stoppable
+
+_ENDINGS = (".csv", ".parquet", ".pq")
+
+
+@click.command()
+@click.argument("model", type=click.Path(dir_okay=False))
+@click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), required=True, help="A .parquet or .csv file to write."
+)
+@click.option("--proba", is_flag=True, help="Add the chances of every class.")
+@source_options
+@jobs_option
+def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
+    """Predict with MODEL, a file that tithe fit or save_model wrote: row_id and prediction for every row.
+
+    The columns that the model was fitted on are looked up by name; others, such as the target, are left alone. Text is
+    encoded as it was for the fit: give the same --categories.
+
+    \b
+    Example:
+      tithe predict result/model.skops 'new/*.parquet' --proba -o predictions.parquet
+    """
+    if Path(output).suffix.lower() not in _ENDINGS:
+        raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
+    from tithe.persist import check_output, load_model
+
+    check_output(output)
+    check_apart(output, where)
+    fitted = load_model(model)
+    if not hasattr(fitted, "predict"):
+        raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
+    if proba and not hasattr(fitted, "predict_proba"):
+        raise click.UsageError(f"--proba: {type(fitted).__name__} knows no chances.")
+    names = getattr(fitted, "feature_names_in_", None)
+    names = None if names is None else [str(name) for name in names]
+    if how["columns"] is None and names is not None:
+        how["columns"] = _columns_of(names, how["categories"])
+    try:
+        with Stop() as stop:
+            source = how.open(where)
+            arrange = _arrangement(source, names, fitted.n_features_in_, how)
+            with Reading(source.n_rows, "predicting") as reading:
+                watched = stoppable(source, stop, progress=reading)
+                n_rows = _write(output, fitted, watched, arrange, proba=proba, jobs=jobs)
+    except KeyboardInterrupt:
+        raise Stopped("Stopped; nothing was written.") from None
+    print_table(output, ["", ""], [["rows", f"{n_rows:,}"], ["model", type(fitted).__name__]])
+
+
+def _columns_of(names: list[str], categories: str) -> list[str]:
+    """The columns of a table that became these features, by the way text was encoded."""
+    mark = {"error": None, "onehot": "=", "hash": "#"}[categories]
+    plain = names if mark is None else [name.split(mark)[0] for name in names]
+    return list(dict.fromkeys(plain))
+
+
+def _arrangement(source: Any, names: list[str] | None, n_features: int, how: SourceOptions) -> Callable[[Any], Any]:
+    """What puts the columns of the source where the model wants them; what does not fit is refused."""
+    found = getattr(source, "feature_names", None)
+    if names is None or found is None or found == names:
+        if source.n_features != n_features:
+            raise ValueError(
+                f"The model was fitted on {n_features} columns and these rows have {source.n_features}. "
+                "Name those to use with --columns."
+            )
+        return lambda X: X
+    place = {name: j for j, name in enumerate(names)}
+    strange = [name for name in found if name not in place]
+    if strange:
+        raise ValueError(f"The model was not fitted on {strange[0]!r}. Its columns are {', '.join(names[:10])}, ...")
+    missing = set(names) - set(found)
+    if how["categories"] != "onehot" and missing:
+        raise ValueError(f"The rows have no column {sorted(missing)[0]!r}, which the model was fitted on.")
+    import numpy as np
+    from scipy import sparse
+
+    # values of text that do not occur here have a column of zeros
+    places = [place[name] for name in found]
+    ones = np.ones(len(found), np.float32)
+    put = sparse.csr_matrix((ones, (np.arange(len(found)), places)), shape=(len(found), n_features))
+    return lambda X: X @ put if sparse.issparse(X) else np.ascontiguousarray(X @ put)
+
+
+def _write(
+    output: str, model: Any, source: Any, arrange: Callable[[Any], Any], *, proba: bool, jobs: int | None
+) -> int:
+    """Predict leaf by leaf, and write each before the next but few is read; the number of rows."""
+    import pyarrow as pa
+
+    from tithe.persist import replacing
+
+    def table(block: Any, number: int) -> Any:
+        if not len(block):
+            return None
+        X = arrange(block.X)
+        columns = {"row_id": block.row_ids(), "prediction": model.predict(X)}
+        if proba:
+            chances = model.predict_proba(X)
+            columns |= {f"probability_{c}": chances[:, j] for j, c in enumerate(model.classes_)}
+        return pa.table(columns)
+
+    n_rows, writer = 0, None
+    with replacing(output) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they were compared above
+        try:
+            for part in make_engine(jobs).map(source.tasks(), table):
+                if part is None:
+                    continue
+                writer = writer or _writer(temporary, Path(output).suffix.lower(), part.schema)
+                writer.write_table(part)
+                n_rows += part.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is None:
+            raise ValueError("There are no rows: all of them were skipped.")
+    return n_rows
+
+
+def _writer(path: Path, ending: str, schema: Any) -> Any:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if ending == ".csv":
+        return pyarrow.csv.CSVWriter(path, schema)
+    return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
