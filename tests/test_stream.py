@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -469,3 +471,18 @@ class TestForget:
         resumed.forget([7001])
         kept = np.setdiff1d(np.arange(14_500), [7001])
         assert_same(resumed.coreset(), make().push(rows[kept], row_ids=kept).coreset())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foreign(KMeansObjective):
+    """An objective of another package."""
+
+
+def test_an_objective_of_another_package(problem, tmp_path, monkeypatch) -> None:
+    stream = make(Foreign(n_clusters=2)).push(problem.X)
+    with pytest.raises(ValueError, match="entry point"):
+        stream.checkpoint(tmp_path / "c")
+    point = SimpleNamespace(load=lambda: Foreign)
+    monkeypatch.setattr("tithe.core.registry._theirs", lambda kind: {"foreign": point} if kind == "objective" else {})
+    stream.checkpoint(tmp_path / "c")
+    assert_same(CoresetStream.resume(tmp_path / "c").coreset(), stream.coreset())

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
+from tithe.core.registry import registered_types
 
 _KEY = b"tithe"
 _FORMAT = 1
@@ -298,10 +299,11 @@ def object_bytes(thing: Any) -> bytes:
     from skops import io
 
     data: bytes = io.dumps(thing)
-    strangers = [name for name in io.get_untrusted_types(data=data) if name not in _OUR_TYPES]
+    strangers = _strangers(data=data)
     if strangers:
         raise ValueError(
-            f"{strangers[0]} cannot be written into a checkpoint: it could not be read without trusting the file."
+            f"{strangers[0]} cannot be written into a checkpoint: it could not be read without trusting the file. "
+            "A package that registers it as an entry point (see tithe.core.registry) is trusted."
         )
     return data
 
@@ -311,10 +313,10 @@ def object_from(data: bytes) -> Any:
     from skops import io
 
     try:
-        strangers = [name for name in io.get_untrusted_types(data=data) if name not in _OUR_TYPES]
+        strangers = _strangers(data=data)
         if strangers:
             raise FileFormatError(f"it wants to load {strangers[0]}, which is not a type of tithe.")
-        return io.loads(data, trusted=sorted(_OUR_TYPES))
+        return io.loads(data, trusted=_trusted())
     except FileFormatError:
         raise
     except Exception as error:  # a damaged archive fails in as many ways as there are bytes
@@ -327,7 +329,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
 
     with replacing(path) as temporary:
         io.dump(model, temporary)
-        strangers = _strangers(temporary)
+        strangers = _strangers(file=temporary)
         if strangers:
             raise ValueError(
                 f"{type(model).__name__} holds a {strangers[0]}, which cannot be loaded without trusting the file: "
@@ -335,11 +337,17 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
             )
 
 
-def _strangers(path: str | os.PathLike[str]) -> list[str]:
-    """Types in a model file that neither skops nor this module vouches for."""
+def _strangers(**where: Any) -> list[str]:
+    """Types in a file or in data that neither skops nor `_trusted` vouches for."""
     from skops import io
 
-    return [name for name in io.get_untrusted_types(file=path) if name not in _OUR_TYPES]
+    found = [name for name in io.get_untrusted_types(**where) if name not in _OUR_TYPES]
+    return [name for name in found if name not in registered_types()] if found else []
+
+
+def _trusted() -> list[str]:
+    """Our own types, and those of installed packages that have registered them with us."""
+    return sorted(_OUR_TYPES | registered_types())
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -349,10 +357,10 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     try:
-        strangers = _strangers(path)
+        strangers = _strangers(file=path)
         if strangers:
             raise FileFormatError(f"{os.fspath(path)!r} wants to load {strangers[0]}, which is not a type of tithe.")
-        return io.load(path, trusted=sorted(_OUR_TYPES))
+        return io.load(path, trusted=_trusted())
     except FileFormatError:
         raise
     except Exception as error:  # a damaged archive fails in as many ways as there are bytes

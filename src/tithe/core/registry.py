@@ -70,6 +70,12 @@ def resolve(kind: str, name: str) -> Any:
     raise unknown_name(kind, name, names(kind))
 
 
+def registered_types() -> set[str]:
+    """Full names of the classes that other installed packages have registered."""
+    classes = (point.load() for kind in _OURS for point in _theirs(kind).values())
+    return {f"{cls.__module__}.{cls.__qualname__}" for cls in classes}
+
+
 def make(kind: str, what: Any) -> Any:
     """An instance: ``what`` itself, or the class of that name with its defaults."""
     return resolve(kind, what)() if isinstance(what, str) else what

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from tithe.core.data import Array, Block, Scores, Survey
+from tithe.stream import CoresetStream
 from tithe.testing.data import repeated, small_problem
 
 Check = Callable[[], None]
@@ -28,6 +30,7 @@ def objective_checks(objective: Any) -> Iterator[tuple[str, Check]]:
     yield "threads are no matter", partial(_threads, objective)
     if callable(getattr(objective, "sensitivity", None)):
         yield "sensitivities are positive and follow the weights", partial(_sensitivity, objective)
+    yield "a stream in pieces, checkpointed on the way, is the stream in one piece", partial(_stream, objective)
 
 
 def check_objective(objective: Any) -> None:
@@ -135,3 +138,23 @@ def _sensitivity(objective: Any) -> None:
     pilot = objective.pilot(block, rng=np.random.default_rng(1))
     score = _values(objective.sensitivity(light, objective.survey(light, pilot)))
     assert score[3] == 0.0, "a row of weight 0 must score 0"
+
+
+def _stream(objective: Any) -> None:
+    block = small_problem(3000)
+
+    def stream() -> CoresetStream:
+        return CoresetStream(objective, coreset_size=150, leaf_size=500, random_state=0)
+
+    whole = stream().push(block.X, block.y, block.sample_weight).coreset()
+    pieces = stream()
+    with TemporaryDirectory() as folder:
+        for start, stop in ((0, 1), (1, 700), (700, 2600), (2600, 3000)):
+            part = block.cut(start, stop)
+            pieces.push(part.X, part.y, part.sample_weight).checkpoint(folder)
+            pieces = CoresetStream.resume(folder)
+    again = pieces.coreset()
+    assert np.array_equal(again.row_ids(), whole.row_ids()), "other rows"
+    assert np.array_equal(again.weights(), whole.weights()), "other weights"
+    assert whole.totals is not None and again.totals is not None
+    assert np.array_equal(again.totals, whole.totals), "other totals"
