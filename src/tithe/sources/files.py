@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,17 @@ import pyarrow.parquet
 
 from tithe.core.errors import FileFormatError, unknown_name
 from tithe.sources.columns import Choice
+from tithe.sources.delimited import DelimitedSource
+from tithe.sources.libsvm import LibsvmSource
+from tithe.sources.npy import NumpySource
 from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import find_files
+from tithe.sources.piped import PipedSource, open_piped
+
+FileSource = ParquetSource | DelimitedSource | LibsvmSource | NumpySource | PipedSource
+
+_PIPED = ("csv", "libsvm", "arrow")
+_FORMATS = ("parquet", "npy", "npz", *_PIPED)
 
 
 def open_source(
@@ -28,29 +38,44 @@ def open_source(
     categories: str = "error",
     n_hashes: int = 32,
     bad_rows: str = "error",
-) -> Any:
+    n_features: int | None = None,
+) -> FileSource:
     """Rows of files that need not fit into memory.
 
     Parameters
     ----------
     where : path or list of paths
         A file, a folder (all data files in it and below, sorted by path; names that start with ``.`` or
-        ``_`` are left out), or a pattern such as ``"data/2024-*.parquet"``.
-    format : {"auto", "parquet"}
-        ``"auto"`` goes by the endings of the names.
+        ``_`` are left out), a pattern such as ``"data/2024-*.parquet"``, or ``"-"`` for standard input,
+        which can be read only once.
+    format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
+        ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
+        Arrow IPC stream, through standard input only.
     columns : list of str, optional
         Features, in this order. All but target and weight if left out.
     target, weight : str, optional
-        Columns of the target (numbers or text) and of the weights of the rows.
+        Columns of the target (numbers or text) and of the weights of the rows; in ``.npz`` files the
+        names of arrays beside ``X``. The label of libsvm files is always the target.
     categories : {"error", "onehot", "hash"}
         What becomes of columns of text: a column a value, or ``n_hashes`` columns that values are hashed into.
     n_hashes : int
     bad_rows : {"error", "skip"}
         What to do with rows that miss a value, or have one that is not finite.
+    n_features : int, optional
+        Columns of libsvm files, if it is more than they use; needed where they come through standard input.
 
     Returns
     -------
     Source
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "rows.csv").write_text("a,colour,y\\n1,red,0\\n2,blue,1\\n")
+    ...     source = open_source(folder, target="y", categories="onehot")
+    ...     source.feature_names, [task().X.tolist() for task in source.tasks()]
+    (['a', 'colour=blue', 'colour=red'], [[[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]])
     """
     choice = Choice(
         columns=None if columns is None else tuple(columns),
@@ -60,10 +85,24 @@ def open_source(
         n_hashes=n_hashes,
         bad_rows=bad_rows,
     )
+    if format not in ("auto", *_FORMATS):
+        raise unknown_name("format", format, ["auto", *_FORMATS])
+    if where == "-":
+        if format not in ("auto", *_PIPED):
+            raise ValueError(f"Standard input cannot be {format}: save it to a file first, or send csv or arrow.")
+        return open_piped(sys.stdin.buffer, format, choice, n_features)
+    if format == "arrow":
+        raise ValueError("format='arrow' is for standard input ('-'). Save Arrow tables as Parquet.")
     files, format = find_files(where, format)
+    if n_features is not None and format != "libsvm":
+        raise ValueError(f"n_features is for libsvm files; those found are {format}.")
     if format == "parquet":
         return ParquetSource(files, choice)
-    raise unknown_name("format", format, ["auto", "parquet"])
+    if format == "csv":
+        return DelimitedSource(files, choice)
+    if format == "libsvm":
+        return LibsvmSource(files, choice, n_features)
+    return NumpySource(files, choice, format)
 
 
 def read_rows(

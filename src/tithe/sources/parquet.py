@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
 from tithe.sources.columns import Choice, Columns, settle, with_vocabularies
-from tithe.sources.leaves import SAMPLE_ROWS, Loaded, usual_leaf_rows
+from tithe.sources.leaves import SAMPLE_ROWS, Loaded, fair_shares, joined, usual_leaf_rows
 from tithe.sources.paths import DataFile, identity_of
 from tithe.sources.rows import MOST_CLASSES, Distinct, Rows, row_of
 
@@ -73,18 +74,11 @@ class ParquetSource:
     def _plan(self, least: int) -> None:
         """Which row groups make a leaf."""
         enough = usual_leaf_rows(self.row_bytes, least)
-        self._leaves: list[tuple[Group, ...]] = []
-        open_rows = 0
-        for group in self._groups:
-            if self._is_huge(group):
-                self._leaves.append((group,))
-                open_rows = 0
-            elif 0 < open_rows < enough:
-                self._leaves[-1] += (group,)
-                open_rows += group.n_rows
-            else:
-                self._leaves.append((group,))
-                open_rows = group.n_rows
+        self._leaves = [
+            leaf
+            for huge, groups in groupby(self._groups, self._is_huge)
+            for leaf in joined(list(groups), lambda g: g.n_rows, 0 if huge else enough)
+        ]
         self._huge_rows = enough
         sizes = [enough if self._is_huge(leaf[0]) else sum(g.n_rows for g in leaf) for leaf in self._leaves]
         self.leaf_rows = max(sizes)
@@ -118,7 +112,8 @@ class ParquetSource:
         for group in groups:
             for batch in self._batches(group, self._columns.read):
                 self._add(rows, batch, group)
-        return self._block(rows, groups[0].first + np.arange(rows.n_rows), groups[0])
+        pa.default_memory_pool().release_unused()  # what a pool keeps of every thread adds up
+        return self._block(rows, np.arange(groups[0].first, groups[0].first + rows.n_rows), groups[0])
 
     def _streamed(self, group: Group, skip: int) -> Iterator[Block]:
         """A huge row group in leaves of equal size, the first ``skip`` of them left out."""
@@ -140,7 +135,7 @@ class ParquetSource:
                     break  # the rest belongs to the next leaf
                 passed += batch.num_rows
                 batch = None
-            yield self._block(rows, group.first + start + np.arange(size), group)
+            yield self._block(rows, np.arange(group.first + start, group.first + start + size), group)
             start += size
 
     def _add(self, rows: Rows, batch: Any, group: Group) -> None:
@@ -225,9 +220,8 @@ class ParquetSource:
             groups = [self._groups[int(i)] for i in at]
         else:
             groups = self._groups
-        held = np.cumsum([group.n_rows for group in groups])
-        size = min(size, int(held[-1]))
-        shares = np.diff(np.floor(held / held[-1] * size + rng.random()).astype(np.int64), prepend=0)
+        held = [group.n_rows for group in groups]
+        shares = fair_shares(held, min(size, sum(held)), rng.random())
         return concat(
             [
                 self._drawn(group, np.sort(rng.choice(group.n_rows, share, replace=False, shuffle=False)))

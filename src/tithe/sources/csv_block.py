@@ -1,0 +1,158 @@
+"""A block of delimited text, parsed into checked rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from tithe.core.data import Array, Block
+from tithe.core.errors import FileFormatError
+from tithe.sources.columns import Columns
+from tithe.sources.rows import Rows, fault
+
+_PARSED_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written: the names in its header, in order, and what stands between values."""
+
+    names: tuple[str, ...]
+    delimiter: str
+
+    def read(self, data: bytes, types: dict[str, Any], only: Sequence[str]) -> Any:
+        """Parse whole lines into a table of the columns ``only``."""
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=self.names, use_threads=False, block_size=_PARSED_AT_ONCE
+            ),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in data),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={name: types[name] for name in only if name in types}, include_columns=only
+            ),
+        )
+
+
+def read_header(line: bytes, file: str, delimiter: str) -> Dialect:
+    """The dialect of a file that starts with this line; without names if the line is empty."""
+    try:
+        text = line.removeprefix(b"\xef\xbb\xbf").decode()
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{file!r} is not text in UTF-8: {error}") from error
+    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    if names and all(_is_number(name) for name in names) and not all(name.strip().isdigit() for name in names):
+        raise FileFormatError(f"{file!r} starts with numbers. Its first line must name the columns.")
+    return Dialect(tuple(names), delimiter)
+
+
+def common_types(blocks: Sequence[tuple[Dialect, bytes]]) -> dict[str, Any]:
+    """The type of every column as far as these blocks of lines tell: text where they disagree."""
+    found: dict[str, set[Any]] = {}
+    faults = []
+    for dialect, data in blocks:
+        try:
+            schema = dialect.read(data, {}, dialect.names).schema
+        except pa.ArrowException as error:
+            faults.append(error)  # the block may have been cut inside quotes; bad rows are found when they are read
+            continue
+        for field in schema:
+            found.setdefault(field.name, set()).add(field.type)
+    if not found and faults:
+        raise FileFormatError(f"This is no table of one row a line: {faults[0]}")
+    types = {}
+    for name, seen in found.items():
+        seen.discard(pa.null())
+        if seen <= {pa.int64(), pa.float64()}:
+            types[name] = pa.int64() if seen == {pa.int64()} else pa.float64()
+        else:
+            types[name] = seen.pop() if len(seen) == 1 else pa.string()
+    return types
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """Blocks of text as rows: the columns, and the type that each is parsed to."""
+
+    columns: Columns
+    types: dict[str, Any]
+
+    def table(
+        self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], only: Sequence[str]
+    ) -> tuple[Any, Array]:
+        """Some columns of a block that has ``len(ids)`` rows, and the ids of those that could be parsed."""
+        try:
+            parsed = dialect.read(data, self.types, only)
+        except pa.ArrowException as error:
+            data, ids = self._sound_rows(data, dialect, ids, locate, error)
+            parsed = dialect.read(data, self.types, only)
+        target = self.columns.choice.target
+        if target in only and pa.types.is_string(parsed.column(target).type):
+            values = parsed.column(target)
+            missing = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+            parsed = parsed.set_column(parsed.column_names.index(target), target, missing)
+        return parsed, ids
+
+    def load(self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str]) -> Block:
+        """The rows of a block that has ``len(ids)`` of them, checked."""
+        table, ids = self.table(data, dialect, ids, locate, self.columns.read)
+        rows = Rows(self.columns, len(ids))
+        try:
+            for batch in table.to_batches():
+                rows.add(batch)
+            return rows.block(ids, locate)
+        except FileFormatError as error:
+            raise FileFormatError(f"From {locate(int(ids[0]))} on {error}: are quotes where they belong?") from error
+
+    def _sound_rows(
+        self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], error: Exception
+    ) -> tuple[bytes, Array]:
+        """A block that could not be parsed, less the rows that are to blame, and the ids of those left."""
+        sound = io.StringIO(newline="")
+        writer = csv.writer(sound, delimiter=dialect.delimiter)
+        kept: list[int] = []
+        text = io.StringIO(data.decode(errors="replace"), newline="")
+        for number, values in enumerate(filter(None, csv.reader(text, delimiter=dialect.delimiter))):
+            wrong = self._what_is_wrong(values, dialect)
+            if wrong is None:
+                writer.writerow(values)
+                kept.append(number)
+            elif self.columns.choice.bad_rows == "error":
+                raise fault(locate(int(ids[min(number, len(ids) - 1)])), wrong)
+        if len(kept) >= len(ids):  # then it is no row that is to blame
+            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
+        return sound.getvalue().encode(), ids[kept]
+
+    def _what_is_wrong(self, values: Sequence[str], dialect: Dialect) -> str | None:
+        if len(values) != len(dialect.names):
+            return f"it has {len(values)} values instead of {len(dialect.names)}"
+        for name, value in zip(dialect.names, values, strict=True):
+            if name in self.columns.read and "\ufffd" in value:
+                return f"column {name!r} is not text in UTF-8"
+            if name in self.columns.read and not _fits(value, self.types[name]):
+                return f"column {name!r} is {value!r}, but {self.types[name]} elsewhere"
+        return None
+
+
+def _fits(value: str, type_: pa.DataType) -> bool:
+    if value in pyarrow.csv.ConvertOptions().null_values:
+        return True
+    if pa.types.is_boolean(type_):
+        return value.lower() in ("true", "false", "0", "1")
+    if pa.types.is_integer(type_):
+        return value.strip().lstrip("+-").isdecimal()
+    return not pa.types.is_floating(type_) or _is_number(value)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return "_" not in value and float(value) is not None
+    except ValueError:
+        return False

@@ -1,0 +1,226 @@
+"""Delimited text: CSV and TSV files, also compressed, read in order."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tithe.core.data import Array, Block, concat
+from tithe.core.errors import FileFormatError
+from tithe.sources.categories import MOST_VALUES
+from tithe.sources.columns import Choice, settle, with_vocabularies
+from tithe.sources.csv_block import CsvRows, Dialect, common_types, read_header
+from tithe.sources.leaves import SAMPLE_ROWS, usual_leaf_rows
+from tithe.sources.lines import RowReader
+from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.rows import MOST_CLASSES, Distinct, row_of
+
+_PROBES = 64  # blocks that are looked at to tell the types, and that a sample is drawn from
+_PROBE_BYTES = 2**16
+_PROBE_ROWS = 4096
+
+
+class TextBlock(NamedTuple):
+    """Consecutive rows of a file as text."""
+
+    file: DataFile
+    data: bytes
+    first_in_file: int
+    first: int
+    n_rows: int
+
+    @property
+    def ids(self) -> Array:
+        return np.arange(self.first, self.first + self.n_rows)
+
+    def locate(self, row_id: int) -> str:
+        """Where the row with an id stands, in words."""
+        return row_of(self.file.path, row_id - self.first + self.first_in_file)
+
+
+class DelimitedSource:
+    """Rows of delimited text with a header line, in the order of the files.
+
+    Types are settled in a look at blocks from all over the files; a column that holds whole numbers
+    there may hold fractions elsewhere. Lines are cut into leaves by whoever asks for the tasks, and
+    parsed by whoever calls them. How many rows there are is known only at the end.
+
+    Parameters
+    ----------
+    files : list of DataFile
+    choice : Choice
+    """
+
+    replayable = True
+    n_rows: int | None = None
+
+    def __init__(self, files: Sequence[DataFile], choice: Choice) -> None:
+        dialects = {file.path: _dialect(file) for file in files}
+        self._files = [file for file in files if dialects[file.path].names]
+        if not self._files:
+            raise ValueError(f"There are no rows: {files[0].path!r}{' and the others' * (len(files) > 1)} are empty.")
+        self._dialects = {file.path: dialects[file.path] for file in self._files}
+        probes = list(self._probes(_PROBE_BYTES, 0.0))
+        self._rows = csv_rows(self._dialects, [(self._dialects[file.path], data) for file, data in probes], choice)
+        self._learn_vocabularies()
+        self._bytes_per_row = np.mean([len(data) / max(1, data.count(b"\n")) for _, data in probes] or [1])
+        columns = self._rows.columns
+        self.n_bytes: int | None = sum(file.size for file in files)
+        self.n_features, self.feature_names = columns.n_features, columns.feature_names
+        self.row_bytes = columns.row_bytes
+        self.leaf_rows = usual_leaf_rows(self.row_bytes)
+        self.identity = identity_of("csv", files, asdict(choice), None)
+
+    def with_leaf_rows(self, least: int) -> DelimitedSource:
+        """The same rows in leaves of at least that many, as far as they go."""
+        same = object.__new__(DelimitedSource)
+        same.__dict__.update(self.__dict__)
+        same.leaf_rows = usual_leaf_rows(self.row_bytes, least)
+        return same
+
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves from number ``first`` on; what comes before is read past, not parsed."""
+        for number, block in enumerate(self._cut(self.leaf_rows)):
+            if number >= first:
+                yield partial(self._load, block)
+
+    def _load(self, block: TextBlock) -> Block:
+        return self._rows.load(block.data, self._dialects[block.file.path], block.ids, block.locate)
+
+    def _cut(self, n_rows: int) -> Iterator[TextBlock]:
+        """All rows, so many at a time."""
+        before = 0
+        for file in self._files:
+            in_file = 0
+            with _opened(file) as stream:
+                reader = RowReader(stream, file.path)
+                reader.take(1)
+                while True:
+                    data, n_taken = reader.take(n_rows)
+                    if not n_taken:
+                        break
+                    yield TextBlock(file, data, in_file, before + in_file, n_taken)
+                    in_file += n_taken
+            file.check()
+            before += in_file
+        if not before:
+            raise ValueError(f"There are no rows: {self._files[0].path!r} has a header only.")
+
+    def _probes(self, n_bytes: int, offset: float) -> Iterator[tuple[DataFile, bytes]]:
+        """Blocks of whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
+        ends = np.cumsum([file.size for file in self._files])
+        for place in (np.arange(_PROBES) + offset) * (ends[-1] / _PROBES):
+            number = int(np.searchsorted(ends, place, side="right"))
+            file = self._files[number]
+            at = 0 if _is_compressed(file) else int(place) - int(ends[number]) + file.size
+            with _opened(file) as stream:
+                if at:
+                    stream.seek(at)
+                # the first line is the header, or has been cut
+                data = stream.read(n_bytes).partition(b"\n")[2]
+                whole = data if at + n_bytes >= file.size else data[: data.rfind(b"\n") + 1]
+            if whole:
+                yield file, whole
+
+    def _learn_vocabularies(self) -> None:
+        columns = self._rows.columns
+        if columns.choice.categories == "onehot" and columns.texts:
+            found = [Distinct(n, MOST_VALUES, "Use categories='hash' (--categories hash).") for n in columns.texts]
+            self._distinct(found, columns.texts)
+            values = {name: one.texts() for name, one in zip(columns.texts, found, strict=True)}
+            self._rows = replace(self._rows, columns=with_vocabularies(columns, values))
+
+    def _distinct(self, found: Sequence[Distinct], names: Sequence[str]) -> None:
+        """A look at a few columns of all the rows."""
+        for block in self._cut(_PROBE_ROWS):
+            dialect = self._dialects[block.file.path]
+            table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, names)
+            for batch in table.to_batches():
+                for one in found:
+                    one.add(batch)
+
+    def classes(self) -> Array:
+        """All values of the target, in ascending order, from a look at that column alone."""
+        columns = self._rows.columns
+        if columns.choice.target is None:
+            raise ValueError("There is no target: name its column, target=... (--target).")
+        found = Distinct(columns.choice.target, MOST_CLASSES, "It is no class to be told.")
+        self._distinct([found], [columns.choice.target])
+        return found.targets(columns.target_type)
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` rows (None: 65,536) of blocks spread evenly over all of the data."""
+        size = SAMPLE_ROWS if size is None else size
+        n_bytes = int(1.5 * size * self._bytes_per_row) // _PROBES
+        if any(_is_compressed(file) for file in self._files):
+            blocks = [self._load(block) for block in self._thinned()]
+        elif 2 * n_bytes * _PROBES >= (self.n_bytes or 0):
+            blocks = [task() for task in self.tasks()]
+        else:
+            blocks = list(self._spread(max(_PROBE_BYTES, n_bytes), rng.random())) or [next(self.tasks())()]
+        rows = concat(blocks)
+        if len(rows) <= size:
+            return rows
+        return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))
+
+    def _spread(self, n_bytes: int, offset: float) -> Iterator[Block]:
+        """Rows of blocks spread over all files. A block that starts inside quotes cannot be told and is left out."""
+        for file, data in self._probes(n_bytes, offset):
+            try:
+                _, n_rows = RowReader(io.BytesIO(data), file.path).take(len(data))
+                where = partial("{!r}, in a block drawn for a sample".format, file.path)
+                yield self._rows.load(data, self._dialects[file.path], np.arange(n_rows), where)
+            except ValueError:
+                if b'"' not in data:
+                    raise
+
+    def _thinned(self) -> list[TextBlock]:
+        """Blocks at even distances of files that can only be read in order."""
+        kept: list[TextBlock] = []
+        step = 1
+        for number, block in enumerate(self._cut(_PROBE_ROWS)):
+            if number % step == 0:
+                kept.append(block)
+            if len(kept) > _PROBES:
+                kept, step = kept[::2], 2 * step
+        return kept
+
+
+def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[tuple[Dialect, bytes]], choice: Choice) -> CsvRows:
+    """The columns of the files with these dialects, by path; types are told by the probes."""
+    types = common_types(probes)
+    for name, type_ in types.items():
+        if type_ == pa.int64() and name != choice.target:
+            types[name] = pa.float64()  # what is a whole number here may have a fraction elsewhere
+    fields = {file: [(name, types.get(name, pa.float64())) for name in d.names] for file, d in dialects.items()}
+    columns = settle({file: pa.schema(has) for file, has in fields.items()}, choice)
+    return CsvRows(columns, {name: types.get(name, pa.float64()) for name in columns.read})
+
+
+def _is_compressed(file: DataFile) -> bool:
+    return file.path.lower().endswith(".gz")
+
+
+def _dialect(file: DataFile) -> Dialect:
+    with _opened(file) as stream:
+        line, _ = RowReader(stream, file.path).take(1)
+    return read_header(line, file.path, "\t" if ".tsv" in file.path.lower() else ",")
+
+
+@contextmanager
+def _opened(file: DataFile) -> Iterator[Any]:
+    """The bytes of the file, uncompressed."""
+    file.check()
+    try:
+        with pa.input_stream(file.path, compression="gzip" if _is_compressed(file) else None) as stream:
+            yield stream
+    except (pa.ArrowException, OSError) as error:
+        file.check()
+        raise FileFormatError(f"{file.path!r} cannot be read: {error}") from error

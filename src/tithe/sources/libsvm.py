@@ -1,0 +1,243 @@
+"""Sparse rows as text: ``label index:value index:value ...``."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.datasets import load_svmlight_file
+
+from tithe.core.data import Array, Block, concat
+from tithe.core.errors import FileFormatError
+from tithe.sources.columns import Choice
+from tithe.sources.leaves import SAMPLE_ROWS, fair_shares, joined, usual_leaf_rows
+from tithe.sources.lines import RowReader
+from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.rows import bad_rows, fault, row_of
+
+_UNIT_ROWS = 16_384
+_SAMPLE_UNITS = 64
+_ENTRY_BYTES = 12
+
+
+class Unit(NamedTuple):
+    """Lines of a file: where they stand in it, and in all files."""
+
+    file: int
+    offset: int
+    n_bytes: int
+    first_in_file: int
+    first: int
+    n_rows: int
+
+
+class Census(NamedTuple):
+    """What lines hold: rows, entries, the largest column number, and whether column 0 is used."""
+
+    n_rows: int
+    n_entries: int
+    largest: int
+    has_zero: bool
+
+
+def census(data: bytes) -> Census:
+    """Count without parsing the values. Column numbers ascend in a row, so the last is the largest.
+
+    >>> census(b"1 3:0.5 7:1 # a note\\n\\n-1 2:4\\n")
+    Census(n_rows=2, n_entries=3, largest=7, has_zero=False)
+    """
+    if b"#" in data:
+        data = re.sub(rb"#[^\n]*", b"", data)
+    codes = np.frombuffer(data, np.uint8)
+    ends = np.append(np.flatnonzero(codes == ord("\n")), len(codes))
+    visible = np.flatnonzero(codes > ord(" "))
+    filled = np.diff(np.searchsorted(visible, ends), prepend=0) > 0
+    colons = np.flatnonzero(codes == ord(":"))
+    last = np.searchsorted(colons, ends) - 1
+    at = colons[last[last >= 0]]
+    largest, factor = np.zeros(len(at), np.int64), 1
+    digits = np.ones(len(at), bool)
+    for back in range(1, 11):
+        digit = codes[np.maximum(at - back, 0)].astype(np.int64) - ord("0")
+        digits &= (at >= back) & (digit >= 0) & (digit <= 9)
+        if not digits.any():
+            break
+        largest += np.where(digits, digit * factor, 0)
+        factor *= 10
+    has_zero = b" 0:" in data or b"\t0:" in data
+    return Census(int(filled.sum()), len(colons), int(largest.max(initial=0)), has_zero)
+
+
+def parse(data: bytes, n_features: int, zero_based: bool) -> tuple[Any, Array]:
+    """X (CSR float64) and the labels of some lines."""
+    X, y = load_svmlight_file(io.BytesIO(data), n_features=n_features, zero_based=zero_based)
+    return X, y
+
+
+def checked(X: Any, y: Array, ids: Array, bad: str, locate: Callable[[int], str]) -> Block:
+    """The rows as a block: what is not finite is refused or left out."""
+    if X.shape[0] != len(ids):
+        raise FileFormatError(f"From {locate(int(ids[0]))} on there are {X.shape[0]} rows instead of {len(ids)}.")
+    wrong = bad_rows(X, np.isnan(y), None, bool(np.isfinite(X.data).all()))
+    block = Block(X=X, y=y, indices=ids)
+    if wrong is None:
+        return block
+    if bad == "skip":
+        return block.take(np.flatnonzero(~wrong))
+    row = int(np.argmax(wrong))
+    raise fault(locate(int(ids[row])), "a value or the label is not finite")
+
+
+def refuse_names(choice: Choice) -> None:
+    """Columns of this format have no names, and the target always stands in front."""
+    for what, asked in (("target", choice.target), ("weight", choice.weight), ("columns", choice.columns)):
+        if asked is not None:
+            raise ValueError(f"{what} cannot be named in libsvm files: the label in front of a row is the target.")
+
+
+class LibsvmSource:
+    """Rows of libsvm (svmlight) files: CSR, float64, the label as y.
+
+    A first look counts rows and columns. Column numbers start at 1, or at 0 if any file uses 0.
+
+    Parameters
+    ----------
+    files : list of DataFile
+    choice : Choice
+    n_features : int, optional
+        If there are more columns than these files use.
+    """
+
+    replayable = True
+
+    def __init__(self, files: Sequence[DataFile], choice: Choice, n_features: int | None = None) -> None:
+        refuse_names(choice)
+        self._files = list(files)
+        self._choice = choice
+        self._units: list[Unit] = []
+        n_entries = largest = 0
+        self._zero_based = False
+        for unit, found in self._look():
+            self._units.append(unit)
+            n_entries += found.n_entries
+            largest = max(largest, found.largest)
+            self._zero_based |= found.has_zero
+        if not self._units:
+            raise ValueError(f"There are no rows: {files[0].path!r}{' and the others' * (len(files) > 1)} are empty.")
+        used = largest + self._zero_based
+        if n_features is not None and n_features < used:
+            raise ValueError(f"n_features is {n_features}, but the files have {used} columns.")
+        self.n_features = n_features or used
+        self.n_rows: int | None = self._units[-1].first + self._units[-1].n_rows
+        self.feature_names = [f"x{i}" for i in range(self.n_features)]
+        self.row_bytes = -(-n_entries * _ENTRY_BYTES // self.n_rows) + 4
+        self.n_bytes: int | None = sum(file.size for file in files)
+        self.identity = identity_of("libsvm", files, {**asdict(choice), "n_features": n_features}, self.n_rows)
+        self._plan(0)
+
+    def _look(self) -> Iterator[tuple[Unit, Census]]:
+        before = 0
+        for number, file in enumerate(self._files):
+            offset = in_file = 0
+            with open(file.path, "rb") as stream:
+                reader = RowReader(stream, file.path, quotes=False)
+                while data := reader.take(_UNIT_ROWS)[0]:
+                    found = census(data)
+                    if found.n_rows:
+                        yield Unit(number, offset, len(data), in_file, before + in_file, found.n_rows), found
+                    offset += len(data)
+                    in_file += found.n_rows
+            before += in_file
+
+    def _plan(self, least: int) -> None:
+        self._leaves = joined(self._units, lambda unit: unit.n_rows, usual_leaf_rows(self.row_bytes, least))
+        self.leaf_rows = max(sum(unit.n_rows for unit in leaf) for leaf in self._leaves)
+
+    def with_leaf_rows(self, least: int) -> LibsvmSource:
+        """The same rows in leaves of at least that many, as far as they go."""
+        same = object.__new__(LibsvmSource)
+        same.__dict__.update(self.__dict__)
+        same._plan(least)
+        return same
+
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves from number ``first`` on."""
+        for units in self._leaves[first:]:
+            yield partial(self._load, units)
+
+    def _load(self, units: Sequence[Unit]) -> Block:
+        return concat([self._read(unit) for unit in units])
+
+    def _read(self, unit: Unit) -> Block:
+        file = self._files[unit.file]
+        file.check()
+        with open(file.path, "rb") as stream:
+            stream.seek(unit.offset)
+            data = stream.read(unit.n_bytes)
+
+        def locate(row_id: int) -> str:
+            return row_of(file.path, row_id - unit.first + unit.first_in_file)
+
+        ids = np.arange(unit.first, unit.first + unit.n_rows)
+        return read_block(data, self.n_features, self._zero_based, ids, self._choice.bad_rows, locate)
+
+    def classes(self) -> Array:
+        """All labels, in ascending order."""
+        labels: set[float] = set()
+        for unit in self._units:
+            file = self._files[unit.file]
+            file.check()
+            with open(file.path, "rb") as stream:
+                stream.seek(unit.offset)
+                words = re.findall(rb"(?m)^[ \t]*([^\s#]+)", stream.read(unit.n_bytes))
+            labels.update(map(float, set(words)))
+        known: Array = np.array(sorted(label for label in labels if label == label))
+        return known
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` rows (None: 65,536) of pieces spread evenly over all of the data."""
+        wanted = SAMPLE_ROWS if size is None else size
+        n_units = len(self._units)
+        n_read = max(_SAMPLE_UNITS, -(-wanted * n_units // max(1, self.n_rows or 1)))
+        units = self._units
+        if n_read < n_units:
+            units = [units[int(i)] for i in (np.arange(n_read) + rng.random()) * (n_units / n_read)]
+        shares = fair_shares([unit.n_rows for unit in units], min(wanted, sum(u.n_rows for u in units)), rng.random())
+        drawn = []
+        for unit, share in zip(units, shares, strict=True):
+            block = self._read(unit)
+            drawn.append(block.take(np.sort(rng.choice(len(block), min(share, len(block)), replace=False))))
+        return concat(drawn)
+
+
+def read_block(
+    data: bytes, n_features: int, zero_based: bool, ids: Array, bad: str, locate: Callable[[int], str]
+) -> Block:
+    """Lines that hold ``len(ids)`` rows as a checked block."""
+    try:
+        X, y = parse(data, n_features, zero_based)
+    except (ValueError, OverflowError) as error:
+        raise _culprit(data, n_features, zero_based, ids, locate, error) from error
+    return checked(sparse.csr_matrix(X), y, ids, bad, locate)
+
+
+def _culprit(
+    data: bytes, n_features: int, zero_based: bool, ids: Array, locate: Callable[[int], str], error: Exception
+) -> FileFormatError:
+    """The error that names the first row that cannot be parsed."""
+    row = 0
+    for line in data.split(b"\n"):
+        if census(line).n_rows == 0:
+            continue
+        try:
+            parse(line, n_features, zero_based)
+        except (ValueError, OverflowError) as reason:
+            return FileFormatError(f"{locate(int(ids[min(row, len(ids) - 1)]))} cannot be parsed: {reason}")
+        row += 1
+    return FileFormatError(f"From {locate(int(ids[0]))} on: {error}")

@@ -1,0 +1,182 @@
+"""NumPy's own files: ``.npy`` is memory-mapped, ``.npz`` is read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.core.errors import FileFormatError
+from tithe.kernels.columns import column_sums
+from tithe.sources.arrays import plain_weights
+from tithe.sources.columns import Choice
+from tithe.sources.leaves import SAMPLE_ROWS, usual_leaf_rows
+from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.rows import bad_rows, fault, row_of
+
+_RUN = 8  # neighbouring rows that a sample takes together from data that may not be in memory
+_RUN_BYTES = 2**28  # of all data, from which on it does
+
+
+class _Arrays:
+    """The arrays of one file: X, and target and weights if there are any."""
+
+    def __init__(self, file: DataFile, choice: Choice) -> None:
+        self.file = file
+        self._choice = choice
+        self._held = None if file.path.lower().endswith(".npy") else _read_npz(file, choice)
+        X, y, weight = self.get()
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise ValueError(f"{file.path!r} holds {X.dtype} of shape {X.shape}; rows of numbers are wanted.")
+        for name, values in ((choice.target, y), (choice.weight, weight)):
+            if values is not None and values.shape != (len(X),):
+                raise ValueError(f"{file.path!r}: {name!r} has shape {values.shape}, X has {len(X)} rows.")
+        if weight is not None and weight.dtype.kind not in "fiub":
+            raise ValueError(f"{file.path!r}: the weights {choice.weight!r} are not numeric.")
+        self.shape, self.dtype = X.shape, X.dtype
+
+    def get(self) -> tuple[Array, Array | None, Array | None]:
+        if self._held is not None:
+            return self._held
+        self.file.check()
+        try:
+            return np.load(self.file.path, mmap_mode="r", allow_pickle=False), None, None
+        except (ValueError, OSError, EOFError) as error:
+            raise FileFormatError(f"{self.file.path!r} is not a whole .npy file: {error}") from error
+
+
+def _read_npz(file: DataFile, choice: Choice) -> tuple[Any, Any, Any]:
+    wanted = ["X", *(n for n in (choice.target, choice.weight) if n)]
+    try:
+        with np.load(file.path, allow_pickle=False) as archive:
+            missing = [n for n in wanted if n not in archive.files]
+            found = ", ".join(archive.files)
+            arrays = {} if missing else {name: archive[name] for name in wanted}
+    except Exception as error:  # zipfile raises its own kinds for damaged archives
+        raise FileFormatError(f"{file.path!r} is not a whole .npz file: {error}") from error
+    if missing:
+        raise ValueError(f"{file.path!r} has no array {missing[0]!r}; it has {found}.")
+    return arrays["X"], arrays.get(str(choice.target)), arrays.get(str(choice.weight))
+
+
+class NumpySource:
+    """Rows of ``.npy`` or ``.npz`` files under one another.
+
+    X is float32 where that holds every value exactly, else float64; a leaf that needs no
+    conversion and lies within one file is a view of it.
+
+    Parameters
+    ----------
+    files : list of DataFile
+    choice : Choice
+        Target and weight name arrays of an ``.npz``.
+    format : {"npy", "npz"}
+    """
+
+    replayable = True
+
+    def __init__(self, files: Sequence[DataFile], choice: Choice, format: str) -> None:
+        if format == "npy" and (choice.target is not None or choice.weight is not None):
+            raise ValueError("A .npy file holds rows alone: use .npz, .csv or .parquet for a target or weights.")
+        if choice.columns is not None:
+            raise ValueError(f"columns cannot be chosen: the columns of a .{format} file have no names.")
+        self._choice = choice
+        self._arrays = [_Arrays(file, choice) for file in files]
+        first = self._arrays[0]
+        for other in self._arrays:
+            if other.shape[1] != first.shape[1]:
+                raise ValueError(
+                    f"{first.file.path!r} has {first.shape[1]} columns and {other.file.path!r} has {other.shape[1]}."
+                )
+        self._starts = np.cumsum([0, *(arrays.shape[0] for arrays in self._arrays)])
+        self.n_rows: int | None = int(self._starts[-1])
+        self.n_features = int(first.shape[1])
+        if not self.n_rows or not self.n_features:
+            raise ValueError(f"There are no rows: {first.file.path!r} has shape {first.shape}.")
+        exact = all(np.can_cast(arrays.dtype, np.float32, casting="safe") for arrays in self._arrays)
+        self._dtype = np.dtype(np.float32 if exact else np.float64)
+        self.feature_names = [f"x{i}" for i in range(self.n_features)]
+        self.row_bytes = self.n_features * self._dtype.itemsize
+        self.n_bytes: int | None = sum(file.size for file in files)
+        self.identity = identity_of(format, files, asdict(choice), self.n_rows)
+        self.leaf_rows = min(self.n_rows, usual_leaf_rows(self.row_bytes))
+
+    def with_leaf_rows(self, least: int) -> NumpySource:
+        """The same rows in leaves of at least that many, as far as they go."""
+        same = object.__new__(NumpySource)
+        same.__dict__.update(self.__dict__)
+        same.leaf_rows = min(int(self._starts[-1]), usual_leaf_rows(self.row_bytes, least))
+        return same
+
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves from number ``first`` on."""
+        for start in range(first * self.leaf_rows, int(self._starts[-1]), self.leaf_rows):
+            yield partial(self._load, start, min(start + self.leaf_rows, int(self._starts[-1])))
+
+    def _load(self, start: int, stop: int) -> Block:
+        return self._block(np.arange(start, stop))
+
+    def _block(self, ids: Array) -> Block:
+        """The rows with these ids, which ascend."""
+        X: list[Array] = []
+        y: list[Array] = []
+        weight: list[Array] = []
+        for number in range(len(self._arrays)):
+            first, after = self._starts[number : number + 2]
+            start, stop = np.searchsorted(ids, (first, after))
+            if start == stop:
+                continue
+            inside = ids[start:stop] - first
+            at = slice(inside[0], inside[-1] + 1) if inside[-1] - inside[0] + 1 == len(inside) else inside
+            for values, taken in zip(self._arrays[number].get(), (X, y, weight), strict=True):
+                if values is not None:
+                    taken.append(values[at])
+        rows = np.ascontiguousarray(_under_one_another(X), self._dtype)
+        target = _plain_target(_under_one_another(y)) if y else None
+        weights = _under_one_another(weight).astype(np.float64) if weight else None
+        return self._checked(rows, target, weights, ids)
+
+    def _checked(self, X: Array, y: Array | None, weight: Array | None, ids: Array) -> Block:
+        missing_y = np.isnan(y) if y is not None and y.dtype.kind == "f" else None
+        bad = bad_rows(X, missing_y, weight, bool(np.isfinite(column_sums(X)).all()))
+        block = Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
+        if bad is None:
+            return block
+        if self._choice.bad_rows == "skip":
+            kept = block.take(np.flatnonzero(~bad))
+            return Block(X=kept.X, y=kept.y, sample_weight=plain_weights(kept.sample_weight), indices=kept.indices)
+        row = int(np.argmax(bad))
+        wrong = np.flatnonzero(~np.isfinite(X[row]))
+        what = f"column {wrong[0]} is not finite" if len(wrong) else "the target is missing or the weight no weight"
+        number = int(np.searchsorted(self._starts, ids[row], side="right")) - 1
+        raise fault(row_of(self._arrays[number].file.path, int(ids[row] - self._starts[number])), what)
+
+    def classes(self) -> Array:
+        """All values of the target, in ascending order."""
+        if self._choice.target is None:
+            raise ValueError("There is no target: name its array, target=... (--target).")
+        values = np.concatenate([np.unique(_plain_target(arrays.get()[1])) for arrays in self._arrays])
+        known: Array = np.unique(values)
+        return known[~np.isnan(known)] if known.dtype.kind == "f" else known
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` rows (None: 65,536) from anywhere; a few neighbours together where the data is large."""
+        n = int(self._starts[-1])
+        size = min(n, SAMPLE_ROWS if size is None else size)
+        run = 1 if n * self.row_bytes < _RUN_BYTES else _RUN
+        starts = run * np.sort(rng.choice(-(-n // run), -(-size // run), replace=False))
+        ids = (starts[:, None] + np.arange(run)).ravel()
+        return self._block(ids[ids < n][:size])
+
+
+def _under_one_another(parts: Sequence[Array]) -> Array:
+    return np.asarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+
+
+def _plain_target(y: Any) -> Array:
+    values: Array = np.asarray(y)
+    return values.astype(object) if values.dtype.kind in "US" else values

@@ -1,0 +1,199 @@
+"""Rows that come through a pipe, once and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tithe.core.data import Array, Block, concat
+from tithe.core.errors import FileFormatError
+from tithe.sources.columns import Choice, Columns, settle
+from tithe.sources.csv_block import read_header
+from tithe.sources.delimited import csv_rows
+from tithe.sources.leaves import Loaded, usual_leaf_rows
+from tithe.sources.libsvm import census, read_block, refuse_names
+from tithe.sources.lines import RowReader
+from tithe.sources.paths import identity_of
+from tithe.sources.rows import Rows, row_of
+
+NAME = "standard input"
+
+_PROBE_ROWS = 4096  # by which types are told: a leaf has at least that many
+
+Task = Callable[[], Block]
+
+
+class PipedSource:
+    """Rows that can be read once.
+
+    Parameters
+    ----------
+    take : callable
+        ``take(n_rows)`` gives a loader of the next rows, at most that many, or None at the end.
+    feature_names, row_bytes : list of str, int
+    about : dict
+        What was opened, for the identity.
+    """
+
+    replayable = False
+    n_rows: int | None = None
+    n_bytes: int | None = None
+
+    def __init__(
+        self, take: Callable[[int], Task | None], *, feature_names: list[str], row_bytes: int, about: dict[str, Any]
+    ) -> None:
+        self._take = take
+        self.feature_names = feature_names
+        self.n_features = len(feature_names)
+        self.row_bytes = row_bytes
+        self.leaf_rows = usual_leaf_rows(row_bytes, least=_PROBE_ROWS)
+        self.identity = identity_of("pipe", [], about, None)
+        self._first = self._read(self.leaf_rows)
+        if self._first is None:
+            raise ValueError("There are no rows: standard input is empty.")
+
+    def _read(self, n_rows: int) -> Block | None:
+        task = self._take(n_rows)
+        return None if task is None else task()
+
+    def with_leaf_rows(self, least: int) -> PipedSource:
+        """Itself, in leaves of at least that many rows: what is read once cannot be shared."""
+        more = least - self.leaf_rows
+        if more > 0 and self._first is not None:
+            rest = self._read(more)
+            self._first = self._first if rest is None else concat([self._first, rest])
+            self.leaf_rows = least
+        return self
+
+    def tasks(self, first: int = 0) -> Iterator[Task]:
+        """Loaders of the leaves from number ``first`` on; asked for once."""
+        if self._first is None:
+            raise ValueError("Standard input has been read already and cannot be read again.")
+        number = 0
+        task: Task | None = Loaded(self._first)
+        self._first = None
+        while task is not None:
+            if number >= first:
+                yield task
+            number, task = number + 1, self._take(self.leaf_rows)
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """Rows of the first leaf (None: all of them): what comes later cannot be seen yet."""
+        if self._first is None:
+            raise ValueError("Standard input has been read already and cannot be read again.")
+        if size is None or len(self._first) <= size:
+            return self._first
+        return self._first.take(np.sort(rng.choice(len(self._first), size, replace=False)))
+
+    def classes(self) -> Array:
+        """Cannot be known."""
+        raise ValueError("The classes of standard input are not known before all of it is read: name them all.")
+
+
+def open_piped(stream: Any, format: str, choice: Choice, n_features: int | None) -> PipedSource:
+    """The rows of a binary stream."""
+    if choice.categories == "onehot":
+        raise ValueError("The values of text columns on standard input are not known beforehand: categories='hash'.")
+    if format == "libsvm":
+        return _piped_libsvm(stream, choice, n_features)
+    if format == "arrow":
+        return _piped_arrow(stream, choice)
+    return _piped_csv(stream, choice)
+
+
+def _locate(row_id: int) -> str:
+    return row_of(NAME, row_id)
+
+
+def _piped_csv(stream: Any, choice: Choice) -> PipedSource:
+    reader = RowReader(stream, NAME)
+    dialect = read_header(reader.take(1)[0], NAME, ",")
+    if not dialect.names:
+        raise ValueError("There are no rows: standard input is empty.")
+    ahead = [reader.take(_PROBE_ROWS)]
+    rows = csv_rows({NAME: dialect}, [(dialect, ahead[0][0])], choice)
+    passed = 0
+
+    def take(n_rows: int) -> Task | None:
+        nonlocal passed
+        data, n_taken = ahead.pop() if ahead else (b"", 0)
+        more, n_more = reader.take(n_rows - n_taken)
+        n_taken += n_more
+        if not n_taken:
+            return None
+        passed += n_taken
+        return partial(rows.load, data + more, dialect, np.arange(passed - n_taken, passed), _locate)
+
+    return _piped_table(take, rows.columns, "csv")
+
+
+def _piped_arrow(stream: Any, choice: Choice) -> PipedSource:
+    try:
+        batches = iter(pa.ipc.open_stream(stream))
+        schema = batches.schema
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
+    columns = settle({NAME: schema}, choice)
+    ahead: list[Any] = []
+    passed = 0
+
+    def take(n_rows: int) -> Task | None:
+        nonlocal passed
+        taken: list[Any] = []
+        missing = n_rows
+        while missing:
+            batch = ahead.pop() if ahead else next(batches, None)
+            if batch is None:
+                break
+            taken.append(batch[:missing])
+            if batch.num_rows > missing:
+                ahead.append(batch[missing:])
+            missing -= taken[-1].num_rows
+        if missing == n_rows:
+            return None
+        passed += n_rows - missing
+        return partial(_gathered, columns, taken, np.arange(passed - n_rows + missing, passed))
+
+    return _piped_table(take, columns, "arrow")
+
+
+def _gathered(columns: Columns, batches: list[Any], ids: Array) -> Block:
+    rows = Rows(columns, len(ids))
+    for batch in batches:
+        rows.add(batch)
+    return rows.block(ids, _locate)
+
+
+def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: str) -> PipedSource:
+    about = {"format": format, **asdict(columns.choice), "read": columns.read}
+    return PipedSource(take, feature_names=columns.feature_names, row_bytes=columns.row_bytes, about=about)
+
+
+def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None) -> PipedSource:
+    refuse_names(choice)
+    if n_features is None:
+        raise ValueError("How many columns standard input has is not known beforehand: give n_features.")
+    reader = RowReader(stream, NAME, quotes=False)
+    ahead = [reader.take(_PROBE_ROWS)]
+    found = census(ahead[0][0])
+    passed = 0
+
+    def take(n_rows: int) -> Task | None:
+        nonlocal passed
+        data, n_taken = ahead.pop() if ahead else (b"", 0)
+        data += reader.take(n_rows - n_taken)[0]
+        if not data:
+            return None
+        n_taken = census(data).n_rows
+        passed += n_taken
+        ids = np.arange(passed - n_taken, passed)
+        return partial(read_block, data, n_features, found.has_zero, ids, choice.bad_rows, _locate)
+
+    row_bytes = 12 * found.n_entries // max(1, found.n_rows) + 4
+    about = {"format": "libsvm", **asdict(choice), "n_features": n_features}
+    return PipedSource(take, feature_names=[f"x{i}" for i in range(n_features)], row_bytes=row_bytes, about=about)
