@@ -12,6 +12,7 @@ from tithe.cli.common import (
     Stopped,
     bytes_text,
     check_apart,
+    classes_option,
     eps_option,
     jobs_option,
     make_engine,
@@ -34,6 +35,7 @@ from tithe.core.registry import names
 @click.option("-m", "--size", type=Size(), help="Rows to keep, or a fraction. [default: chosen for --eps]")
 @eps_option
 @objective_options
+@classes_option
 @click.option(
     "--construction",
     type=click.Choice(["auto", *names("construction")]),
@@ -48,7 +50,7 @@ from tithe.core.registry import names
 @checkpoint_options
 @click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
-    where, how, output, size, eps, objective, clusters, inverse_penalty, construction, calibrate, seed, jobs,
+    where, how, output, size, eps, objective, clusters, inverse_penalty, classes, construction, calibrate, seed, jobs,
     checkpoint, every, resume, dry_run, check,
 ):  # fmt: skip
     """Reduce files to a small weighted Parquet file.
@@ -62,8 +64,6 @@ def build(  # type: ignore[no-untyped-def]
       tithe build 'data/*.parquet' --objective logistic --target y -m 0.01 -o coreset.parquet
       zcat rows.csv.gz | tithe build - --format csv -m 5000 -o coreset.parquet
     """
-    if objective == "logistic" and how["target"] is None:
-        raise click.UsageError("--objective logistic needs --target, the column of classes.")
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
     from tithe.checkpoint import remove_state
@@ -71,13 +71,17 @@ def build(  # type: ignore[no-untyped-def]
 
     check_output(output)
     check_apart(output, where)
+    if objective == "logistic":
+        how.check_labels(where)
     checkpoint = checkpoint or f"{output}.checkpoint"
     options = {"construction": construction, "calibrate": calibrate}
     with Stop() as stop:
-        source, goal = how.open(where), make_objective(objective, clusters, inverse_penalty)
+        source, goal = how.open(where), make_objective(objective, clusters, inverse_penalty, classes)
         if dry_run:
             size, why = settled_size(source, goal, size, eps=eps, seed=seed)
-            plan = plan_table(source, goal, size=size, why=why, seed=seed, jobs=jobs, passes=1 + check, **options)
+            plan = plan_table(
+                source, goal, where, size=size, why=why, seed=seed, jobs=jobs, passes=1 + check, **options
+            )
             print_table(f"{output}: not written, this is a dry run", ["", ""], plan)
             return
         earlier = earlier_run(checkpoint, resume)

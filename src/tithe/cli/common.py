@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz")
+FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
+_READING = ("format", "target", "weight", "categories", "bad_rows", "n_features")
 
 
 class Stopped(Exception):
@@ -44,6 +45,9 @@ penalty_option = click.option(
     show_default=True,
     help="Logistic: inverse strength of the penalty.",
 )
+classes_option = click.option(
+    "--classes", metavar="A,B,...", help="Logistic: all classes, where they cannot be looked up beforehand."
+)
 seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Threads; each holds a leaf of the data. [default: all cores]"
@@ -57,12 +61,19 @@ eps_option = click.option(
 )
 
 
-def make_objective(name: str, clusters: int, inverse_penalty: float = 1.0) -> Any:
+def make_objective(name: str, clusters: int, inverse_penalty: float = 1.0, classes: str | None = None) -> Any:
     """The objective that the options describe."""
     from tithe.core.registry import resolve
 
-    options: dict[str, Any] = {"generic": {}, "logistic": {"C": inverse_penalty}}.get(name, {"n_clusters": clusters})
+    logistic = {"C": inverse_penalty, "classes": None if classes is None else _labels(classes)}
+    options: dict[str, Any] = {"generic": {}, "logistic": logistic}.get(name, {"n_clusters": clusters})
     return resolve("objective", name)(**options)
+
+
+def _labels(classes: str) -> tuple[int | str, ...]:
+    """Labels as they stand in a column: whole numbers, if all of them are."""
+    named = [name.strip() for name in classes.split(",")]
+    return tuple(map(int, named)) if all(name.lstrip("-").isdigit() for name in named) else tuple(named)
 
 
 def make_engine(jobs: int | None) -> Any:
@@ -102,9 +113,18 @@ class SourceOptions(dict[str, Any]):
 
         if STDIN in where and len(where) > 1:
             raise click.UsageError("Standard input (-) stands alone: give files, or -.")
-        if STDIN in where and self["format"] == "auto":
-            raise click.UsageError("Standard input has no name to tell its format: give it with --format.")
         return open_source(where[0] if len(where) == 1 else list(where), **self)
+
+    def check_labels(self, where: Sequence[str]) -> None:
+        """Refuse rows without classes, before they are read: libsvm rows bring theirs along."""
+        if self["target"] is not None or self["format"] == "libsvm":
+            return
+        if STDIN not in where and self["format"] == "auto":
+            from tithe.sources.paths import find_files
+
+            if find_files(list(where), "auto")[1] == "libsvm":
+                return
+        raise click.UsageError("Logistic regression needs --target, the column of classes.")
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +135,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         columns = options.pop("columns")
         how = SourceOptions(
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            **{name: options.pop(name) for name in ("format", "target", "weight", "categories", "bad_rows")},
+            **{name: options.pop(name) for name in _READING},
         )
         if how["target"] is not None and how["target"] == how["weight"]:
             raise click.UsageError("--target and --weight name the same column.")
@@ -123,6 +143,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     found: Callable[..., Any] = gathered
     for option in (
+        click.option("--n-features", type=click.IntRange(min=1), help="Columns of libsvm rows. [default: those used]"),
         click.option(
             "--bad-rows",
             type=click.Choice(["error", "skip"]),

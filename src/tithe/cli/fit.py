@@ -77,11 +77,11 @@ def fit(  # type: ignore[no-untyped-def]
       tithe fit kmeans data/ -k 20 --categories onehot -o result
       tithe fit logistic 'data/*.parquet' --target y --polish auto -o result
     """
-    if learner == "logistic" and how["target"] is None:
-        raise click.UsageError("logistic needs --target, the column of classes.")
     output = str(Path(output))
     _check_folder(output)
     check_apart(output, where)
+    if learner == "logistic":
+        how.check_labels(where)
     from tithe.checkpoint import remove_state
     from tithe.report.fitted import write_fit
 
@@ -90,7 +90,7 @@ def fit(  # type: ignore[no-untyped-def]
         source = how.open(where)
         model = _learner(learner, size, clusters, inverse_penalty, polish, tol, jobs, seed)
         if dry_run:
-            _print_plan(source, model, output, learner, polish, jobs, seed)
+            _print_plan(source, model, where, output, learner, polish, jobs, seed)
             return
         earlier = earlier_run(checkpoint, resume)
         second = "certifying" if polish == 0 else "polishing"
@@ -170,7 +170,9 @@ def _about(results: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _print_plan(source: Any, model: Any, output: str, learner: str, polish: Any, jobs: int | None, seed: int) -> None:
+def _print_plan(
+    source: Any, model: Any, where: Any, output: str, learner: str, polish: Any, jobs: int | None, seed: int
+) -> None:
     from tithe.cli.common import make_objective
 
     if learner == "logistic":
@@ -186,6 +188,7 @@ def _print_plan(source: Any, model: Any, output: str, learner: str, polish: Any,
     plan = plan_table(
         source,
         goal,
+        where,
         construction="auto",
         size=size,
         why="asked for, or the default",

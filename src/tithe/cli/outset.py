@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from tithe.cli.progress import memory
 
 FEW = 5000  # rows to keep where no size can be measured
 _LEAF_COPIES = 2.5  # a leaf as it is read, as rows, and what is computed for each row (measured)
+_GLANCE = 2**20  # bytes of text that tell how long its lines are
+_GZIP = b"\x1f\x8b"
 _SECONDS = 30.0  # between two checkpoints
 
 
@@ -92,6 +94,7 @@ def settled_size(
 def plan_table(
     source: Any,
     goal: Any,
+    where: Sequence[str],
     *,
     construction: str,
     size: int | float,
@@ -115,16 +118,18 @@ def plan_table(
     baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled
     row_bytes = getattr(source, "row_bytes", 8 * source.n_features)
     held = jobs * row_bytes * getattr(source, "leaf_rows", first_rows) * _LEAF_COPIES
-    n_leaves = None if source.n_rows is None else -(-source.n_rows // max(1, first_rows))
+    n_rows = _rows_about(source, where) if source.n_rows is None else source.n_rows
+    about = "" if source.n_rows is not None else "about "
+    n_leaves = None if n_rows is None else -(-n_rows // max(1, first_rows))
     waves = 0 if n_leaves is None else n_leaves / min(jobs, n_leaves)  # one after the other
     levels = 20 if n_leaves is None else n_leaves.bit_length()
     held += kept * (row_bytes + 24) * (levels + 2 * jobs)
     n_bytes = getattr(source, "n_bytes", None)
     return [
-        ["rows", "not known beforehand" if source.n_rows is None else f"{source.n_rows:,}"],
+        ["rows", "not known beforehand" if n_rows is None else f"{about}{n_rows:,}"],
         ["columns", f"{source.n_features:,}"],
         ["bytes on disk", "not known" if n_bytes is None else bytes_text(n_bytes)],
-        ["leaves", "not known beforehand" if n_leaves is None else f"{n_leaves:,}"],
+        ["leaves", "not known beforehand" if n_leaves is None else f"{about}{n_leaves:,}"],
         ["rows to keep", f"{kept:,} ({why})"],
         ["passes over the data", f"{passes}, and a sample"],
         ["peak memory, about", bytes_text(baseline + held)],
@@ -133,6 +138,19 @@ def plan_table(
             "not known beforehand" if n_leaves is None else seconds_text(opening + passes * waves * seconds),
         ],
     ]
+
+
+def _rows_about(source: Any, where: Sequence[str]) -> int | None:
+    """How many rows text files hold, from the length of their first lines; None if they are compressed."""
+    from tithe.sources.paths import find_files
+
+    first = find_files(list(where), "auto")[0][0]
+    with open(first.path, "rb") as file:
+        lines = file.read(_GLANCE)
+    n_lines = lines.count(b"\n")
+    if lines.startswith(_GZIP) or not n_lines:
+        return None
+    return int(source.n_bytes * n_lines / len(lines))
 
 
 def _one_leaf(

@@ -37,8 +37,10 @@ def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data,
       tithe size -k 20 --eps 0.05 --data rows.parquet
       tithe size --objective logistic --target y --data 'data/*.parquet'
     """
-    if objective == "logistic" and (data is None or how["target"] is None):
-        raise click.UsageError("For logistic the size is measured: give --data, and --target, the column of classes.")
+    if objective == "logistic":
+        if data is None:
+            raise click.UsageError("For logistic regression the size is measured: give files with --data.")
+        how.check_labels([data])
     goal = make_objective(objective, clusters, inverse_penalty)
     table = []
     if data is not None:

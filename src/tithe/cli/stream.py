@@ -14,6 +14,7 @@ from tithe.cli.common import (
     STDIN,
     Stopped,
     check_apart,
+    classes_option,
     command_line,
     make_objective,
     objective_options,
@@ -31,7 +32,7 @@ from tithe.core.registry import names
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet file to write.")
 @click.option("-m", "--size", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows to keep.")
 @objective_options
-@click.option("--classes", metavar="A,B,...", help="Logistic: all classes. [default: those of the first leaf]")
+@classes_option
 @click.option(
     "--construction",
     type=click.Choice(["auto", *names("construction")]),
@@ -72,6 +73,8 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
 
     check_output(output)
     check_apart(output, where)
+    if where and not resume and options["objective"] == "logistic":
+        how.check_labels(where)
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         running = _resumed(checkpoint, keep_leaves, options) if resume else None
@@ -164,9 +167,9 @@ def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[st
 
     if Path(checkpoint).exists():
         raise ValueError(f"{checkpoint!r} is there already: go on with it (--resume), or name another (--checkpoint).")
-    goal = make_objective(options["objective"], options["clusters"], options["inverse_penalty"])
-    if options["objective"] == "logistic":
-        goal = _with_classes(goal, options["classes"], source)
+    goal = make_objective(*(options[name] for name in ("objective", "clusters", "inverse_penalty", "classes")))
+    if getattr(goal, "classes", ()) is None and source.replayable:  # else those of the first leaf
+        goal = replace(goal, classes=tuple(source.classes().tolist()))
     return CoresetStream(
         goal,
         options["construction"],
@@ -178,15 +181,6 @@ def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[st
         keep_leaves=keep_leaves,
         random_state=options["seed"],
     )
-
-
-def _with_classes(goal: Any, classes: str | None, source: Any) -> Any:
-    """The objective with the classes that were named, or that the files hold."""
-    if classes is None:
-        return replace(goal, classes=tuple(source.classes().tolist())) if source.replayable else goal
-    named = [name.strip() for name in classes.split(",")]
-    whole = all(name.lstrip("-").isdigit() for name in named)
-    return replace(goal, classes=tuple(int(name) for name in named) if whole else tuple(named))
 
 
 def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) -> Any:
