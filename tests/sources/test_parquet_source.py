@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tithe import FileFormatError
 from tithe.core.data import Block, concat
 from tithe.sources import leaves, parquet
 from tithe.sources.files import open_source
@@ -107,9 +106,63 @@ def test_leaves_can_be_made_larger(tmp_path, rng) -> None:
     assert larger.identity == source.identity
 
 
-def test_a_truncated_file_is_named(tmp_path, rng) -> None:
-    write_pieces(a_frame(rng, 900), tmp_path, rng, n_files=1)
-    file = next(tmp_path.iterdir())
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(FileFormatError, match=file.name):
-        open_source(tmp_path)
+def test_a_sample_sees_all_files(tmp_path) -> None:
+    """Sorted by class, the rarer one in the last files."""
+    for i in range(40):
+        rows = {"a": np.arange(500.0) + 500 * i, "y": np.full(500, int(i >= 30))}
+        pq.write_table(pa.table(rows), tmp_path / f"{i:02}.parquet", row_group_size=250)
+    source = open_source(tmp_path, target="y")
+    for seed in range(5):
+        drawn = source.sample(400, rng=np.random.default_rng(seed))
+        assert len(np.unique(drawn.row_ids())) == 400
+        np.testing.assert_array_equal(drawn.X.ravel(), drawn.row_ids())
+        assert abs(drawn.y.mean() - 0.25) < 0.15
+        assert_same(drawn, source.sample(400, rng=np.random.default_rng(seed)))
+    assert len(source.sample(10_000, rng=np.random.default_rng(0))) == 10_000
+    everything = source.sample(None, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(everything.row_ids(), np.arange(20_000))
+
+
+def test_a_class_in_the_last_row_is_found(tmp_path) -> None:
+    for i in range(3):
+        y = ["often"] * 100 if i < 2 else ["often"] * 99 + ["once"]
+        pq.write_table(pa.table({"a": np.zeros(100), "y": y}), tmp_path / f"{i}.parquet", row_group_size=30)
+    assert open_source(tmp_path, target="y").classes().tolist() == ["often", "once"]
+    many = pa.table({"a": np.zeros(100_001), "y": np.arange(100_001)})
+    pq.write_table(many, tmp_path / "0.parquet")
+    with pytest.raises(ValueError, match="more than 100,000"):
+        open_source(tmp_path / "0.parquet", target="y").classes()
+
+
+def test_identity_is_that_of_the_rows_not_of_the_place(tmp_path, rng) -> None:
+    frame = a_frame(rng, 100)
+    for place in ("here", "there"):
+        (tmp_path / place / "deep").mkdir(parents=True)
+        frame[:60].to_parquet(tmp_path / place / "1.parquet", index=False)
+        frame[60:].to_parquet(tmp_path / place / "deep" / "2.parquet", index=False)
+    here, there = tmp_path / "here", tmp_path / "there"
+    known = open_source(here, target="y").identity
+    assert open_source(there, target="y").identity == known
+    assert open_source(str(there / "**" / "*.parquet"), target="y").identity == known
+    others = [
+        open_source(here / "1.parquet", target="y"),
+        open_source(here, target="y", columns=["a", "b"]),
+        open_source(here, target="y", bad_rows="skip"),
+        open_source(here, target="w", categories="hash"),
+    ]
+    frame[:61].to_parquet(there / "1.parquet", index=False)
+    others.append(open_source(there, target="y"))
+    assert len({known, *(other.identity for other in others)}) == 6
+
+
+def test_files_come_in_the_order_asked_for(tmp_path) -> None:
+    for i in (3, 1, 2):
+        pq.write_table(pa.table({"a": [float(i)]}), tmp_path / f"{i}.parquet")
+    listed = [tmp_path / "3.parquet", str(tmp_path / "1.parquet")]
+    for where, expected in (
+        (tmp_path, [1, 2, 3]),
+        (listed, [3, 1]),
+        (str(tmp_path / "[12].parquet"), [1, 2]),
+    ):
+        assert all_rows(open_source(where)).X.ravel().tolist() == expected
+    assert all_rows(open_source([tmp_path / "2.parquet"], format="parquet")).X.tolist() == [[2.0]]

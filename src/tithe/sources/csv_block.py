@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,27 +55,31 @@ def read_header(line: bytes, file: str, delimiter: str) -> Dialect:
 
 
 def common_types(blocks: Sequence[tuple[Dialect, bytes]]) -> dict[str, Any]:
-    """The type of every column as far as these blocks of lines tell: text where they disagree."""
-    found: dict[str, set[Any]] = {}
+    """The type of every column as far as these blocks of lines tell; one block in four makes a column text."""
+    found: dict[str, Counter[Any]] = {}
     faults = []
     for dialect, data in blocks:
+        if not data:
+            continue
         try:
             schema = dialect.read(data, {}, dialect.names).schema
         except pa.ArrowException as error:
             faults.append(error)  # the block may have been cut inside quotes; bad rows are found when they are read
             continue
         for field in schema:
-            found.setdefault(field.name, set()).add(field.type)
+            found.setdefault(field.name, Counter())[field.type] += 1
     if not found and faults:
         raise FileFormatError(f"This is no table of one row a line: {faults[0]}")
-    types = {}
-    for name, seen in found.items():
-        seen.discard(pa.null())
-        if seen <= {pa.int64(), pa.float64()}:
-            types[name] = pa.int64() if seen == {pa.int64()} else pa.float64()
-        else:
-            types[name] = seen.pop() if len(seen) == 1 else pa.string()
-    return types
+    return {name: _common_type(seen) for name, seen in found.items()}
+
+
+def _common_type(seen: Counter[Any]) -> Any:
+    seen.pop(pa.null(), None)
+    numbers = {pa.int64(), pa.float64()} & set(seen)
+    n_others = seen.total() - sum(seen[number] for number in numbers)
+    if numbers and 4 * n_others < seen.total():  # few: they are bad rows
+        return pa.int64() if numbers == {pa.int64()} else pa.float64()
+    return max(seen, key=seen.__getitem__, default=pa.float64()) if len(seen) < 2 else pa.string()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tithe.sources.columns import Choice, settle, with_vocabularies
 from tithe.sources.csv_block import CsvRows, Dialect, common_types, read_header
 from tithe.sources.leaves import SAMPLE_ROWS, usual_leaf_rows
 from tithe.sources.lines import RowReader
-from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MOST_CLASSES, Distinct, row_of
 
 _PROBES = 64  # blocks that are looked at to tell the types, and that a sample is drawn from
@@ -65,7 +65,7 @@ class DelimitedSource:
         dialects = {file.path: _dialect(file) for file in files}
         self._files = [file for file in files if dialects[file.path].names]
         if not self._files:
-            raise ValueError(f"There are no rows: {files[0].path!r}{' and the others' * (len(files) > 1)} are empty.")
+            raise no_rows(files)
         self._dialects = {file.path: dialects[file.path] for file in self._files}
         probes = list(self._probes(_PROBE_BYTES, 0.0))
         self._rows = csv_rows(self._dialects, [(self._dialects[file.path], data) for file, data in probes], choice)
@@ -111,12 +111,13 @@ class DelimitedSource:
             file.check()
             before += in_file
         if not before:
-            raise ValueError(f"There are no rows: {self._files[0].path!r} has a header only.")
+            raise no_rows(self._files)
 
     def _probes(self, n_bytes: int, offset: float) -> Iterator[tuple[DataFile, bytes]]:
         """Blocks of whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
         ends = np.cumsum([file.size for file in self._files])
-        for place in (np.arange(_PROBES) + offset) * (ends[-1] / _PROBES):
+        n_places = int(np.clip(ends[-1] // n_bytes, 1, _PROBES))
+        for place in (np.arange(n_places) + offset) * (ends[-1] / n_places):
             number = int(np.searchsorted(ends, place, side="right"))
             file = self._files[number]
             at = 0 if _is_compressed(file) else int(place) - int(ends[number]) + file.size
@@ -139,7 +140,7 @@ class DelimitedSource:
 
     def _distinct(self, found: Sequence[Distinct], names: Sequence[str]) -> None:
         """A look at a few columns of all the rows."""
-        for block in self._cut(_PROBE_ROWS):
+        for block in self._cut(SAMPLE_ROWS):
             dialect = self._dialects[block.file.path]
             table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, names)
             for batch in table.to_batches():
@@ -158,13 +159,13 @@ class DelimitedSource:
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) of blocks spread evenly over all of the data."""
         size = SAMPLE_ROWS if size is None else size
-        n_bytes = int(1.5 * size * self._bytes_per_row) // _PROBES
+        n_bytes = max(_PROBE_BYTES, int(1.5 * size * self._bytes_per_row) // _PROBES)
         if any(_is_compressed(file) for file in self._files):
             blocks = [self._load(block) for block in self._thinned()]
         elif 2 * n_bytes * _PROBES >= (self.n_bytes or 0):
             blocks = [task() for task in self.tasks()]
         else:
-            blocks = list(self._spread(max(_PROBE_BYTES, n_bytes), rng.random())) or [next(self.tasks())()]
+            blocks = list(self._spread(n_bytes, rng.random())) or [next(self.tasks())()]
         rows = concat(blocks)
         if len(rows) <= size:
             return rows

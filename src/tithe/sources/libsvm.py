@@ -18,7 +18,7 @@ from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Choice
 from tithe.sources.leaves import SAMPLE_ROWS, fair_shares, joined, usual_leaf_rows
 from tithe.sources.lines import RowReader
-from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import bad_rows, fault, row_of
 
 _UNIT_ROWS = 16_384
@@ -129,7 +129,7 @@ class LibsvmSource:
             largest = max(largest, found.largest)
             self._zero_based |= found.has_zero
         if not self._units:
-            raise ValueError(f"There are no rows: {files[0].path!r}{' and the others' * (len(files) > 1)} are empty.")
+            raise no_rows(files)
         used = largest + self._zero_based
         if n_features is not None and n_features < used:
             raise ValueError(f"n_features is {n_features}, but the files have {used} columns.")

@@ -15,7 +15,7 @@ from tithe.kernels.columns import column_sums
 from tithe.sources.arrays import plain_weights
 from tithe.sources.columns import Choice
 from tithe.sources.leaves import SAMPLE_ROWS, usual_leaf_rows
-from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import bad_rows, fault, row_of
 
 _RUN = 8  # neighbouring rows that a sample takes together from data that may not be in memory
@@ -96,7 +96,7 @@ class NumpySource:
         self.n_rows: int | None = int(self._starts[-1])
         self.n_features = int(first.shape[1])
         if not self.n_rows or not self.n_features:
-            raise ValueError(f"There are no rows: {first.file.path!r} has shape {first.shape}.")
+            raise no_rows(files)
         exact = all(np.can_cast(arrays.dtype, np.float32, casting="safe") for arrays in self._arrays)
         self._dtype = np.dtype(np.float32 if exact else np.float64)
         self.feature_names = [f"x{i}" for i in range(self.n_features)]

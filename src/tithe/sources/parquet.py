@@ -19,7 +19,7 @@ from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
 from tithe.sources.columns import Choice, Columns, settle, with_vocabularies
 from tithe.sources.leaves import SAMPLE_ROWS, Loaded, fair_shares, joined, usual_leaf_rows
-from tithe.sources.paths import DataFile, identity_of
+from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MOST_CLASSES, Distinct, Rows, row_of
 
 HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
@@ -58,7 +58,7 @@ class ParquetSource:
         self._files = list(files)
         schemas, self._groups = _survey(self._files)
         if not self._groups:
-            raise ValueError(f"There are no rows: {files[0].path!r}{' and the others' * (len(files) > 1)} are empty.")
+            raise no_rows(files)
         used = {group.file for group in self._groups}
         columns = settle({files[i].path: schemas[i] for i in sorted(used)}, choice)
         self._columns = self._with_vocabularies(columns)

@@ -98,6 +98,11 @@ def _format_of(path: str | os.PathLike[str], *, strict: bool = True) -> str:
     return ""
 
 
+def no_rows(files: Sequence[DataFile]) -> ValueError:
+    """The error for files that are all empty."""
+    return ValueError(f"There are no rows in {files[0].path!r}{', nor in the other files' * (len(files) > 1)}.")
+
+
 def identity_of(format: str, files: Sequence[DataFile], options: dict[str, Any], n_rows: int | None) -> str:
     """A short hash of what was opened: it changes with the rows, not with the place or the time."""
     about = [format, [(file.name, file.size) for file in files], sorted(options.items()), n_rows]

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scipy import sparse
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+from tithe import FileFormatError
+from tithe.core.data import Block, concat
+from tithe.sources import leaves, libsvm, lines
+from tithe.sources.columns import Choice
+from tithe.sources.files import open_source
+from tithe.sources.piped import open_piped
+
+TEXTS = ["plain", "with, comma", 'with "quotes"', "two\nlines", "two\r\nlines", ""]
+
+
+@pytest.fixture
+def frame(rng: np.random.Generator) -> pd.DataFrame:
+    n = 500
+    numbers = {"a": rng.normal(size=n), "b": rng.integers(0, 50, n), "c": rng.random(n) < 0.5}
+    return pd.DataFrame({**numbers, "t": rng.choice(TEXTS, n), "y": rng.choice(["no", "yes"], n), "w": rng.random(n)})
+
+
+def all_rows(source, first: int = 0) -> Block:
+    return concat([task() for task in source.tasks(first)])
+
+
+def assert_rows(block: Block, frame: pd.DataFrame) -> None:
+    np.testing.assert_array_equal(block.X[:, :3], frame[["a", "b", "c"]].astype(float))
+    np.testing.assert_array_equal(block.y, frame["y"])
+    np.testing.assert_array_equal(block.sample_weight, frame["w"])
+    np.testing.assert_array_equal(block.row_ids(), np.arange(len(frame)))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000, 2**20])
+@pytest.mark.parametrize("leaf_rows", [1, 33, 10**6])
+def test_csv_rows_whatever_the_leaves_and_chunks(frame, tmp_path, monkeypatch, chunk, leaf_rows) -> None:
+    if 1 in (chunk, leaf_rows):
+        frame = frame[:40]
+    monkeypatch.setattr(lines, "_CHUNK", chunk)
+    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
+    for i, (start, stop) in enumerate([(0, 20), (20, 20), (20, 31), (31, len(frame))]):
+        frame[start:stop].to_csv(tmp_path / f"{i}.csv", index=False, lineterminator=["\n", "\r\n"][i % 2])
+    source = open_source(tmp_path, target="y", weight="w", categories="hash")
+    assert_rows(all_rows(source), frame)
+    assert source.n_rows is None and source.feature_names[:3] == ["a", "b", "c"]
+    leaf = [task() for task in source.tasks()]
+    assert max(map(len, leaf)) <= source.leaf_rows
+    for first in (0, 1, len(leaf) - 1):
+        for left, right in zip(leaf[first:], source.tasks(first), strict=True):
+            np.testing.assert_array_equal(left.X, right().X)
+            np.testing.assert_array_equal(left.row_ids(), right().row_ids())
+
+
+def test_compressed_and_tabbed_text_is_the_same(frame, tmp_path, rng) -> None:
+    frame.to_csv(tmp_path / "t.csv.gz", index=False)
+    frame.to_csv(tmp_path / "t.tsv", index=False, sep="\t")
+    text = frame.to_csv(index=False).encode()
+    (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + text + b"\n\r\n\n")
+    (tmp_path / "gaps.csv").write_bytes(b"\r\n\n" + text)
+    for name in ("t.csv.gz", "t.tsv", "marked.csv", "gaps.csv"):
+        source = open_source(tmp_path / name, target="y", weight="w", categories="onehot")
+        assert_rows(all_rows(source), frame)
+        assert source.feature_names[3:] == [f"t={text}" for text in sorted(TEXTS)]
+        assert len(source.sample(100, rng=rng)) == 100
+
+
+def test_whole_numbers_may_have_fractions_later(tmp_path) -> None:
+    (tmp_path / "t.csv").write_text("a\n" + "1\n" * 400_000 + "1.5\n")
+    rows = all_rows(open_source(tmp_path / "t.csv").with_leaf_rows(10**6))
+    assert rows.X[-1, 0] == 1.5 and len(rows) == 400_001
+
+
+def test_rows_that_do_not_parse(tmp_path) -> None:
+    good = [f"{i},x,{i % 2}" for i in range(300_000)]
+    good[123_456] = "oops,x,1"
+    good[150_001] = "1,x"
+    good[150_002] = '2,"y,1",0,4'
+    (tmp_path / "t.csv").write_text("\n".join(["a,t,y", *good]))
+    source = open_source(tmp_path / "t.csv", columns=["a"], target="y")
+    with pytest.raises(ValueError, match=r"t\.csv', row 123456 .*'a' is 'oops', but double.*bad_rows='skip'"):
+        all_rows(source)
+    source = open_source(tmp_path / "t.csv", columns=["a"], target="y", bad_rows="skip")
+    rows = all_rows(source)
+    np.testing.assert_array_equal(rows.row_ids(), np.delete(np.arange(300_000), [123_456, 150_001, 150_002]))
+    np.testing.assert_array_equal(rows.X.ravel(), rows.row_ids())
+    assert source.classes().tolist() == [0, 1]
+    (tmp_path / "q.csv").write_text('a,b\n1,"never closed\n2,3\n')
+    with pytest.raises(FileFormatError, match="closing quote"):
+        all_rows(open_source(tmp_path / "q.csv", categories="hash"))
+
+
+def test_a_text_sample_sees_everything(tmp_path, rng, monkeypatch) -> None:
+    n = 120_000
+    frame = pd.DataFrame({"a": np.arange(n) / 7.0, "y": np.where(np.arange(n) < n // 2, "first", "second")})
+    frame.loc[n - 1, "y"] = "last"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_csv(tmp_path / "z.csv.gz", index=False)
+    for name in ("t.csv", "z.csv.gz"):
+        source = open_source(tmp_path / name, target="y")
+        drawn = source.sample(500, rng=np.random.default_rng(0))
+        assert len(drawn) == 500
+        assert abs((drawn.y == "first").mean() - 0.5) < 0.15
+        np.testing.assert_array_equal(drawn.X, source.sample(500, rng=np.random.default_rng(0)).X)
+        assert source.classes().tolist() == ["first", "last", "second"]
+        assert len(source.sample(None, rng=rng)) == 65_536
+        assert len(source.sample(10**7, rng=rng)) == n
+
+
+@pytest.fixture
+def svm(rng: np.random.Generator, tmp_path):
+    X = sparse.random(400, 30, density=0.2, random_state=0, format="csr")
+    y = rng.integers(0, 3, 400).astype(float)
+    for i, (start, stop) in enumerate([(0, 150), (150, 390), (390, 400)]):
+        file = tmp_path / f"{i}.svm"
+        dump_svmlight_file(X[start:stop], y[start:stop], str(file), zero_based=False, comment="a: comment\n 0:1")
+    return X, y
+
+
+@pytest.mark.parametrize("leaf_rows", [1, 60, 10**6])
+def test_libsvm_rows_are_those_of_sklearn(svm, tmp_path, monkeypatch, leaf_rows) -> None:
+    X, y = svm
+    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
+    monkeypatch.setattr(libsvm, "_UNIT_ROWS", 17)
+    source = open_source(tmp_path)
+    rows = all_rows(source)
+    expected, _ = load_svmlight_file(io.BytesIO(b"".join(f.read_bytes() for f in sorted(tmp_path.iterdir()))))
+    assert (expected != rows.X).nnz == 0 and abs(rows.X - X).max() < 1e-12
+    np.testing.assert_array_equal(rows.y, y)
+    np.testing.assert_array_equal(rows.row_ids(), np.arange(400))
+    assert source.n_rows == 400 and source.n_features == X.shape[1] and source.classes().tolist() == [0, 1, 2]
+    assert source.leaf_rows == max(len(task()) for task in source.tasks())
+    tail = all_rows(source, len(list(source.tasks())) // 2)
+    np.testing.assert_array_equal(tail.X.toarray(), expected.toarray()[tail.row_ids()])
+    assert open_source(tmp_path, n_features=50).n_features == 50
+    with pytest.raises(ValueError, match="30 columns"):
+        open_source(tmp_path, n_features=20)
+    with pytest.raises(ValueError, match="target cannot be named"):
+        open_source(tmp_path, target="y")
+    drawn = source.sample(50, rng=np.random.default_rng(1))
+    np.testing.assert_array_equal(drawn.X.toarray(), expected.toarray()[drawn.row_ids()])
+    assert len(drawn) == 50
+
+
+def test_libsvm_that_counts_from_zero_or_is_broken(tmp_path) -> None:
+    (tmp_path / "0.svm").write_text("1 1:5\n# only a note\n\n2 qid:7 0:3 # 9:9\n")
+    assert all_rows(open_source(tmp_path)).X.toarray().tolist() == [[0, 5], [3, 0]]
+    (tmp_path / "1.svm").write_text("1 1:5\n2 2:oops\n")
+    with pytest.raises(FileFormatError, match=r"1\.svm', row 1 "):
+        all_rows(open_source(tmp_path))
+    (tmp_path / "1.svm").write_text("1 1:5\nnan 1:1\n3 1:inf\n4 1:1\n")
+    with pytest.raises(ValueError, match=r"1\.svm', row 1 .*not finite"):
+        all_rows(open_source(tmp_path))
+    assert all_rows(open_source(tmp_path, bad_rows="skip")).row_ids().tolist() == [0, 1, 2, 5]
+
+
+@pytest.mark.parametrize("leaf_rows", [4096, 10**6])
+def test_pipes(frame, svm, tmp_path, monkeypatch, leaf_rows) -> None:
+    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
+    frame = pd.concat([frame] * 20, ignore_index=True)
+    choice = Choice(target="y", weight="w", categories="hash")
+    table = io.BytesIO()
+    with pa.ipc.new_stream(table, pa.Table.from_pandas(frame).schema) as writer:
+        writer.write_table(pa.Table.from_pandas(frame), max_chunksize=999)
+    text = io.BytesIO(frame.to_csv(index=False).encode())
+    for stream, format in ((text, "csv"), (io.BytesIO(table.getvalue()), "arrow")):
+        source = open_piped(stream, format, choice, None)
+        assert not source.replayable and source.n_rows is None and source.identity
+        assert set(source.sample(10, rng=np.random.default_rng(0)).row_ids()) <= set(range(source.leaf_rows))
+        leaf = [task() for task in source.tasks()]
+        assert_rows(concat(leaf), frame)
+        assert [len(one) for one in leaf[:-1]] == [source.leaf_rows] * (len(leaf) - 1)
+        with pytest.raises(ValueError, match="read already"):
+            next(source.tasks())
+    source = open_piped(io.BytesIO(table.getvalue()), "arrow", choice, None).with_leaf_rows(6000)
+    assert [len(task()) for task in source.tasks(1)] == ([4000] if leaf_rows == 4096 else [])
+    lines_ = b"".join(f.read_bytes() for f in sorted(tmp_path.iterdir()))
+    rows = all_rows(open_piped(io.BytesIO(lines_), "libsvm", Choice(), 30))
+    assert abs(rows.X - svm[0]).max() < 1e-12
+
+
+def test_pipes_that_cannot_be_read(monkeypatch) -> None:
+    for data, format, choice, message in [
+        (b"", "csv", Choice(), "is empty"),
+        (b"a,b\n", "csv", Choice(), "is empty"),
+        (b"", "libsvm", Choice(), "n_features"),
+        (b"nothing", "arrow", Choice(), "Arrow IPC"),
+        (b"a\nx\n", "csv", Choice(categories="onehot"), "hash"),
+        (b"a\nx\n", "csv", Choice(), "is text"),
+        (b"a\n1\nnan\n", "csv", Choice(), "standard input', row 1 "),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            all_rows(open_piped(io.BytesIO(data), format, choice, None))
+    with pytest.raises(ValueError, match="classes"):
+        open_piped(io.BytesIO(b"a\n1\n"), "csv", Choice(), None).classes()
+    with pytest.raises(ValueError, match="cannot be parquet"):
+        open_source("-", format="parquet")
+
+
+def test_standard_input(tmp_path) -> None:
+    program = """
+        from tithe.sources.files import open_source
+        source = open_source("-", target="y")
+        print([task().X.tolist() for task in source.tasks()], source.feature_names)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], input=b"a,y\n1,0\n2,1\n", capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == "[[[1.0], [2.0]]] ['a']"
