@@ -45,7 +45,7 @@ class Dialect:
 def read_header(line: bytes, file: str, delimiter: str) -> Dialect:
     """The dialect of a file that starts with this line; without names if the line is empty."""
     try:
-        text = line.removeprefix(b"\xef\xbb\xbf").decode()
+        text = line.removeprefix(b"\xef\xbb\xbf").decode().lstrip("\r\n")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{file!r} is not text in UTF-8: {error}") from error
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])

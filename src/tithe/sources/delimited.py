@@ -67,7 +67,8 @@ class DelimitedSource:
         if not self._files:
             raise no_rows(files)
         self._dialects = {file.path: dialects[file.path] for file in self._files}
-        probes = list(self._probes(_PROBE_BYTES, 0.0))
+        self._probe_bytes = max(_PROBE_BYTES, 256 * max(len(dialect.names) for dialect in self._dialects.values()))
+        probes = list(self._probes(self._probe_bytes, 0.0))
         self._rows = csv_rows(self._dialects, [(self._dialects[file.path], data) for file, data in probes], choice)
         self._learn_vocabularies()
         self._bytes_per_row = np.mean([len(data) / max(1, data.count(b"\n")) for _, data in probes] or [1])
@@ -124,9 +125,11 @@ class DelimitedSource:
             with _opened(file) as stream:
                 if at:
                     stream.seek(at)
-                # the first line is the header, or has been cut
-                data = stream.read(n_bytes).partition(b"\n")[2]
-                whole = data if at + n_bytes >= file.size else data[: data.rfind(b"\n") + 1]
+                data = stream.read(n_bytes)
+            at_end = len(data) < n_bytes
+            # the first line is the header, or has been cut
+            data = data.partition(b"\n")[2] if at else data[len(RowReader(io.BytesIO(data), file.path).take(1)[0]) :]
+            whole = data if at_end else data[: data.rfind(b"\n") + 1]
             if whole:
                 yield file, whole
 
@@ -159,7 +162,7 @@ class DelimitedSource:
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) of blocks spread evenly over all of the data."""
         size = SAMPLE_ROWS if size is None else size
-        n_bytes = max(_PROBE_BYTES, int(1.5 * size * self._bytes_per_row) // _PROBES)
+        n_bytes = max(self._probe_bytes, int(1.5 * size * self._bytes_per_row) // _PROBES)
         if any(_is_compressed(file) for file in self._files):
             blocks = [self._load(block) for block in self._thinned()]
         elif 2 * n_bytes * _PROBES >= (self.n_bytes or 0):
