@@ -112,7 +112,6 @@ class ParquetSource:
         for group in groups:
             for batch in self._batches(group, self._columns.read):
                 self._add(rows, batch, group)
-        pa.default_memory_pool().release_unused()  # what a pool keeps of every thread adds up
         return self._block(rows, np.arange(groups[0].first, groups[0].first + rows.n_rows), groups[0])
 
     def _streamed(self, group: Group, skip: int) -> Iterator[Block]:
