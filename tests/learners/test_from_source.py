@@ -303,6 +303,8 @@ def test_any_classifier(rows) -> None:
     assert model.certify(X, y, weight) == certificate
     fresh = LeafSource.cut(X[::-1].copy(), y[::-1].copy(), weight[::-1].copy(), at=UNEVEN)
     assert model.certify(fresh).n_rows == 40_000
+    array = CoresetEstimator(LogisticRegression(), coreset_size=1500, random_state=0).fit(X, y, weight)
+    assert array.certify(source) == array.certify(X, y, weight)
 
 
 def test_any_regressor_and_what_it_refuses(rows) -> None:

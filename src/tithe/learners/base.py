@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -13,11 +13,13 @@ from tithe.build import reduce_source, resolve_size
 from tithe.certify import polish_rounds
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
-from tithe.core.seeding import rng_for
+from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.labels import encode_labels
+from tithe.learners.streaming import Streamed
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
-from tithe.sources.arrays import ArraySource, as_block
+from tithe.sources.arrays import ArraySource, as_block, check_weights
+from tithe.stream import CoresetStream
 
 
 def is_source(X: Any) -> bool:
@@ -50,10 +52,18 @@ def note_columns(learner: Any, source: Any, *, reset: bool) -> None:
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
-class CoresetLearner:
+class CoresetLearner(Streamed):
     """Checking rows, reducing them, and remembering which were kept.
 
-    Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate`` and ``engine``.
+    Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``polish``, ``engine`` and
+    ``random_state``. What makes a new one, `partial_fit` included:
+
+    - ``_fitted`` names all attributes of a solution (`Streamed`);
+    - ``_check_options()`` refuses wrong parameters before a row is read;
+    - ``_objective()`` is what a coreset has to preserve;
+    - ``_piece(block, classes)`` makes of checked rows what a stream takes, such as class numbers for labels;
+    - ``_learn(coreset, rows, seed)`` sets the attributes; ``rows`` are all rows, a block or a source to be
+      polished and certified on, or None where they are gone.
     """
 
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
@@ -69,6 +79,34 @@ class CoresetLearner:
         note_columns(self, opened(X, y, sample_weight), reset=reset)
         return X
 
+    def _push(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
+        """What `partial_fit` does: rows into the stream, the first ones into a new one; the solution waits."""
+        first = not self._streams
+        if first:
+            self._check_options()
+            refuse_polish(self.polish)
+        checked = self._checked(X, y, reset=first)
+        weight = check_weights(sample_weight, len(checked))  # which may all be zero in a piece
+        block = self._piece(replace(checked, sample_weight=weight, mean=None), classes)
+        stream = self._new_stream() if first else self.stream_
+        stream.push(block.X, block.y, block.sample_weight)
+        self.stream_: CoresetStream = stream
+        self._stale()
+        return self
+
+    def _new_stream(self) -> CoresetStream:
+        self._seed = as_seed(self.random_state)
+        return CoresetStream(
+            self._objective(),
+            self.construction,
+            coreset_size=self._size(None, self.n_features_in_),
+            calibrate=self.calibrate,
+            random_state=int(rng_for(self._seed, "reduce").integers(2**62)),
+        )
+
+    def _settle(self) -> None:
+        self._learn(self.stream_.coreset(), None, self._seed)
+
     def _reduce(self, rows: Any, objective: Any, seed: int, **other: Any) -> Coreset:
         """A coreset of a block or a source, by the learner's options or by others; all rows where they are few."""
         at_hand = isinstance(rows, Block)
@@ -76,44 +114,58 @@ class CoresetLearner:
         size = self._size(n_rows, rows.n_features)
         if at_hand and n_rows <= size:
             return all_rows(rows, objective.name)
-        options = {"construction": self.construction, "calibrate": self.calibrate}  # type: ignore[attr-defined]
+        options = {"construction": self.construction, "calibrate": self.calibrate}
         return reduce_source(
             ArraySource(rows) if at_hand else rows,
             objective=objective,
             coreset_size=size,
-            engine=self.engine,  # type: ignore[attr-defined]
+            engine=self.engine,
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
             **{**options, **other},
         )
 
+    def stand_for(self, coreset: Coreset, like: Any) -> None:
+        """The rows of the last fit were a coreset of others, which are gone; another learner knows their columns."""
+        self.coreset_ = coreset
+        self.__dict__.pop("labels_", None)
+        if "certificate_" in self.__dict__:
+            self.certificate_ = None
+        if hasattr(like, "feature_names_in_"):
+            self.feature_names_in_ = like.feature_names_in_
+
     def _check_names(self) -> None:
         """Refuse unknown names at once, not only when there are rows enough to need them."""
-        for kind, name in (("construction", self.construction), ("engine", self.engine)):  # type: ignore[attr-defined]
+        for kind, name in (("construction", self.construction), ("engine", self.engine)):
             if not (isinstance(name, str) and name == "auto"):
                 make(kind, name)
-        if not isinstance(self.calibrate, (bool, np.bool_)):  # type: ignore[attr-defined]
-            raise ValueError(f"calibrate must be True or False, got {self.calibrate!r}.")  # type: ignore[attr-defined]
+        if not isinstance(self.calibrate, (bool, np.bool_)):
+            raise ValueError(f"calibrate must be True or False, got {self.calibrate!r}.")
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
         """Rows to keep; ``n_rows`` is None where it is not known beforehand."""
-        return resolve_size(self.coreset_size, n_rows)  # type: ignore[attr-defined]
+        return resolve_size(self.coreset_size, n_rows)
 
     @property
     def sample_indices_(self) -> Array:
         """Positions in the training data of the rows that were kept."""
-        return self.coreset_.row_ids()  # type: ignore[attr-defined,no-any-return]
+        return self.coreset_.row_ids()  # type: ignore[no-any-return]
 
 
 def read_again(rows: Any, polish: Any) -> Any:
     """The rows, if they can be looked at once more; else None, and polish is refused if it was asked for."""
     if isinstance(rows, Block) or rows.replayable:
         return rows
+    refuse_polish(polish)
+    return None
+
+
+def refuse_polish(polish: Any) -> None:
+    """Of rows that are gone once they were read."""
     if not (isinstance(polish, str) and polish == "auto") and polish_rounds(polish)[0] > 0:
         raise ValueError(
             f"polish={polish} looks at all rows again, and these can be read only once. Leave polish at 'auto', which "
             "then means none, or set it to 0."
         )
-    return None
 
 
 def is_whole(coreset: Coreset) -> bool:

@@ -19,6 +19,16 @@ from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KM
 
 class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     _objective_type: type[ClusteringObjective]
+    _fitted = (
+        "coreset_",
+        "cluster_centers_",
+        "labels_",
+        "inertia_",
+        "cost_curve_",
+        "n_iter_",
+        "certificate_",
+        "_n_features_out",
+    )
 
     def __init__(
         self,
@@ -62,15 +72,38 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         sample_weight : array of shape (n,), optional
             Those of a source come with its rows.
         """
-        objective = self._objective()
-        polish_rounds(self.polish)
-        self._check_names()
+        self._check_options()
         rows = self._given(X, None, sample_weight, reset=True)
+        self._drop_stream()
         again = read_again(rows, self.polish)
         self._check_number(len(rows) if isinstance(rows, Block) else rows.n_rows)
         seed = as_seed(self.random_state)
-        self._learn(self._reduce(rows, objective, seed), again, seed)
+        self._learn(self._reduce(rows, self._objective(), seed), again, seed)
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> _CoresetClusterer:
+        """Take in more rows, which need not be kept; centres are found when they are asked for.
+
+        In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used, as `fit` would
+        use them; of more, a `CoresetStream` keeps a coreset. There is no polish and no certificate, the
+        rows being gone: `certify` on rows at hand. The first call after a `fit` starts anew.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : ignored
+        sample_weight : array of shape (n,), optional
+        """
+        return self._push(X, None, sample_weight)
+
+    def _piece(self, block: Block, classes: Any) -> Block:
+        self._check_number(None)
+        return block
+
+    def _check_options(self) -> None:
+        self._objective()
+        polish_rounds(self.polish)
+        self._check_names()
 
     def _check_number(self, n_rows: int | None) -> None:
         """Whether there are rows enough for so many clusters, and are to be kept; None: it will turn out."""
@@ -91,11 +124,11 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         looked_at = coreset if rows is None or (whole and not at_hand) else rows
         rounds = 0 if whole or rows is None else self.polish
         polished = polish_by_steps(objective, looked_at, centers, rounds, engine=self.engine)
-        self.coreset_ = coreset
-        self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
         self.__dict__.pop("labels_", None)
         if at_hand:
             self.labels_ = polished.labels
+        self.coreset_ = coreset
+        self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
         self.inertia_ = polished.curve[-1]
         self.cost_curve_ = polished.curve
         self.n_iter_ = len(polished.curve)

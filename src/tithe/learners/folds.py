@@ -15,6 +15,7 @@ from tithe.core.seeding import rng_for
 from tithe.learners.base import all_rows, auto_size, objective_for
 from tithe.learners.leaves import Changed, Reservoir, fold_of, key_of
 from tithe.sources.arrays import ArraySource
+from tithe.stream import CoresetStream
 
 MOST_HELD_OUT = 100_000  # rows of a fold that candidates are scored on, held in memory for that
 
@@ -194,3 +195,39 @@ class FoldReducer:
             random_state=self.seed_of(fold),
         )
         return replace(coreset, n_seen=n_train, y=coreset.y if known is None else known[coreset.y])
+
+
+class FoldStreams:
+    """Rows that keep coming: a stream for the training rows of every fold, one for all rows, and rows to judge by."""
+
+    def __init__(self, reducing: FoldReducer, n_folds: int) -> None:
+        self.shares = Shares(seed=reducing.seed, n_folds=n_folds, n_classes=reducing.n_classes)
+        self.n_rows = 0
+        self.streams = [
+            CoresetStream(
+                reducing.objective_for(reducing.n_classes),
+                reducing.construction,
+                coreset_size=reducing.size(None),
+                calibrate=reducing.calibrate,
+                random_state=reducing.seed_of(fold),
+            )
+            for fold in range(n_folds + 1)
+        ]
+
+    def push(self, block: Block) -> None:
+        """Number the rows and give each to the streams that may learn from it."""
+        rows = replace(block, indices=np.arange(self.n_rows, self.n_rows + len(block)))
+        for j, stream in enumerate(self.streams):
+            part = Training(key=self.shares.key, n_folds=self.shares.n_folds, fold=j)(rows)
+            stream.push(part.X, part.y, part.sample_weight, row_ids=part.row_ids())
+        self.shares.add(*self.shares.of(rows))
+        self.n_rows += len(block)
+
+    def folds(self) -> Iterator[Fold]:
+        self.shares.check()
+        for j, stream in enumerate(self.streams[:-1]):
+            yield Fold(coreset=stream.coreset(), held_out=self.shares.rows(j))
+
+    def coreset(self) -> Coreset:
+        """Of all rows."""
+        return self.streams[-1].coreset()

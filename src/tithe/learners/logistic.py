@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,13 +26,11 @@ from tithe.learners.base import (
     is_whole,
     read_again,
 )
+from tithe.learners.class_weight import class_factors, is_balanced
 from tithe.learners.leaves import Changed, Coded, class_masses, known_classes
+from tithe.learners.streaming import stream_classes
 from tithe.objectives.logistic import LogisticObjective
 
-_NO_BALANCE = (
-    "class_weight='balanced' needs the weight of every class before the first row is read, and these rows come only "
-    "once: give the weights as a dict."
-)
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
 
 
@@ -106,6 +103,17 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
     True
     """
 
+    _fitted = (
+        "coreset_",
+        "coef_",
+        "intercept_",
+        "certificate_",
+        "loss_curve_",
+        "n_iter_",
+        "n_passes_",
+        "sensitivity_model_",
+    )
+
     def __init__(
         self,
         C: float = 1.0,
@@ -149,35 +157,64 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         sample_weight : array of shape (n,), optional
         """
         self._check_options()
-        known = getattr(self, "classes_", None)
-        rows: Any
-        if is_source(X):
-            rows, looks = self._labelled(self._given(X, y, sample_weight, reset=True))
-        else:
-            rows, looks = self._encoded(self._checked(X, self._required(y), sample_weight, reset=True)), 0
+        before = self._solution() if self.warm_start and hasattr(self, "coef_") else None
+        rows = self._given(X, y if is_source(X) else self._required(y), sample_weight, reset=True)
+        self._drop_stream()
+        rows, looks = (self._encoded(rows), 0) if isinstance(rows, Block) else self._labelled(rows)
         again = read_again(rows, self.polish)
         objective = self._objective()
         seed = as_seed(self.random_state)
-        start = self._start(known)
         with single_blas_thread():
             construction = self._prepared(rows, objective, seed)
             # what is to be polished is calibrated there, at the first fit: the best place for the totals
             drawn = self.calibrate and again is None
             coreset = self._reduce(rows, objective, seed, construction=construction, calibrate=drawn)
-            self._learn(coreset, again, seed, start=start)
-        if not is_whole(coreset):
+            self._learn(coreset, again, seed, before=before)
+        if again is not None and not is_whole(coreset):
             self.n_passes_ += 1 + (construction.looks if isinstance(rows, Block) else looks)
         return self
 
-    def _start(self, known: Array | None) -> Array | None:
-        """Where the last fit ended, if that is wanted and means anything here."""
-        if not self.warm_start or known is None or not np.array_equal(known, self.classes_):
-            return None
-        return np.column_stack([self.coef_, self.intercept_]) if self.coef_.shape[1] == self.n_features_in_ else None
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None
+    ) -> CoresetLogisticRegression:
+        """Take in more rows, which need not be kept; coefficients are found when they are asked for.
 
-    def _learn(self, coreset: Coreset, rows: Any, seed: int, *, start: Array | None = None) -> None:
+        In which pieces rows come makes no difference. Up to ``coreset_size`` rows (``"auto"``: 10,000, or 20 for
+        each column) are all used, as `fit` would use them; of more, a `CoresetStream` keeps a coreset. There
+        is no polish and no certificate, the rows being gone: `certify` on rows at hand. The first call
+        after a `fit` starts anew.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : array of shape (n,)
+        sample_weight : array of shape (n,), optional
+        classes : array, optional
+            All labels that will come: needed on the first call, unless a `fit` knew them. A
+            solution needs rows of each of them.
+        """
+        return self._push(X, self._required(y), sample_weight, classes)
+
+    def _piece(self, block: Block, classes: Any) -> Block:
+        found = stream_classes(classes, self.__dict__.get("classes_"), first=not self._streams)
+        self._note_classes(checked_classes(found))
+        factors = None if self.class_weight is None else class_factors(self.class_weight, found, None)
+        return Coded(classes=found, factors=factors)(block)
+
+    def _solution(self) -> tuple[Array, Array]:
+        """The classes, and coefficients and intercepts (k, d + 1)."""
+        return self.classes_, np.column_stack([self.coef_, self.intercept_])
+
+    def _start(self, before: tuple[Array, Array] | None) -> Array | None:
+        """Where the fit ``before`` ended, if that means anything here."""
+        if before is None or not np.array_equal(before[0], self.classes_):
+            return None
+        return before[1] if before[1].shape[1] == self.n_features_in_ + 1 else None
+
+    @single_blas_thread()
+    def _learn(self, coreset: Coreset, rows: Any, seed: int, *, before: tuple[Array, Array] | None = None) -> None:
         """Fit on the coreset, polish and certify on the rows; None: they are gone."""
-        objective = self._objective()
+        objective, start = self._objective(), self._start(before)
         if not isinstance(rows, Block):
             self._check_classes(coreset)
         self.coreset_ = coreset
@@ -186,7 +223,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             params = self._fit_all(objective, rows, start)
         elif rows is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)
-            self.loss_curve_, self.n_iter_, self.n_passes_ = [objective.evaluate(coreset, params).value], 1, 0
+            self.loss_curve_, self.n_iter_, self.n_passes_ = [objective.evaluate(coreset, params).value], 1, 1
         else:
             params = self._fit_coreset(objective, rows, seed, start)
         self.coef_, self.intercept_ = params[:, :-1].copy(), params[:, -1].copy()
@@ -282,13 +319,12 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         coded = Changed(source=source, change=Coded(classes=self.classes_))
         if self.class_weight is None:
             return coded, looks
-        mass = np.ones(len(self.classes_))
-        if self._balanced():
-            if not source.replayable:
-                raise ValueError(_NO_BALANCE)
+        mass = None
+        if is_balanced(self.class_weight) and source.replayable:
             mass = class_masses(coded, len(self.classes_), self.engine)
             looks += 1
-        return replace(coded, change=Coded(classes=self.classes_, factors=self._class_factors(mass))), looks
+        factors = class_factors(self.class_weight, self.classes_, mass)
+        return Changed(source=source, change=Coded(classes=self.classes_, factors=factors)), looks
 
     def _check_classes(self, coreset: Coreset) -> None:
         assert coreset.y is not None
@@ -303,30 +339,9 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         """The weights of the rows times those of their classes."""
         if self.class_weight is None:
             return weight
-        factor = self._class_factors(np.bincount(codes, weights=weight, minlength=len(self.classes_)))
+        mass = np.bincount(codes, weights=weight, minlength=len(self.classes_))
+        factor = class_factors(self.class_weight, self.classes_, mass)
         return factor[codes] if weight is None else weight * factor[codes]
-
-    def _balanced(self) -> bool:
-        return isinstance(self.class_weight, str) and self.class_weight == "balanced"
-
-    def _class_factors(self, mass: Array) -> Array:
-        if self._balanced():
-            with np.errstate(divide="ignore"):
-                factors: Array = mass.sum() / (len(mass) * mass)
-            return np.where(mass > 0, factors, 0.0)
-        if not isinstance(self.class_weight, Mapping):
-            raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}.")
-        known = self.classes_.tolist()
-        strange = [label for label in self.class_weight if label not in known]
-        if strange:
-            raise ValueError(f"class_weight names {strange[0]!r}, which is not a class of y: {known[:5]}.")
-        wanted = [self.class_weight.get(label, 1.0) for label in known]
-        if not all(isinstance(w, numbers.Real) for w in wanted):
-            raise ValueError(f"Class weights must be numbers, got {self.class_weight!r}.")
-        factors = np.array(wanted, np.float64)
-        if not (np.isfinite(factors).all() and (factors >= 0).all()):
-            raise ValueError(f"Class weights must be finite and not negative, got {self.class_weight!r}.")
-        return factors
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
         if isinstance(self.coreset_size, str) and self.coreset_size == "auto":
@@ -387,8 +402,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             block = self._checked(X, self._required(y), sample_weight, reset=False)
             codes = LogisticObjective(classes=tuple(self.classes_.tolist())).codes(block)
             rows = Block(X=block.X, y=codes, sample_weight=self._weighed(codes, block.sample_weight))
-        params = np.column_stack([self.coef_, self.intercept_])
-        return certify_gap(self._objective(), rows, params, self.coreset_, engine=self.engine)
+        return certify_gap(self._objective(), rows, self._solution()[1], self.coreset_, engine=self.engine)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -8,13 +8,12 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-from scipy import stats
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from tithe.calibration import calibrate as calibrate_weights
-from tithe.certify import Certificate, Rows, polish_rounds
+from tithe.certify import Certificate, polish_rounds
 from tithe.core.data import Array, Block, Coreset, Moments
 from tithe.core.errors import require_methods
 from tithe.core.seeding import as_seed, rng_for
@@ -26,20 +25,18 @@ from tithe.learners.base import (
     is_whole,
     objective_for,
 )
+from tithe.learners.evidence import gathered, n_recognised, score_certificate
 from tithe.learners.leaves import (
     Changed,
     Coded,
-    Reservoir,
     WithoutShare,
     finite_target,
     key_of,
     known_classes,
     uniform_of,
 )
+from tithe.learners.streaming import stream_classes
 
-_BATCHES = 20
-LEAST_TO_CERTIFY = 2 * _BATCHES  # rows
-_MOST_TO_CERTIFY = 200_000  # rows of a source, which are held in memory for that
 _ROWS = 16_384
 
 
@@ -102,6 +99,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     [1.0, -2.0, 0.5]
     """
 
+    _fitted = ("coreset_", "estimator_", "validation_indices_", "_aside")
+
     def __init__(
         self,
         estimator: Any,
@@ -142,7 +141,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
                 raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
             return self._fit_source(self._given(X, y, sample_weight, reset=True))
         self._require_target(y, rounds)
-        block = self._checked(X, y, sample_weight, reset=True)
+        block = self._given(X, y, sample_weight, reset=True)
+        self._drop_stream()
         if is_classifier(self.estimator):
             block = self._encoded(block)
         else:
@@ -153,7 +153,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         few = len(block) <= self._size(len(block), block.n_features)
         if not few:
             block = self._set_aside(block, seed)
-        self._learn(self._reduce(block, objective, seed), plain=few and block.sample_weight is None)
+        self._learn(self._reduce(block, objective, seed), block, seed)
         for _ in range(0 if few else rounds):
             if not self._recalibrate(block):
                 break
@@ -179,6 +179,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _fit_source(self, source: Any) -> CoresetEstimator:
         """From a source: rows are set aside by their ids, if they can be read again to judge by."""
+        self._drop_stream()
         seed = as_seed(self.random_state)
         if is_classifier(self.estimator):
             self._labels = checked_classes(known_classes(source, self.engine))
@@ -196,13 +197,41 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             coreset = self._reduce(Changed(source=rows, change=WithoutShare(*self._aside)), objective, seed)
         if coreset is None or is_whole(coreset):  # so few rows, as it turns out, that none can be spared
             coreset, self._aside = self._reduce(rows, objective, seed), None
-        self._learn(coreset, plain=is_whole(coreset) and coreset.sample_weight is None)
+        self._learn(coreset, source, seed)
         return self
 
-    def _learn(self, coreset: Coreset, *, plain: bool) -> None:
-        """Fit on the coreset; ``plain``: no weights were given and none were needed."""
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> CoresetEstimator:
+        """Take in more rows, which need not be kept; the estimator is fitted when it is asked for.
+
+        In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used; of more, a
+        `CoresetStream` keeps a coreset. No rows are set aside, since they would be gone: `certify` on rows that
+        were not learned from. The first call after a `fit` starts anew.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : array of shape (n,), optional
+        sample_weight : array of shape (n,), optional
+        classes : array, optional
+            For classifiers, all labels that will come: needed on the first call, unless a `fit` knew them.
+        """
+        self._require_target(y)
+        return self._push(X, y, sample_weight, classes)
+
+    def _piece(self, block: Block, classes: Any) -> Block:
+        if not is_classifier(self.estimator):
+            return finite_target(block)
+        found = stream_classes(classes, self.__dict__.get("_labels"), first=not self._streams)
+        self._labels = checked_classes(found)
+        return Coded(classes=self._labels)(block)
+
+    def _learn(self, coreset: Coreset, rows: Any, seed: int) -> None:
+        """Fit on the coreset, without weights if none were given and none were needed; the estimator has a seed."""
+        if rows is None:
+            self.validation_indices_, self._aside = None, None
+        given = rows.sample_weight if isinstance(rows, Block) else coreset.sample_weight
         self.coreset_ = coreset
-        self.estimator_ = self._fitted(coreset, plain)
+        self.estimator_ = self._fit_to(coreset, is_whole(coreset) and given is None)
 
     def _set_aside(self, block: Block, seed: int) -> Block:
         """The block with the weight of the validation rows moved to the others."""
@@ -229,7 +258,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     def _targets(self, block: Block) -> Array | None:
         return block.y if block.y is None or not is_classifier(self.estimator) else self._labels[block.y]
 
-    def _fitted(self, coreset: Coreset, plain: bool) -> Any:
+    def _fit_to(self, coreset: Coreset, plain: bool) -> Any:
         """The estimator fitted on the coreset, ``plain`` without weights."""
         fitted = clone(self.estimator).fit(
             coreset.X, self._targets(coreset), sample_weight=None if plain else coreset.weights()
@@ -270,7 +299,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         weight, report = calibrate_weights(self.coreset_.weights(), moments, totals)
         notes = {**self.coreset_.provenance, **report.provenance()}
         tried = replace(self.coreset_, sample_weight=weight, provenance=notes)
-        fitted = self._fitted(tried, False)
+        fitted = self._fit_to(tried, False)
         if not self._score(fitted, block) > self._score(self.estimator_, block):
             return False
         self.coreset_, self.estimator_ = tried, fitted
@@ -316,42 +345,15 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         require_methods(self.estimator_, ("score",), needed_by="certify")
         if is_source(X):
-            block = self._gathered(self._given(X, y, sample_weight, reset=False))
+            # those set aside have the smallest hashes, so they are among the first to be gathered
+            key = key_of(0, "certify") if self._aside is None else self._aside[0]
+            block, known = gathered(self._given(X, y, sample_weight, reset=False), self.coreset_, key, self.engine)
         else:
             block = self._checked(X, y, sample_weight, reset=False)
-            if self._is_training_data(block):
-                block = self._set_aside_of(block)
-        if len(block) < LEAST_TO_CERTIFY:
-            raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
-        order = rng_for(0, "certify").permutation(len(block))
-        scores = [self._plain_score(block.take(np.sort(rows))) for rows in np.array_split(order, _BATCHES)]
-        value, small = self._plain_score(block), self._score(self.estimator_, self.coreset_)
-        half = float(stats.t.ppf(0.975, _BATCHES - 1) * np.std(scores, ddof=1) / np.sqrt(_BATCHES))
-        return Certificate(
-            kind="estimate",
-            value=value,
-            relative=(small - value) / abs(value) if value else np.inf,
-            confidence=0.95,
-            interval=(value - half, value + half),
-            n_rows=len(block),
-            passes=2,
-            sentence=(
-                f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block)} rows that were not learned from; "
-                f"{small:.4f} on the coreset itself, which it was fitted to."
-            ),
-        )
-
-    def _is_training_data(self, block: Block) -> bool:
-        return len(block) == self.coreset_.n_seen and self._n_recognised(block) == len(self.coreset_)
-
-    def _n_recognised(self, block: Block) -> int:
-        """Rows of the coreset that stand in the block where they stood in the training data."""
-        ids, own = block.row_ids(), self.sample_indices_
-        at = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
-        here = np.flatnonzero(ids[at] == own)
-        other = block.X[at[here]] != self.coreset_.X[here]
-        differs = other.getnnz(axis=1) if hasattr(other, "getnnz") else other.any(axis=1)
-        return int(len(here) - np.count_nonzero(differs))
+            known = len(block) == self.coreset_.n_seen and n_recognised(block, self.coreset_) == len(self.coreset_)
+        if known:
+            block = self._set_aside_of(block)
+        return score_certificate(self._plain_score, block, self._score(self.estimator_, self.coreset_))
 
     def n_set_aside(self) -> int:
         """Rows of the training data that were not learned from; of a source, about so many."""
@@ -360,20 +362,12 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         return 0 if self.validation_indices_ is None else len(self.validation_indices_)
 
     def _set_aside_of(self, block: Block) -> Block:
-        """The rows of the training data that were set aside."""
-        if self._aside is None:
-            return block.take(self.validation_indices_ if self.validation_indices_ is not None else np.empty(0, int))
-        key, share = self._aside
-        return block.take(np.flatnonzero(uniform_of(block.row_ids(), key) < share))
-
-    def _gathered(self, source: Any) -> Block:
-        """Rows of a source to judge by. Those set aside have the smallest numbers, so they are among the first."""
-        kept = Reservoir(size=_MOST_TO_CERTIFY, key=key_of(0, "certify") if self._aside is None else self._aside[0])
-        recognised = 0
-        for rows, n_known in Rows(source, self.engine).each(lambda leaf: (kept.among(leaf), self._n_recognised(leaf))):
-            kept.keep(rows)
-            recognised += n_known
-        return self._set_aside_of(kept.rows()) if recognised == len(self.coreset_) else kept.rows()
+        """The rows of the training data that were set aside, as far as they are in the block."""
+        if self._aside is not None:
+            key, share = self._aside
+            return block.take(np.flatnonzero(uniform_of(block.row_ids(), key) < share))
+        aside = np.empty(0, np.int64) if self.validation_indices_ is None else self.validation_indices_
+        return block.take(np.flatnonzero(np.isin(block.row_ids(), aside)))
 
     def _plain_score(self, block: Block) -> float:
         return float(self.estimator_.score(block.X, block.y, **self._weights_of(block)))

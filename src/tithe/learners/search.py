@@ -12,16 +12,13 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
-from sklearn.exceptions import FitFailedWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from tithe.build import resolve_size
-from tithe.certify import Certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
@@ -34,9 +31,12 @@ from tithe.learners.base import (
     note_columns,
     opened,
 )
-from tithe.learners.folds import Fold, FoldReducer, Shares
+from tithe.learners.evidence import LEAST_TO_CERTIFY
+from tithe.learners.folds import Fold, FoldReducer, FoldStreams, Shares
 from tithe.learners.leaves import Changed, Coded, finite_target, known_classes
-from tithe.learners.meta import LEAST_TO_CERTIFY, CoresetEstimator
+from tithe.learners.meta import CoresetEstimator
+from tithe.learners.ranking import ranked
+from tithe.learners.streaming import Streamed, stream_classes
 from tithe.sources.arrays import as_block, check_weights
 
 Params = dict[str, Any]
@@ -60,7 +60,7 @@ def _passed_on(method: str) -> Any:
     return available_if(has)(ask)
 
 
-class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
+class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
     """Search a grid of parameters by cross-validation, on one coreset a fold.
 
     In every fold the training rows are reduced once, and every candidate is fitted on that one
@@ -141,6 +141,20 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
     True
     """
 
+    _labels: Array | None  # of classifiers, in the order of their numbers
+    _fitted = (
+        "best_params_",
+        "best_score_",
+        "best_index_",
+        "cv_results_",
+        "n_splits_",
+        "refit_time_",
+        "reduce_time_",
+        "best_estimator_",
+        "certificate_",
+        "coresets_",
+    )
+
     def __init__(
         self,
         estimator: Any,
@@ -184,6 +198,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         candidates = self._check_options()
         seed = as_seed(self.random_state)
+        self._drop_stream()
         if is_source(X):
             self._search(candidates, *self._source_folds(opened(X, y, sample_weight, groups), seed))
         else:
@@ -204,6 +219,56 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
             if judged and winner.n_set_aside() >= LEAST_TO_CERTIFY:
                 self.certificate_ = winner.certify(X, y, sample_weight)
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> CoresetSearchCV:
+        """Take in more rows, which need not be kept; the search is made when its result is asked for.
+
+        In which pieces rows come makes no difference. Every row is given to a fold by a hash of its number,
+        so ``cv`` must be a number of folds; a `CoresetStream` for each fold, and one for all rows, keep
+        what is learned from, and at most 100,000 rows of each fold, drawn uniformly, are kept to score on.
+        The winner learns from the coreset of all rows, without polish and certificate. The first call
+        after a `fit` starts anew.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : array of shape (n,), optional
+        sample_weight : array of shape (n,), optional
+        classes : array, optional
+            For classifiers, all labels that will come: needed on the first call, unless a `fit` knew them.
+        """
+        first = not self._streams
+        self._check_options()
+        n_folds = self._n_folds()
+        self._require_target(y)
+        checked = as_block(X, y)
+        validate_data(self, X if hasattr(X, "shape") else checked.X, reset=first, skip_check_array=True)
+        block = replace(checked, sample_weight=check_weights(sample_weight, len(checked)), mean=None)
+        if is_classifier(self.estimator):
+            self._labels = checked_classes(stream_classes(classes, self.__dict__.get("_labels"), first=first))
+            block = Coded(classes=self._labels)(block)
+        else:
+            self._labels, block = None, finite_target(block)
+        if first:
+            self._seed = as_seed(self.random_state)
+        streams = FoldStreams(self._reducing(self._seed), n_folds) if first else self.stream_
+        streams.push(block)
+        self.stream_: FoldStreams = streams
+        self._stale()
+        return self
+
+    def _settle(self) -> None:
+        streams = self.stream_
+        self._search(self._check_options(), streams.folds(), streams.shares.n_folds)
+        if not self.refit:
+            return
+        start = time.perf_counter()
+        coreset, winner = streams.coreset(), self._winner(None, self._seed)
+        size = winner.coreset_size
+        winner.set_params(coreset_size=len(coreset))  # reduced already
+        winner.fit(coreset.X, self._targets(coreset), sample_weight=coreset.weights())
+        winner.set_params(coreset_size=size).stand_for(coreset, self)
+        self._keep_winner(winner, start)
 
     # -- checks --------------------------------------------------------------------------------
 
@@ -237,7 +302,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _encoded(self, block: Block) -> Block:
         """Class numbers for classifiers; the labels are noted."""
-        self._labels: Array | None = None
+        self._labels = None
         if block.y is None or not is_classifier(self.estimator):
             return finite_target(block)
         self._labels, codes = encoded_classes(block.y)
@@ -308,15 +373,18 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
                 for i, params in enumerate(candidates):
                     start = middle = time.perf_counter()
                     try:
-                        model = self._fitted(params, fold.coreset, model)
+                        model = self._fit_to(fold.coreset, params, model)
                         middle = time.perf_counter()
                         scores[i, j] = self.scorer_(model, held_out.X, answers, **weight)
                     except Exception as error:
                         failures.append(error)
                     fit_time[i, j], score_time[i, j] = middle - start, time.perf_counter() - middle
-        self._rank(candidates, scores, failures)
+        self.cv_results_ = ranked(candidates, scores, failures)
         for name, values in (("fit_time", fit_time), ("score_time", score_time)):
             self.cv_results_ |= {f"mean_{name}": values.mean(axis=1), f"std_{name}": values.std(axis=1)}
+        self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
+        self.best_params_ = candidates[self.best_index_]
+        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
 
     def _scores_weights(self) -> bool:
         """Whether the scorer takes weights; said if it does not."""
@@ -329,7 +397,7 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _candidate(self, params: Params) -> Any:
         return clone(self.estimator).set_params(**clone(params, safe=False))
 
-    def _fitted(self, params: Params, coreset: Coreset, last: Any) -> Any:
+    def _fit_to(self, coreset: Coreset, params: Params, last: Any) -> Any:
         """A candidate fitted on all rows of a coreset, from where the ``last`` one ended if it can start there."""
         model = self._candidate(params)
         if isinstance(self.estimator, CoresetLearner):
@@ -338,29 +406,6 @@ class CoresetSearchCV(MetaEstimatorMixin, BaseEstimator):
                 model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
         weight = {} if coreset.sample_weight is None else {"sample_weight": coreset.sample_weight}
         return model.fit(coreset.X, self._targets(coreset), **weight)
-
-    def _rank(self, candidates: list[Params], scores: Array, failures: list[Exception]) -> None:
-        mean = scores.mean(axis=1)
-        said = f"{np.isnan(scores).sum()} of {scores.size} scores are nan" + (
-            f", the first because of {failures[0]!r}" if failures else ""
-        )
-        if np.isnan(mean).all():
-            raise ValueError(f"No candidate has a score in every fold: {said}.") from next(iter(failures), None)
-        if failures:
-            warnings.warn(f"{said}.", FitFailedWarning, stacklevel=4)
-        rank = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
-        results: dict[str, Any] = {"params": candidates}
-        for key in sorted({key for params in candidates for key in params}):
-            results[f"param_{key}"] = column = np.ma.MaskedArray(np.empty(len(candidates), object), mask=True)
-            for i, params in enumerate(candidates):
-                if key in params:
-                    column[i] = params[key]
-        results |= {f"split{j}_test_score": column for j, column in enumerate(scores.T)}
-        results |= {"mean_test_score": mean, "std_test_score": scores.std(axis=1), "rank_test_score": rank}
-        self.cv_results_ = results
-        self.best_index_ = int(rank.argmin())
-        self.best_params_ = candidates[self.best_index_]
-        self.best_score_ = float(mean[self.best_index_])
 
     # -- the winner ----------------------------------------------------------------------------
 

@@ -1,0 +1,41 @@
+"""Weights of classes, as scikit-learn has them."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+
+
+def is_balanced(class_weight: Any) -> bool:
+    return isinstance(class_weight, str) and class_weight == "balanced"
+
+
+def class_factors(class_weight: Any, classes: Array, mass: Array | None) -> Array:
+    """What rows of each class are multiplied by; their ``mass``, the weight there is of each, is for "balanced"."""
+    if is_balanced(class_weight):
+        if mass is None:
+            raise ValueError(
+                "class_weight='balanced' needs the weight of every class before the first row is read, and these rows "
+                "come only once: give the weights as a dict."
+            )
+        with np.errstate(divide="ignore"):
+            factors: Array = mass.sum() / (len(mass) * mass)
+        return np.where(mass > 0, factors, 0.0)
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {class_weight!r}.")
+    known = classes.tolist()
+    strange = [label for label in class_weight if label not in known]
+    if strange:
+        raise ValueError(f"class_weight names {strange[0]!r}, which is not a class of y: {known[:5]}.")
+    wanted = [class_weight.get(label, 1.0) for label in known]
+    if not all(isinstance(w, numbers.Real) for w in wanted):
+        raise ValueError(f"Class weights must be numbers, got {class_weight!r}.")
+    factors = np.array(wanted, np.float64)
+    if not (np.isfinite(factors).all() and (factors >= 0).all()):
+        raise ValueError(f"Class weights must be finite and not negative, got {class_weight!r}.")
+    return factors
