@@ -18,6 +18,7 @@ from tithe import (
     choose_k,
 )
 from tithe.kernels.threads import limit_threads
+from tithe.sources.watched import WatchedSource
 
 BOTH = pytest.mark.parametrize("kind", [CoresetKMeans, CoresetKMedians])
 UNEVEN = [1, 1, 3000, 3100, 21_000, 21_000, 39_998]  # eight leaves, two of them empty, of 40,000 rows
@@ -277,6 +278,46 @@ def test_classes_of_rows_that_come_once(rows) -> None:
     assert model.certificate_ is None and model.n_passes_ == 1
     assert model.certify(X, y, weight).relative < 0.02
     assert model.coreset_.provenance["calibrated"] == 1
+
+
+class Broken(LeafSource):
+    """Fails at one leaf."""
+
+    def tasks(self, first: int = 0):
+        for number, task in enumerate(super().tasks(first), first):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield task
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CoresetKMeans(4, coreset_size=300, random_state=0),
+        lambda: CoresetLogisticRegression(coreset_size=300, class_weight={1.0: 2.0}, random_state=0),
+        lambda: CoresetEstimator(Ridge(), coreset_size=300, random_state=0),
+    ],
+)
+def test_a_fit_that_was_stopped_goes_on(make, rows, tmp_path) -> None:
+    X, weight = rows[0], rows[2]
+    y = (X[:, 0] > 3.0).astype(float)
+    at = [5000 * i for i in range(1, 8)]
+    whole, broken = (kind.cut(X, y, weight, at=at) for kind in (LeafSource, Broken))
+    for source in (whole, broken):
+        source.classes = lambda: np.array([0.0, 1.0])
+    straight = make().fit(whole)
+    with pytest.raises(KeyboardInterrupt):
+        make().fit(WatchedSource(broken, checkpoint=tmp_path / "state", every=0.0))
+    reads = whole.n_reads
+    read = []
+    resumed = make().fit(
+        WatchedSource(whole, checkpoint=tmp_path / "state", resume=True, progress=lambda *far: read.append(far))
+    )
+    assert whole.n_reads > reads and [far for far in read if far[0] == 1][-1][1] < 8  # leaves read to reduce
+    assert same(resumed.coreset_.row_ids(), straight.coreset_.row_ids())
+    assert same(resumed.coreset_.weights(), straight.coreset_.weights())
+    with pytest.raises(ValueError, match="another run"):
+        make().set_params(random_state=1).fit(WatchedSource(whole, checkpoint=tmp_path / "state", resume=True))
 
 
 # -- any estimator -------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ class FoldReducer:
         for j in range(shares.n_folds):
             n_train, mass = shares.n_training(j), shares.training_masses(j)
             training = Training(key=shares.key, n_folds=shares.n_folds, fold=j, numbers=self._numbers(mass))
-            rows = Changed(source=source, change=training, n_rows=n_train)
+            rows = Changed(source, training, n_rows=n_train)
             yield Fold(coreset=self._coreset(rows, mass, n_train, j), held_out=shares.rows(j))
 
     def _masses(self, block: Block) -> Array:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ Change = Callable[[Block], Block]
 _GOLDEN, _FIRST, _SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Changed:
     """A source with every leaf changed as it is read.
 
@@ -27,21 +27,17 @@ class Changed:
     ----------
     source : Source
     change : callable
-        Block to block. Picklable, so that leaves can be read elsewhere.
+        Block to block. Picklable, so that leaves can be read elsewhere; its ``repr`` says what it does.
     n_rows : int or None
         Rows that are left; by default the source's. Where it is given, a reduction of these rows is one of
-        several, and is not kept where that of the source would be.
+        several, and its state is not kept where that of the source would be.
     """
 
-    source: Any
-    change: Change
-    n_rows: int | None = None
-    checkpoint: Any = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        if self.n_rows is None:
-            object.__setattr__(self, "n_rows", self.source.n_rows)
-            object.__setattr__(self, "checkpoint", getattr(self.source, "checkpoint", None))
+    def __init__(self, source: Any, change: Change, *, n_rows: int | None = None) -> None:
+        self.source = source
+        self.change = change
+        self.n_rows = source.n_rows if n_rows is None else n_rows
+        self.checkpoint = getattr(source, "checkpoint", None) if n_rows is None else None
 
     @property
     def n_features(self) -> int:
@@ -62,18 +58,19 @@ class Changed:
     @property
     def identity(self) -> str:
         """What must be the same for a reduction to go on: the rows, and what is done to them."""
-        return f"{getattr(self.source, 'identity', '?')} {self.change!r}"
+        change = getattr(self.change, "__qualname__", None) or repr(self.change)  # a function has no lasting repr
+        return f"{getattr(self.source, 'identity', '?')} {change}"
 
     @property
     def leaf_rows(self) -> int:
         return int(getattr(self.source, "leaf_rows", 0))
 
-    def with_leaf_rows(self, least: int) -> Self:
+    def with_leaf_rows(self, least: int) -> Changed:
         """The same with larger leaves, if the source can cut them anew."""
-        cut = getattr(self.source, "with_leaf_rows", None)
-        if cut is not None:
-            object.__setattr__(self, "source", cut(least))
-        return self
+        other = copy(self)
+        if callable(getattr(self.source, "with_leaf_rows", None)):
+            other.source = self.source.with_leaf_rows(least)
+        return other
 
     def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
         for task in self.source.tasks(first):
@@ -116,12 +113,12 @@ def finite_target(block: Block) -> Block:
 def known_classes(source: Any, engine: Any) -> Array:
     """All labels of a source in ascending order.
 
-    What the source itself knows; else one look at all rows, or at its first where they come only once.
+    What the source itself knows, or one look at all rows; those of its first rows where they come only once.
     """
-    if callable(getattr(source, "classes", None)):
-        return np.asarray(source.classes())
     try:
         if source.replayable:
+            if callable(getattr(source, "classes", None)):
+                return np.asarray(source.classes())
             return np.unique(np.concatenate(Rows(source, engine).total(lambda leaf: [distinct_labels(_target(leaf))])))
         return distinct_labels(_target(source.sample(None, rng=np.random.default_rng(0))))
     except TypeError as error:

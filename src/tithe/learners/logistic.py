@@ -151,7 +151,8 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         X : array, CSR matrix or frame of shape (n, d), or a source
             A source (`open_source`) is read leaf by leaf, once to reduce it and once for every look of
             polish; ``class_weight="balanced"`` takes one look more. One that cannot be read again is fitted
-            without polish and certificate.
+            without polish and certificate, and all classes must be among its first rows; if they are
+            not, `partial_fit` can be told of them.
         y : array of shape (n,), of any labels
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
@@ -316,7 +317,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         if classes is None:
             self._note_classes(checked_classes(known_classes(source, self.engine)))
             looks += not hasattr(source, "classes") and source.replayable
-        coded = Changed(source=source, change=Coded(classes=self.classes_))
+        coded = Changed(source, Coded(classes=self.classes_))
         if self.class_weight is None:
             return coded, looks
         mass = None
@@ -324,7 +325,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             mass = class_masses(coded, len(self.classes_), self.engine)
             looks += 1
         factors = class_factors(self.class_weight, self.classes_, mass)
-        return Changed(source=source, change=Coded(classes=self.classes_, factors=factors)), looks
+        return Changed(source, Coded(classes=self.classes_, factors=factors)), looks
 
     def _check_classes(self, coreset: Coreset) -> None:
         assert coreset.y is not None

@@ -183,10 +183,10 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         seed = as_seed(self.random_state)
         if is_classifier(self.estimator):
             self._labels = checked_classes(known_classes(source, self.engine))
-            rows = Changed(source=source, change=Coded(classes=self._labels))
+            rows = Changed(source, Coded(classes=self._labels))
         else:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
-            rows = Changed(source=source, change=finite_target)
+            rows = Changed(source, finite_target)
         objective = self._objective()
         self.validation_indices_, self._aside = None, None
         coreset = None
@@ -194,7 +194,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
         if large and source.replayable and self.validation_fraction > 0.0:
             self._aside = key_of(seed, "validation"), float(self.validation_fraction)
-            coreset = self._reduce(Changed(source=rows, change=WithoutShare(*self._aside)), objective, seed)
+            coreset = self._reduce(Changed(rows, WithoutShare(*self._aside)), objective, seed)
         if coreset is None or is_whole(coreset):  # so few rows, as it turns out, that none can be spared
             coreset, self._aside = self._reduce(rows, objective, seed), None
         self._learn(coreset, source, seed)

@@ -344,7 +344,7 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
             change = Coded(classes=self._labels)
         else:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
-        rows, reducing = Changed(source=source, change=change), self._reducing(seed)
+        rows, reducing = Changed(source, change), self._reducing(seed)
         shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducing.n_classes)
         shares.look(rows)
         return reducing.source_folds(rows, shares), n_folds

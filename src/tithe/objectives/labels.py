@@ -71,6 +71,6 @@ class LabelledObjective:
             raise ValueError(
                 f"y holds {block.y[found < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "
                 f"{', '.join(map(repr, labels[:5].tolist()))}{', ...' if len(labels) > 5 else ''}. "
-                "Give all of them to the objective: classes=(...)."
+                "Name all of them beforehand: classes=(...)."
             )
         return found
