@@ -57,6 +57,7 @@ def test_options_that_make_no_sense(frame, tmp_path) -> None:
         ({"bad_rows": "keep"}, "bad_rows must be"),
         ({"n_hashes": 0}, "n_hashes"),
         ({"columns": []}, "columns is empty"),
+        ({"columns": "a"}, "list of names"),
         ({"columns": ["a", "a"]}, "asked for twice"),
         ({"columns": ["a", "y"], "target": "y"}, "asked for twice"),
         ({"columns": ["z"]}, r"t\.parquet' has no column 'z'. Its columns are a, b, y"),

@@ -14,7 +14,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from tithe import FileFormatError
 from tithe.core.data import Block, concat
-from tithe.sources import leaves, libsvm, lines
+from tithe.sources import delimited, leaves, libsvm, lines
 from tithe.sources.columns import Choice
 from tithe.sources.files import open_source
 from tithe.sources.piped import open_piped
@@ -79,18 +79,19 @@ def test_whole_numbers_may_have_fractions_later(tmp_path) -> None:
     assert rows.X[-1, 0] == 1.5 and len(rows) == 400_001
 
 
-def test_rows_that_do_not_parse(tmp_path) -> None:
-    good = [f"{i},x,{i % 2}" for i in range(300_000)]
-    good[123_456] = "oops,x,1"
-    good[150_001] = "1,x"
-    good[150_002] = '2,"y,1",0,4'
+def test_rows_that_do_not_parse(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(delimited, "_PROBE_BYTES", 2048)
+    good = [f"{i},x,{i % 2}" for i in range(30_000)]
+    good[12_345] = "oops,x,1"
+    good[15_001] = "1,x"
+    good[15_002] = '2,"y,1",0,4'
     (tmp_path / "t.csv").write_text("\n".join(["a,t,y", *good]))
     source = open_source(tmp_path / "t.csv", columns=["a"], target="y")
-    with pytest.raises(ValueError, match=r"t\.csv', row 123456 .*'a' is 'oops', but double.*bad_rows='skip'"):
+    with pytest.raises(ValueError, match=r"t\.csv', row 12345 .*'a' is 'oops', but double.*bad_rows='skip'"):
         all_rows(source)
     source = open_source(tmp_path / "t.csv", columns=["a"], target="y", bad_rows="skip")
     rows = all_rows(source)
-    np.testing.assert_array_equal(rows.row_ids(), np.delete(np.arange(300_000), [123_456, 150_001, 150_002]))
+    np.testing.assert_array_equal(rows.row_ids(), np.delete(np.arange(30_000), [12_345, 15_001, 15_002]))
     np.testing.assert_array_equal(rows.X.ravel(), rows.row_ids())
     assert source.classes().tolist() == [0, 1]
     (tmp_path / "q.csv").write_text('a,b\n1,"never closed\n2,3\n')
@@ -187,7 +188,7 @@ def test_pipes(frame, svm, tmp_path, monkeypatch, leaf_rows) -> None:
     assert abs(rows.X - svm[0]).max() < 1e-12
 
 
-def test_pipes_that_cannot_be_read(monkeypatch) -> None:
+def test_pipes_that_cannot_be_read() -> None:
     for data, format, choice, message in [
         (b"", "csv", Choice(), "is empty"),
         (b"a,b\n", "csv", Choice(), "is empty"),
@@ -199,6 +200,11 @@ def test_pipes_that_cannot_be_read(monkeypatch) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             all_rows(open_piped(io.BytesIO(data), format, choice, None))
+    table = io.BytesIO()
+    with pa.ipc.new_stream(table, pa.schema({"a": pa.float64()})) as writer:
+        writer.write_table(pa.table({"a": np.zeros(5000)}), max_chunksize=1000)
+    with pytest.raises(FileFormatError, match="broke off"):
+        all_rows(open_piped(io.BytesIO(table.getvalue()[:-3000]), "arrow", Choice(), None))
     with pytest.raises(ValueError, match="classes"):
         open_piped(io.BytesIO(b"a\n1\n"), "csv", Choice(), None).classes()
     with pytest.raises(ValueError, match="cannot be parquet"):

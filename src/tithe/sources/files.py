@@ -77,6 +77,8 @@ def open_source(
     ...     source.feature_names, [task().X.tolist() for task in source.tasks()]
     (['a', 'colour=blue', 'colour=red'], [[[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]])
     """
+    if isinstance(columns, str):
+        raise ValueError(f"columns is a list of names: columns=[{columns!r}].")
     choice = Choice(
         columns=None if columns is None else tuple(columns),
         target=target,

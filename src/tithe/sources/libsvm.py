@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.datasets import load_svmlight_file
 
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
@@ -76,6 +75,8 @@ def census(data: bytes) -> Census:
 
 def parse(data: bytes, n_features: int, zero_based: bool) -> tuple[Any, Array]:
     """X (CSR float64) and the labels of some lines."""
+    from sklearn.datasets import load_svmlight_file  # drags much along that no other format needs
+
     X, y = load_svmlight_file(io.BytesIO(data), n_features=n_features, zero_based=zero_based)
     return X, y
 

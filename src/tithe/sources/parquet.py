@@ -26,7 +26,9 @@ HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
 SAMPLE_GROUPS = 8
 
 _BATCH_ROWS = 16_384
+_BATCH_BYTES = 2**23
 _READ_BYTES = 2**16  # of a column chunk at a time: chunks need not fit into memory
+_ALL_READ_BYTES = 2**25  # of all column chunks
 
 
 class Group(NamedTuple):
@@ -165,13 +167,14 @@ class ParquetSource:
                 file.path,
                 metadata=_footer(file.path, os.stat(file.path).st_mtime_ns),
                 pre_buffer=False,
-                buffer_size=_READ_BYTES,
+                buffer_size=max(4096, min(_READ_BYTES, _ALL_READ_BYTES // len(names))),
                 read_dictionary=self._dictionaries,
                 page_checksum_verification=True,
             )
+            n_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (8 * len(names))))
             with reader:
                 yield from reader.iter_batches(
-                    _BATCH_ROWS, row_groups=[group.number], columns=list(names), use_threads=use_threads
+                    n_rows, row_groups=[group.number], columns=list(names), use_threads=use_threads
                 )
         except (pa.ArrowException, OSError) as error:
             file.check()

@@ -142,12 +142,18 @@ def _piped_arrow(stream: Any, choice: Choice) -> PipedSource:
     ahead: list[Any] = []
     passed = 0
 
+    def following() -> Any:
+        try:
+            return next(batches, None)
+        except (pa.ArrowException, OSError) as error:
+            raise FileFormatError(f"Standard input broke off after row {passed}: {error}") from error
+
     def take(n_rows: int) -> Task | None:
         nonlocal passed
         taken: list[Any] = []
         missing = n_rows
         while missing:
-            batch = ahead.pop() if ahead else next(batches, None)
+            batch = ahead.pop() if ahead else following()
             if batch is None:
                 break
             taken.append(batch[:missing])
