@@ -123,7 +123,11 @@ class Rows:
         return reduce(add, self.each(work))
 
     def or_few(self, coreset: Block) -> Block:
-        """The block, or the coreset where rows are read from a source: enough to say where columns lie."""
+        """The block, or the coreset where rows are read from a source: to say where columns lie.
+
+        Curvatures are taken about that place, which changes nothing about them but rounding and what is
+        believed of correlations; the mean of a coreset is near enough, and costs no look.
+        """
         return self._rows if isinstance(self._rows, Block) else coreset
 
 
@@ -332,7 +336,7 @@ def warn_of_excess(gap: Gap, tol: float, why: str) -> None:
     warnings.warn(
         f"The loss may exceed the smallest possible by {relative:.2g} of itself, more than tol={tol:g}: {why}",
         ConvergenceWarning,
-        stacklevel=5,
+        stacklevel=6,
     )
 
 

@@ -16,6 +16,8 @@ from tithe import (
     CoresetLogisticRegression,
     LogisticObjective,
     choose_k,
+    load_model,
+    save_model,
 )
 from tithe.kernels.threads import limit_threads
 from tithe.sources.watched import WatchedSource
@@ -323,7 +325,7 @@ def test_a_fit_that_was_stopped_goes_on(make, rows, tmp_path) -> None:
 # -- any estimator -------------------------------------------------------------------------------
 
 
-def test_any_classifier(rows) -> None:
+def test_any_classifier(rows, tmp_path) -> None:
     X, y, weight = rows
     source = LeafSource.cut(X, y, weight, at=UNEVEN)
     model = CoresetEstimator(LogisticRegression(), coreset_size=1500, random_state=0).fit(source)
@@ -344,6 +346,8 @@ def test_any_classifier(rows) -> None:
     assert model.certify(X, y, weight) == certificate
     fresh = LeafSource.cut(X[::-1].copy(), y[::-1].copy(), weight[::-1].copy(), at=UNEVEN)
     assert model.certify(fresh).n_rows == 40_000
+    save_model(model, tmp_path / "model.skops")
+    assert load_model(tmp_path / "model.skops").certify(source) == certificate
     array = CoresetEstimator(LogisticRegression(), coreset_size=1500, random_state=0).fit(X, y, weight)
     assert array.certify(source) == array.certify(X, y, weight)
 

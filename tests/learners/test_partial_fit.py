@@ -221,6 +221,28 @@ def test_class_weights_and_pieces_of_no_weight(rows) -> None:
     np.testing.assert_allclose(model.coef_, again.coef_, rtol=1e-6)
 
 
+def test_a_piece_unlike_the_first_reaches_no_stream_of_a_search(rows) -> None:
+    X = rows[0][:600]
+    y = X @ [1.0, 2.0, -1.0, 0.0]
+
+    def search(*pieces):
+        model = CoresetSearchCV(Ridge(), {"alpha": [1.0, 9.0]}, coreset_size=100, cv=2, random_state=0)
+        for a, b, dtype in pieces:
+            model.partial_fit(X[a:b].astype(dtype), y[a:b])
+        return model
+
+    model = search((0, 300, np.float32))
+    with pytest.raises(ValueError, match="does not fit into"):
+        model.partial_fit(X[300:], y[300:])
+    assert {stream.n_rows for stream in model.stream_.streams[-1:]} == {300}
+    model.partial_fit(X[300:].astype(np.float32), y[300:])
+    straight = search((0, 600, np.float32))
+    np.testing.assert_array_equal(model.cv_results_["mean_test_score"], straight.cv_results_["mean_test_score"])
+    # whoever gets the first row, all go on in its precision
+    for first in range(3):
+        search((first, first + 1, np.float64), (3, 4, np.float32), (4, 5, np.float32), (5, 600, np.float64))
+
+
 def test_search_without_refit_and_for_numbers(rows) -> None:
     X = rows[0][:3000]
     y = X @ [1.0, 2.0, -1.0, 0.0] + np.random.default_rng(0).normal(size=3000)

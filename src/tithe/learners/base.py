@@ -15,6 +15,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.labels import encode_labels
+from tithe.kernels.threads import single_blas_thread
 from tithe.learners.streaming import Streamed
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
@@ -105,7 +106,8 @@ class CoresetLearner(Streamed):
         )
 
     def _settle(self) -> None:
-        self._learn(self.stream_.coreset(), None, self._seed)
+        with single_blas_thread():
+            self._learn(self.stream_.coreset(), None, self._seed)
 
     def _reduce(self, rows: Any, objective: Any, seed: int, **other: Any) -> Coreset:
         """A coreset of a block or a source, by the learner's options or by others; all rows where they are few."""

@@ -197,6 +197,8 @@ _PARAMETERS = """
     coreset_ : Coreset
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
+    stream_ : CoresetStream
+        After `partial_fit`: what keeps the coreset up to date.
     certificate_ : Certificate or None
         What the fit cost, from the last look at the training data. None where it could be read only once:
         see ``certify``.

@@ -203,6 +203,7 @@ class FoldStreams:
     def __init__(self, reducing: FoldReducer, n_folds: int) -> None:
         self.shares = Shares(seed=reducing.seed, n_folds=n_folds, n_classes=reducing.n_classes)
         self.n_rows = 0
+        self.dtype = ""  # of the first piece
         self.streams = [
             CoresetStream(
                 reducing.objective_for(reducing.n_classes),
@@ -216,8 +217,12 @@ class FoldStreams:
 
     def push(self, block: Block) -> None:
         """Number the rows and give each to the streams that may learn from it."""
-        rows = replace(block, indices=np.arange(self.n_rows, self.n_rows + len(block)))
-        for j, stream in enumerate(self.streams):
+        # the one that has seen every piece says first whether this one is like those before: then all take it
+        self.streams[-1].push(block.X, block.y, block.sample_weight)
+        self.dtype = self.dtype or str(block.X.dtype)
+        ids = np.arange(self.n_rows, self.n_rows + len(block))
+        rows = replace(block, X=block.X.astype(self.dtype, copy=False), indices=ids)
+        for j, stream in enumerate(self.streams[:-1]):
             part = Training(key=self.shares.key, n_folds=self.shares.n_folds, fold=j)(rows)
             stream.push(part.X, part.y, part.sample_weight, row_ids=part.row_ids())
         self.shares.add(*self.shares.of(rows))

@@ -86,6 +86,8 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         Its y holds class numbers.
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
+    stream_ : CoresetStream
+        After `partial_fit`: what keeps the coreset up to date.
     sensitivity_model_ : SensitivityModel
         With ``construction="regressed"``: scores new rows at once.
 
@@ -212,7 +214,6 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
             return None
         return before[1] if before[1].shape[1] == self.n_features_in_ + 1 else None
 
-    @single_blas_thread()
     def _learn(self, coreset: Coreset, rows: Any, seed: int, *, before: tuple[Array, Array] | None = None) -> None:
         """Fit on the coreset, polish and certify on the rows; None: they are gone."""
         objective, start = self._objective(), self._start(before)
@@ -316,7 +317,7 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
         looks = 0
         if classes is None:
             self._note_classes(checked_classes(known_classes(source, self.engine)))
-            looks += not hasattr(source, "classes") and source.replayable
+            looks += source.replayable and not callable(getattr(source, "classes", None))
         coded = Changed(source, Coded(classes=self.classes_))
         if self.class_weight is None:
             return coded, looks

@@ -85,6 +85,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         of the row's id decides and `certify` finds them again; none are set aside of rows that come only once.
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
+    stream_ : CoresetStream
+        After `partial_fit`: what keeps the coreset up to date.
 
     Examples
     --------
@@ -268,7 +270,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             warnings.warn(
                 f"{len(lost)} classes have no row of positive weight in the coreset, {lost[0]!r} among them: "
                 "the estimator does not know them. Ask for a larger coreset.",
-                stacklevel=3,
+                stacklevel=4,
             )
         return fitted
 

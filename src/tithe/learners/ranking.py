@@ -25,7 +25,7 @@ def ranked(candidates: list[dict[str, Any]], scores: Array, failures: list[Excep
     if np.isnan(mean).all():
         raise ValueError(f"No candidate has a score in every fold: {said}.") from next(iter(failures), None)
     if failures:
-        warnings.warn(f"{said}.", FitFailedWarning, stacklevel=5)
+        warnings.warn(f"{said}.", FitFailedWarning, stacklevel=4)
     rank = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
     results: dict[str, Any] = {"params": candidates}
     for key in sorted({key for params in candidates for key in params}):

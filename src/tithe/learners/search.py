@@ -100,7 +100,7 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
     certificate_ : Certificate or None
         The winner's on all rows: how far its loss is from the smallest possible
         (`CoresetLogisticRegression`), or its own score on rows set aside (`CoresetEstimator`). None
-        where all rows were learned from, and none are left to judge by.
+        where all rows were learned from, and none are left to judge by, and after `partial_fit`.
     coresets_ : list of Coreset
         One a fold, ``indices`` counting in all rows. For classifiers y holds class numbers.
     reduce_time_ : float
