@@ -26,7 +26,7 @@ HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
 SAMPLE_GROUPS = 8
 
 _BATCH_ROWS = 16_384
-_BATCH_BYTES = 2**23
+_BATCH_BYTES = 2**25
 _READ_BYTES = 2**16  # of a column chunk at a time: chunks need not fit into memory
 _ALL_READ_BYTES = 2**25  # of all column chunks
 
@@ -82,7 +82,10 @@ class ParquetSource:
             for leaf in joined(list(groups), lambda g: g.n_rows, 0 if huge else enough)
         ]
         self._huge_rows = enough
-        sizes = [enough if self._is_huge(leaf[0]) else sum(g.n_rows for g in leaf) for leaf in self._leaves]
+        sizes = [
+            min(enough, leaf[0].n_rows) if self._is_huge(leaf[0]) else sum(g.n_rows for g in leaf)
+            for leaf in self._leaves
+        ]
         self.leaf_rows = max(sizes)
 
     def _is_huge(self, group: Group) -> bool:
