@@ -103,6 +103,16 @@ class CoresetLogisticRegression(CoresetLearner, ClassifierMixin, BaseEstimator):
     [[1.0, -2.0, 0.5]]
     >>> model.certificate_.relative < 1e-4
     True
+
+    Rows that come in pieces, and are gone afterwards:
+
+    >>> model = CoresetLogisticRegression(coreset_size=2000, random_state=0)
+    >>> for at in range(0, 100_000, 10_000):
+    ...     model = model.partial_fit(X[at : at + 10_000], y[at : at + 10_000], classes=["no", "yes"])
+    >>> model.coef_.round(1).tolist()
+    [[1.0, -2.0, 0.5]]
+    >>> model.certify(X, y).relative < 1e-3
+    True
     """
 
     _fitted = (

@@ -266,7 +266,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             coreset.X, self._targets(coreset), sample_weight=None if plain else coreset.weights()
         )
         if is_classifier(self.estimator) and len(fitted.classes_) < len(self._labels):
-            lost = [label for label in self._labels if label not in fitted.classes_]
+            lost = [label for label in self._labels.tolist() if label not in fitted.classes_]
             warnings.warn(
                 f"{len(lost)} classes have no row of positive weight in the coreset, {lost[0]!r} among them: "
                 "the estimator does not know them. Ask for a larger coreset.",
