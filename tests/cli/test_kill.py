@@ -18,7 +18,7 @@ OPTIONS = {
 
 
 def build(folder: Path, output: Path, objective: str) -> list[object]:
-    return ["build", folder, *OPTIONS[objective], "-m", 100, "--checkpoint-every", 0, "-o", output]
+    return ["build", folder, *OPTIONS[objective], "-m", 100, "-o", output]
 
 
 def wait_for(process, checkpoint: Path, number: int) -> None:
@@ -35,7 +35,7 @@ def killed_and_resumed(tmp_path: Path, objective: str, n_kills: int, n_leaves: i
     rng = np.random.default_rng(seed)
     n_killed = 0
     for i in range(n_kills):
-        process = start(*build(folder, output, objective), "--resume")
+        process = start(*build(folder, output, objective), "--checkpoint-every", 0, "--resume")
         # somewhere on the way: before the first checkpoint as well, and in the middle of writing one
         wait_for(process, checkpoint, generation(checkpoint) + int(rng.integers(0, 2 * n_leaves // n_kills)))
         time.sleep(rng.random() * (3.0 if i == 0 else 0.05))
@@ -52,7 +52,7 @@ def killed_and_resumed(tmp_path: Path, objective: str, n_kills: int, n_leaves: i
 
 
 def test_a_killed_build_goes_on_to_the_same_bytes(tmp_path, small_leaves) -> None:
-    killed_and_resumed(tmp_path, "kmeans", n_kills=3, n_leaves=60, seed=1)
+    killed_and_resumed(tmp_path, "kmeans", n_kills=3, n_leaves=40, seed=1)
 
 
 @pytest.mark.slow
@@ -65,11 +65,11 @@ def test_a_build_killed_twenty_times_goes_on_to_the_same_bytes(tmp_path, small_l
 def test_a_stopped_build_says_how_to_go_on(
     tmp_path, small_leaves, capsys, objective: str, number: signal.Signals
 ) -> None:
-    folder = write_folder(tmp_path / "data", rows_table(60_000), 2)
+    folder = write_folder(tmp_path / "data", rows_table(40_000), 2)
     whole, output = tmp_path / "whole.parquet", tmp_path / "it is stopped.parquet"
     assert run(*build(folder, whole, objective)) == 0
     checkpoint = tmp_path / "it is stopped.parquet.checkpoint"
-    process = start(*build(folder, output, objective))
+    process = start(*build(folder, output, objective), "--checkpoint-every", 0)
     wait_for(process, checkpoint, 7)
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]

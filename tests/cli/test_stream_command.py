@@ -1,0 +1,155 @@
+"""``tithe stream``: rows as they come, a state to go on from, and deletion."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pytest
+from running import generation, rows_table, run, sha
+
+from tithe import load_coreset
+
+OPTIONS = ["--target", "label", "-k", 3, "-m", 100, "--leaf-size", 500]
+
+
+def give(monkeypatch, table) -> None:
+    """Let the rows come through standard input."""
+    buffer = io.BytesIO()
+    pyarrow.csv.write_csv(table, buffer)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(buffer.getvalue())))
+
+
+def test_rows_in_two_runs_are_rows_in_one(tmp_path, monkeypatch, capsys) -> None:
+    table = rows_table(4000)
+    for name, cuts in {"once": [0, 4000], "twice": [0, 1700, 4000]}.items():
+        out = tmp_path / f"{name}.parquet"
+        for first, last in pairwise(cuts):
+            give(monkeypatch, table.slice(first, last - first))
+            assert run("stream", "-", *OPTIONS, "-o", out, *["--resume"] * (first > 0)) == 0
+        said = capsys.readouterr()
+        assert "4,000" in said.out and "--resume" in said.err
+    assert sha(tmp_path / "once.parquet") == sha(tmp_path / "twice.parquet")
+    assert load_coreset(tmp_path / "once.parquet").n_seen == 4000
+
+
+def test_files_with_a_window(tmp_path, capsys) -> None:
+    pyarrow.csv.write_csv(rows_table(6000), tmp_path / "rows.csv")
+    out = tmp_path / "c.parquet"
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "--window", 2000, "-o", out) == 0
+    coreset = load_coreset(out)
+    assert 2000 <= coreset.n_seen <= 2500 and coreset.row_ids().min() >= 3500
+    assert "only these" in capsys.readouterr().err
+
+
+def test_rows_fade(tmp_path) -> None:
+    pyarrow.csv.write_csv(rows_table(6000), tmp_path / "rows.csv")
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "--half-life", 500, "-o", tmp_path / "c.parquet") == 0
+    assert load_coreset(tmp_path / "c.parquet").weight_seen == pytest.approx(1 / (1 - 2 ** (-1 / 500)), rel=1e-3)
+
+
+def test_the_coreset_is_written_meanwhile(tmp_path, monkeypatch, small_leaves) -> None:
+    from tithe.cli import stream
+
+    written = []
+    write = stream._Keeper.write
+    monkeypatch.setattr(stream._Keeper, "write", lambda self: written.append(self.running.n_rows) or write(self))
+    pyarrow.csv.write_csv(rows_table(5000), tmp_path / "rows.csv")
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "--write-every", 1500, "-o", tmp_path / "c.parquet") == 0
+    assert len(written) == 3 and written[-1] == 5000
+
+
+def test_rows_are_forgotten(tmp_path, capsys) -> None:
+    pyarrow.csv.write_csv(rows_table(3200), tmp_path / "rows.csv")
+    out, leaves, ids = tmp_path / "c.parquet", tmp_path / "leaves", tmp_path / "ids.txt"
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "--keep-leaves", leaves, "-o", out) == 0
+    gone = load_coreset(out).row_ids()[:20]
+    ids.write_text("\n".join(map(str, gone)) + "\n")
+    capsys.readouterr()
+    assert run("stream", "-o", out, "--resume", "--forget", ids) == 0
+    assert "20 rows were forgotten" in capsys.readouterr().err
+    coreset = load_coreset(out)
+    assert coreset.n_seen == 3180 and not np.isin(gone, coreset.row_ids()).any()
+    ids.write_text("1\ntwo\n")
+    assert run("stream", "-o", out, "--resume", "--forget", ids) == 2
+    assert "one a line" in capsys.readouterr().err
+
+
+def test_what_was_not_kept_is_not_forgotten_dishonestly(tmp_path, capsys) -> None:
+    pyarrow.csv.write_csv(rows_table(3200), tmp_path / "rows.csv")
+    out = tmp_path / "c.parquet"
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "-o", out) == 0
+    before = sha(out)
+    (tmp_path / "ids.txt").write_text("3")
+    assert run("stream", "-o", out, "--resume", "--forget", tmp_path / "ids.txt") == 2
+    assert "honestly" in capsys.readouterr().err and sha(out) == before
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],  # a stream is there already
+        ["--resume", "-k", 5],
+        ["--resume", "-m", 99],
+        ["--resume", "--window", 5000],
+        ["--resume", "--columns", "c0,c1,c2"],
+        ["--resume", "--columns", "c1,c0,c2,c3"],
+        ["--resume", "--forget", "missing.txt"],
+        ["--resume", "--checkpoint", "elsewhere"],
+        ["--forget", "ids.txt"],
+    ],
+)
+def test_what_does_not_fit_the_stream_is_refused(tmp_path, monkeypatch, capsys, more) -> None:
+    monkeypatch.chdir(tmp_path)
+    pyarrow.csv.write_csv(rows_table(1000), "rows.csv")
+    assert run("stream", "rows.csv", *OPTIONS, "-o", "c.parquet") == 0
+    before = sha(Path("c.parquet")), generation(Path("c.parquet.checkpoint"))
+    capsys.readouterr()
+    assert run("stream", "rows.csv", "--target", "label", *more, "-o", "c.parquet") == 2
+    assert capsys.readouterr().err.strip()
+    assert (sha(Path("c.parquet")), generation(Path("c.parquet.checkpoint"))) == before
+
+
+def test_logistic_knows_the_classes_of_files_and_must_be_told_others(tmp_path, monkeypatch) -> None:
+    table = rows_table(3000).sort_by("label")
+    pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
+    options = ["--objective", "logistic", "--target", "label", "-m", 100, "--leaf-size", 500]
+    assert run("stream", tmp_path / "rows.csv", *options, "-o", tmp_path / "file.parquet") == 0
+    give(monkeypatch, table)
+    assert run("stream", "-", *options, "-o", tmp_path / "blind.parquet") == 2
+    give(monkeypatch, table)
+    assert run("stream", "-", *options, "--classes", "no,yes", "-o", tmp_path / "told.parquet") == 0
+    assert sha(tmp_path / "told.parquet") == sha(tmp_path / "file.parquet")
+
+
+def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
+    buffer = io.BytesIO()
+    pyarrow.csv.write_csv(rows_table(80_000).drop(["label"]), buffer)
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "import tithe.sources.leaves; tithe.sources.leaves.LEAF_ROWS = 4096\n"
+    program += "from tithe.cli.main import main; main()"
+    arguments = ["stream", "-", "-k", "3", "-m", "100", "--checkpoint-every", "0", "-o", str(tmp_path / "c.parquet")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stderr is not None
+    process.stdin.write(buffer.getvalue())
+    process.stdin.flush()
+    while process.poll() is None and not generation(tmp_path / "c.parquet.checkpoint"):
+        time.sleep(0.01)
+    time.sleep(1.5)  # until it waits for more
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.read().decode()
+    assert process.wait(60) == 1, said
+    assert "Stopped" in said and "--resume" in said and "Traceback" not in said
+    assert load_coreset(tmp_path / "c.parquet").n_seen >= 4096
