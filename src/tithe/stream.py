@@ -298,6 +298,7 @@ class CoresetStream(Forgets):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         tree = state.pop("_tree")  # it holds a method of this stream
+        state["_checkpoint"] = None  # a copy, or a model file of somebody else, must not write there
         return {**state, "_slots": tree.slots, "_n_leaves": tree.n_leaves}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -208,26 +208,6 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
-    """One polish step over a block.
-
-    Parameters
-    ----------
-    labels, cost : (n,)
-        Assignments and costs of the rows at the solution the step started from.
-    params : solution
-        Where the step leads.
-    gain : float
-        By how much the total cost falls at the least if the step is taken.
-    """
-
-    labels: Array
-    cost: Array
-    params: Any
-    gain: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evaluation:
     """A convex objective at one place, penalty included, from one pass over a block.
 

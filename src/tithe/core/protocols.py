@@ -56,13 +56,27 @@ class SurveyedObjective(Objective, Protocol):
         ...
 
 
+class SteppedObjective(Objective, Protocol):
+    """What `certify.polish_by_steps` needs on top: what leaves say adds up, and a step follows from the sum."""
+
+    def look(self, block: Block, params: Params, *, last: bool = False) -> Any:
+        """What one pass over a block found, with its cost as ``total`` and ``labels`` of its rows; looks add up (+)."""
+        ...
+
+    def step(self, look: Any, params: Params) -> tuple[Params, float]:
+        """A solution that costs less than the one looked at, and by how much at the least."""
+        ...
+
+
 class ConvexObjective(Objective, Protocol):
     """What `certify.polish_by_descent` needs on top: a smooth convex sum of losses of linear margins, and a penalty."""
 
-    def evaluate(
-        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
-    ) -> Evaluation:
-        """Value, gradient, proved bound and totals of the moments, in one pass."""
+    def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
+        """What one pass over a block found; sums of several leaves add up (+)."""
+        ...
+
+    def evaluation(self, sums: Any, params: Array) -> Evaluation:
+        """Value, gradient, proved bound and totals of the moments, of all rows that were added up."""
         ...
 
     def metric(

@@ -25,6 +25,10 @@ def objective_checks(objective: Any) -> Iterator[tuple[str, Check]]:
     yield "survey agrees with cost", partial(_survey_cost, objective)
     yield "totals are the sums of the moments", partial(_totals, objective)
     yield "totals of parts add up", partial(_parts, objective)
+    if callable(getattr(objective, "look", None)):
+        yield "looks at parts add up to a step that pays", partial(_looks, objective)
+    if callable(getattr(objective, "evaluation", None)):
+        yield "sums of parts add up to the evaluation", partial(_sums, objective)
     yield "weights equal repeated rows", partial(_weights, objective)
     yield "order of rows is no matter", partial(_order, objective)
     yield "threads are no matter", partial(_threads, objective)
@@ -92,6 +96,32 @@ def _parts(objective: Any) -> None:
     halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
     summed = sum(objective.survey(half, pilot).totals for half in halves)
     np.testing.assert_allclose(summed, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
+
+
+def _looks(objective: Any) -> None:
+    block = small_problem()
+    halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
+    params = objective.pilot(block, rng=np.random.default_rng(1))
+    whole, parts = objective.look(block, params), objective.look(halves[0], params) + objective.look(halves[1], params)
+    np.testing.assert_allclose(parts.total, whole.total, rtol=1e-12)
+    np.testing.assert_allclose(whole.total, objective.cost(block, params) @ block.weights(), rtol=1e-12)
+    better, gain = objective.step(whole, params)
+    np.testing.assert_allclose(objective.step(parts, params)[0], better, rtol=1e-9, atol=1e-12)
+    assert gain >= 0.0
+    after = objective.cost(block, better) @ block.weights()
+    assert after <= whole.total - gain * (1.0 - 1e-9) + 1e-9 * whole.total, f"{after} is not {gain} below {whole.total}"
+
+
+def _sums(objective: Any) -> None:
+    block = small_problem()
+    halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
+    params = objective.pilot(block, rng=np.random.default_rng(1))
+    whole = objective.evaluation(objective.sums(block, params), params)
+    parts = objective.evaluation(objective.sums(halves[0], params) + objective.sums(halves[1], params), params)
+    np.testing.assert_allclose(parts.value, whole.value, rtol=1e-12)
+    np.testing.assert_allclose(parts.gradient, whole.gradient, rtol=1e-9, atol=1e-9 * np.abs(whole.gradient).max())
+    np.testing.assert_allclose(parts.bound, whole.bound, rtol=1e-9)
+    np.testing.assert_allclose(parts.totals, whole.totals, rtol=1e-9, atol=1e-9 * np.abs(whole.totals).max())
 
 
 def _weights(objective: Any) -> None:
