@@ -1,0 +1,216 @@
+"""``tithe fit`` and ``tithe predict``: from files to a model in a folder, and on to predictions."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import generation, rows_table, run, sha, start, write_folder
+
+from tithe import CoresetKMeans, CoresetLogisticRegression, load_coreset, load_model, open_source
+
+FILES = {"coreset.parquet", "model.skops", "report.html", "results.json"}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return write_folder(tmp_path / "data", rows_table(12_000), 3)
+
+
+def numbers(folder: Path) -> pd.DataFrame:
+    return pq.read_table(folder).to_pandas().drop(columns="label")
+
+
+@pytest.mark.parametrize("learner", ["kmeans", "kmedians"])
+def test_clusters_from_files(folder, tmp_path, capsys, small_leaves, learner: str) -> None:
+    out = tmp_path / "result"
+    columns = ["--columns", "c0,c1,c2,c3"]
+    assert run("fit", learner, folder, *columns, "-k", 3, "-m", 400, "-o", out) == 0
+    printed = capsys.readouterr().out
+    assert "costs exactly" in printed and "rows kept" in printed and "report.html" in printed
+    assert {p.name for p in out.iterdir()} == FILES and not list(tmp_path.glob("*.checkpoint"))
+    model = load_model(out / "model.skops")
+    results = json.loads((out / "results.json").read_text())
+    assert results["n_rows"] == 12_000 and results["certificate"]["n_rows"] == 12_000
+    assert sum(results["cluster_weights"]) == pytest.approx(12_000, rel=1e-3)
+    assert len(load_coreset(out / "coreset.parquet")) == results["rows_kept"] <= 400
+    assert run("predict", out / "model.skops", folder, "-o", tmp_path / "p.parquet") == 0
+    found = pd.read_parquet(tmp_path / "p.parquet")
+    assert found["row_id"].tolist() == list(range(12_000))
+    assert np.array_equal(found["prediction"], model.predict(numbers(folder)))
+
+
+def test_the_command_is_the_learner(folder, tmp_path) -> None:
+    out = tmp_path / "result"
+    assert run("fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 400, "--seed", 7, "-o", out) == 0
+    source = open_source(folder, columns=["c0", "c1"])
+    model = CoresetKMeans(3, coreset_size=400, polish=0, random_state=7).fit(source)
+    assert np.array_equal(load_model(out / "model.skops").cluster_centers_, model.cluster_centers_)
+
+
+def test_logistic_from_files(folder, tmp_path, capsys, small_leaves) -> None:
+    out = tmp_path / "result"
+    assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "--polish", "auto", "-o", out) == 0
+    assert "smallest possible" in capsys.readouterr().out
+    model = load_model(out / "model.skops")
+    assert isinstance(model, CoresetLogisticRegression) and model.certificate_.relative < 1e-4
+    assert set(load_coreset(out / "coreset.parquet").y) == {"no", "yes"}
+    assert json.loads((out / "results.json").read_text())["classes"] == ["no", "yes"]
+    # the column of the target is left alone
+    assert run("predict", out / "model.skops", folder, "--proba", "-o", tmp_path / "p.csv") == 0
+    found, X = pd.read_csv(tmp_path / "p.csv"), numbers(folder)
+    assert found["prediction"].tolist() == model.predict(X).tolist()
+    assert np.allclose(found[["probability_no", "probability_yes"]], model.predict_proba(X))
+
+
+def test_the_page_is_whole_and_works_offline(folder, tmp_path) -> None:
+    out = tmp_path / "result"
+    assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "-o", out) == 0
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2 and "http" not in page.split("</style>")[1]
+    for word in ("12,000", "Certificate", "smallest possible", "Coefficients", "Parameters", "influence"):
+        assert word in page
+
+
+def test_a_dry_run_and_a_second_run(folder, tmp_path, capsys) -> None:
+    out = tmp_path / "result"
+    command = ["fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 300, "-o", f"{out}/"]
+    assert run(*command, "--dry-run") == 0
+    assert "peak memory" in capsys.readouterr().out and not out.exists()
+    assert run(*command) == 0
+    first = {name: sha(out / name) for name in ("coreset.parquet", "model.skops")}
+    assert run(*command, "--seed", 1) == 0
+    assert all(sha(out / name) != first[name] for name in first) and {p.name for p in out.iterdir()} == FILES
+
+
+def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys) -> None:
+    out = tmp_path / "result"
+    command = ["fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 300, "-o", out]
+    assert run(*command) == 0
+    before = {p.name: sha(p) for p in out.iterdir()}
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tithe.report.fitted.save_model", full)
+    assert run(*command, "--seed", 1) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert {p.name: sha(p) for p in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("learner", ["kmeans", "logistic"])
+def test_a_stopped_fit_goes_on_to_the_same_model(tmp_path, small_leaves, learner: str) -> None:
+    folder = write_folder(tmp_path / "data", rows_table(40_000), 2)
+    command = ["fit", learner, folder, "--target", "label", "-k", 3, "-m", 100]
+    assert run(*command, "-o", tmp_path / "whole") == 0
+    checkpoint = tmp_path / "stopped.checkpoint"
+    process = start(*command, "--checkpoint-every", 0, "-o", tmp_path / "stopped")
+    while process.poll() is None and generation(checkpoint) < 5:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and not (tmp_path / "stopped").exists(), said
+    assert run(*shlex.split(said.partition("Go on with: ")[2])[1:]) == 0
+    assert sha(tmp_path / "stopped" / "coreset.parquet") == sha(tmp_path / "whole" / "coreset.parquet")
+    here, there = (load_model(tmp_path / name / "model.skops") for name in ("stopped", "whole"))
+    assert here.certificate_ == there.certificate_
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "logistic", "data", "-o", "result"],  # no target
+        ["fit", "kmeans", "data", "-o", "result"],  # a column of text
+        ["fit", "kmeans", "data", "--target", "label", "-k", "0", "-o", "result"],
+        ["fit", "kmeans", "data", "--target", "label", "-o", "data"],
+        ["fit", "kmeans", "data", "--target", "label", "-o", "data/result"],
+        ["fit", "kmeans", "data", "--target", "label", "-o", "no/such/result"],
+        ["fit", "kmeans", "data", "--target", "label", "-o", "file.txt"],
+        ["fit", "kmeans", "data", "--target", "label", "--polish", "often", "-o", "result"],
+        ["fit", "kmeans", "missing", "--target", "label", "-o", "result"],
+        ["fit", "trees", "data", "--target", "label", "-o", "result"],
+        ["predict", "missing.skops", "data", "-o", "p.parquet"],
+        ["predict", "file.txt", "data", "-o", "p.parquet"],
+        ["predict", "file.txt", "data", "-o", "p.xlsx"],
+    ],
+)
+def test_a_callers_mistake_writes_nothing(folder, tmp_path, monkeypatch, capsys, arguments) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.txt").write_text("x")
+    before = sorted(str(p) for p in tmp_path.rglob("*"))
+    assert run(*arguments) == 2
+    said = capsys.readouterr().err
+    assert said.strip() and "Traceback" not in said
+    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda t: t.drop(["c1"]), "'c1'"),
+        (lambda t: t.set_column(1, "c1", pa.array(["x"] * len(t))), "'c1'"),
+    ],
+)
+def test_rows_that_do_not_fit_the_model_are_refused(folder, tmp_path, capsys, change, word: str) -> None:
+    out = tmp_path / "result"
+    assert run("fit", "kmeans", folder, "--target", "label", "-k", 3, "-m", 300, "-o", out) == 0
+    pq.write_table(change(rows_table(100)), tmp_path / "other.parquet")
+    capsys.readouterr()
+    assert run("predict", out / "model.skops", tmp_path / "other.parquet", "-o", tmp_path / "p.parquet") == 2
+    assert word in capsys.readouterr().err and not (tmp_path / "p.parquet").exists()
+
+
+def test_models_without_names_count_columns(folder, tmp_path, capsys) -> None:
+    from tithe import save_model
+
+    X = numbers(folder)
+    model = CoresetKMeans(3, coreset_size=300, random_state=0).fit(X.to_numpy())
+    save_model(model, tmp_path / "m.skops")
+    command = ["predict", tmp_path / "m.skops", folder, "-o", tmp_path / "p.parquet"]
+    assert run(*command, "--columns", "c0,c1") == 2
+    assert "--columns" in capsys.readouterr().err
+    assert run(*command, "--target", "label") == 0
+    assert np.array_equal(pd.read_parquet(tmp_path / "p.parquet")["prediction"], model.predict(X.to_numpy()))
+    assert run(*command, "--target", "label", "--proba") == 2
+
+
+@pytest.mark.parametrize("categories", ["onehot", "hash"])
+def test_text_is_encoded_as_for_the_fit(tmp_path, capsys, categories: str) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=900), "colour": rng.choice(["blue", "green", "red"], 900)})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    out = tmp_path / "result"
+    assert run("fit", "kmeans", tmp_path / "rows.parquet", "-k", 3, "--categories", categories, "-o", out) == 0
+    some = frame[frame["colour"] != "green"]  # a value that does not occur has a column all the same
+    some.assign(extra=1).to_parquet(tmp_path / "some.parquet")
+    command = ["predict", out / "model.skops", tmp_path / "some.parquet", "--categories", categories]
+    assert run(*command, "-o", tmp_path / "p.parquet") == 0
+    model = load_model(out / "model.skops")
+    source = open_source(tmp_path / "rows.parquet", categories=categories)
+    X = pd.DataFrame(source.sample(None, rng=rng).X, columns=source.feature_names)
+    expected = model.predict(X)[(frame["colour"] != "green").to_numpy()]
+    assert np.array_equal(pd.read_parquet(tmp_path / "p.parquet")["prediction"], expected)
+    if categories == "onehot":
+        frame.replace("green", "pink").to_parquet(tmp_path / "new.parquet")
+        command[2] = tmp_path / "new.parquet"
+        assert run(*command, "-o", tmp_path / "q.parquet") == 2 and "pink" in capsys.readouterr().err
+
+
+def test_bad_rows_have_no_prediction(folder, tmp_path) -> None:
+    out = tmp_path / "result"
+    assert run("fit", "kmeans", folder, "--target", "label", "-k", 3, "-m", 300, "-o", out) == 0
+    table = rows_table(50).to_pandas()
+    table.loc[[3, 7], "c2"] = np.nan
+    table.to_parquet(tmp_path / "gaps.parquet")
+    command = ["predict", out / "model.skops", tmp_path / "gaps.parquet", "-o", tmp_path / "p.parquet"]
+    assert run(*command) == 2
+    assert run(*command, "--bad-rows", "skip") == 0
+    assert pd.read_parquet(tmp_path / "p.parquet")["row_id"].tolist() == [i for i in range(50) if i not in (3, 7)]
