@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -24,6 +25,10 @@ def test_python_blocks_run(block: str, tmp_path, monkeypatch) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(9000, 3))
     objective = tithe.KMeansObjective(n_clusters=20)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(colour=rng.choice(["red", "blue"], len(X)), y=X[:, 0] > 0)
+    (tmp_path / "data").mkdir()
+    for i, part in enumerate(np.array_split(np.arange(len(X)), 3)):
+        frame.iloc[part].to_parquet(tmp_path / "data" / f"part-{i}.parquet")
     names = {
         "X": X,
         "y": X[:, 0] > 0,

@@ -62,7 +62,7 @@ def build(  # type: ignore[no-untyped-def]
     Example:
       tithe build rows.parquet -k 20 -m 5000 --weight w -o coreset.parquet
       tithe build 'data/*.parquet' --objective logistic --target y -m 0.01 -o coreset.parquet
-      zcat rows.csv.gz | tithe build - --format csv -m 5000 -o coreset.parquet
+      zcat rows.csv.gz | tithe build - -m 5000 -o coreset.parquet
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")

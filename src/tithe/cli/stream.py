@@ -62,7 +62,7 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
 
     \b
     Example:
-      tail -f log.csv | tithe stream - --format csv -k 20 --window 1000000 -o coreset.parquet
+      cat today.csv | tithe stream - -k 20 --window 1000000 -o coreset.parquet
       tithe stream -o coreset.parquet --resume --forget ids.txt
     """
     if not where and not (resume and forget):
