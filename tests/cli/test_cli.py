@@ -8,18 +8,10 @@ import click
 import numpy as np
 import pandas as pd
 import pytest
+from running import run
 
 from tithe import load_coreset, load_model
-from tithe.cli.main import cli, main
-
-
-def run(*arguments: str) -> int:
-    """The exit code of a command."""
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
+from tithe.cli.main import cli
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from tithe.cli.common import (
     clusters_option,
     jobs_option,
     make_engine,
+    make_objective,
     penalty_option,
     print_table,
     saying_how_to_go_on,
@@ -173,8 +174,6 @@ def _about(results: dict[str, Any]) -> list[list[str]]:
 def _print_plan(
     source: Any, model: Any, where: Any, output: str, learner: str, polish: Any, jobs: int | None, seed: int
 ) -> None:
-    from tithe.cli.common import make_objective
-
     if learner == "logistic":
         from tithe.learners.base import auto_size
 
