@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from running import generation, rows_table, run, sha, start, write_folder
@@ -214,3 +216,14 @@ def test_bad_rows_have_no_prediction(folder, tmp_path) -> None:
     assert run(*command) == 2
     assert run(*command, "--bad-rows", "skip") == 0
     assert pd.read_parquet(tmp_path / "p.parquet")["row_id"].tolist() == [i for i in range(50) if i not in (3, 7)]
+
+
+def test_rows_that_come_once_are_fitted_without_a_certificate(tmp_path, monkeypatch, capsys) -> None:
+    buffer = io.BytesIO()
+    pyarrow.csv.write_csv(rows_table(3000).drop(["label"]), buffer)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(buffer.getvalue())))
+    out = tmp_path / "result"
+    assert run("fit", "kmeans", "-", "-k", 3, "-m", 200, "-o", out) == 0
+    assert "no certificate" in capsys.readouterr().out
+    assert "No certificate" in (out / "report.html").read_text()
+    assert json.loads((out / "results.json").read_text())["certificate"] is None
