@@ -14,7 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.checkpoint import State, load_state, restored_tree, save_state, saved_tree
+from tithe.checkpoint import State, check_folder, load_state, restored_tree, save_state, saved_tree
 from tithe.core.data import Array, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
@@ -127,7 +127,7 @@ def reduce_source(
         )
     except KeyboardInterrupt:
         if keeper is not None:
-            keeper.save(reducer, tree)
+            keeper.save(reducer)
         raise
     if later and coreset.n_seen > size:
         solution = reducer.objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
@@ -147,8 +147,11 @@ class _Keeper:
     """Writes the state of a build down every so often, so that one that was stopped can go on."""
 
     def __init__(self, source: WatchedSource, plan: Plan) -> None:
-        self._path: Any = source.checkpoint
+        assert source.checkpoint is not None
+        self._path = source.checkpoint
+        check_folder(self._path)
         self._every = source.every
+        self._whole: Tree | None = None
         self._last = time.monotonic()
         self._about = {
             "kind": "build",
@@ -162,10 +165,15 @@ class _Keeper:
         }
 
     def after_leaf(self, reducer: Reducer, tree: Tree) -> None:
+        self._whole = tree.copy()
         if time.monotonic() - self._last >= self._every:
-            self.save(reducer, tree)
+            self.save(reducer)
 
-    def save(self, reducer: Reducer, tree: Tree) -> None:
+    def save(self, reducer: Reducer) -> None:
+        """Write down the tree after its last whole leaf: an interruption may have come at any point of the next."""
+        tree = self._whole
+        if tree is None:
+            return
         about = {**self._about, "n_leaves": tree.n_leaves}
         save_state(self._path, State(objects={"reducer": reducer}, rows=saved_tree(tree), about=about))
         self._last = time.monotonic()

@@ -48,11 +48,7 @@ class State:
 def save_state(path: str | os.PathLike[str], state: State) -> None:
     """Write a new generation into the folder ``path`` and remove the one before it."""
     folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{str(folder)!r} is a file; a checkpoint is a folder.")
-    strangers = [] if not folder.exists() else [p.name for p in folder.iterdir() if not _is_ours(p)]
-    if strangers:
-        raise ValueError(f"{str(folder)!r} holds {strangers[0]!r}, which no checkpoint has: give a folder of its own.")
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     old = _generations(folder)
     contents = _contents(state)
@@ -72,6 +68,16 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
         shutil.rmtree(generation, ignore_errors=True)
     for rest in folder.glob(".tmp-*"):  # of runs that were killed while they wrote
         shutil.rmtree(rest, ignore_errors=True)
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse, before any work is done, a place that a checkpoint cannot be written to."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{str(folder)!r} is a file; a checkpoint is a folder.")
+    strangers = [] if not folder.exists() else [p.name for p in folder.iterdir() if not _is_ours(p)]
+    if strangers:
+        raise ValueError(f"{str(folder)!r} holds {strangers[0]!r}, which no checkpoint has: give a folder of its own.")
 
 
 def load_state(path: str | os.PathLike[str], *, missing_ok: bool = False) -> State | None:

@@ -36,9 +36,10 @@ def propose_size(
     Three coresets of ``pilot_size`` rows are built, and the largest distortion of each over random
     queries, the rough solution and the solutions of the coresets themselves is measured. Since errors fall
     like m^(-1/2), that many rows times the square of (measured / eps) are tried next, and more until the
-    median of three is within ``eps``; beyond a quarter of the rows at hand it is not tried. It is a measurement on queries that were tried, not a
-    guarantee. ``X`` may be a source: then a sample of 200,000 of its rows is measured on, and ``eps`` is
-    divided by 1.5 for what merging adds. With too few rows to tell, all are proposed.
+    median of three is within ``eps``; sizes beyond a quarter of the rows at hand are not tried. It is a
+    measurement on queries that were tried, not a guarantee. ``X`` may be a source: then a sample of 200,000 of
+    its rows is measured on, and ``eps`` is divided by 1.5 for what merging adds. With too few rows to
+    tell, all are proposed.
     """
     if not 0.0 < eps < 1.0:
         raise ValueError(f"eps must lie between 0 and 1, got {eps}.")

@@ -82,7 +82,7 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
             click.echo(f"{running.forget(_row_ids(forget)):,} rows were forgotten.", err=True)
         feature_names, stopped, source = None, False, None
         if where:
-            source = how.open(where)
+            source = how.open(where, live=True)
             feature_names = getattr(source, "feature_names", None)
         feature_names = _agreed_names(feature_names, output if resume else None)
         if running is None:

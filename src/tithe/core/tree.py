@@ -50,9 +50,7 @@ class Tree:
         if number < self.n_leaves:
             raise ValueError(f"Leaf {number} comes after leaf {self.n_leaves - 1}: leaves must ascend.")
         self._complete(number)
-        if leaf is not None:
-            self.slots.append(leaf)
-        self.n_leaves = number + 1
+        self.slots, self.n_leaves = [*self.slots, *([] if leaf is None else [leaf])], number + 1
         self._complete(number + 1)
 
     def _complete(self, number: int) -> None:
@@ -62,11 +60,12 @@ class Tree:
             parent = level + 1, first >> level + 1 << level + 1
             if parent[1] + 2 ** parent[0] > number or level == self.top:
                 break
-            right = self.slots.pop()
-            if self.slots and self.slots[-1].key == (level, parent[1]):
-                self.slots.append(self.merge(self.slots.pop(), right, parent))
+            # both stay until their parent is there: whoever is interrupted here must not lose them
+            right, left = self.slots[-1], self.slots[-2] if len(self.slots) > 1 else None
+            if left is not None and left.key == (level, parent[1]):
+                self.slots[-2:] = [self.merge(left, right, parent)]
             else:
-                self.slots.append(replace(right, key=parent))
+                self.slots[-1:] = [replace(right, key=parent)]
 
     def collapse(self) -> Coreset:
         """Everything pushed so far as one coreset. The tree itself is not changed."""

@@ -22,10 +22,13 @@ class RowReader:
         What errors call it.
     quotes : bool
         Whether quotes mean anything.
+    live : bool
+        Take what is there rather than wait for more; the stream has ``read1`` then.
     """
 
-    def __init__(self, stream: Any, name: str, *, quotes: bool = True) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, name: str, *, quotes: bool = True, live: bool = False) -> None:
+        self._read_some = stream.read1 if live else stream.read
+        self._live = live
         self._name = name
         self._quotes = quotes
         self._chunk = b""
@@ -35,12 +38,15 @@ class RowReader:
         self._quoted = False
 
     def take(self, n_rows: int) -> tuple[bytes, int]:
-        """The next ``n_rows`` rows and how many there were; ``(b"", 0)`` at the end."""
+        """The next ``n_rows`` rows (of a live stream at least one) and how many there were; ``(b"", 0)`` at the end."""
         pieces: list[bytes] = []
         wanted = n_rows
         if not wanted:
             return b"", 0
         while len(self._ends) < wanted:
+            if self._live and len(self._ends):
+                wanted = n_rows = len(self._ends)
+                break
             pieces.append(self._chunk[self._start :])
             wanted -= len(self._ends)
             if not self._read():
@@ -52,7 +58,7 @@ class RowReader:
 
     def _read(self) -> bool:
         """The next chunk, and where rows end in it."""
-        chunk = self._chunk = self._stream.read(_CHUNK)
+        chunk = self._chunk = self._read_some(_CHUNK)
         self._start = 0
         codes = np.frombuffer(self._before + chunk, np.uint8)
         ends = np.flatnonzero(codes[2:] == _NEWLINE)

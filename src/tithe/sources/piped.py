@@ -95,23 +95,23 @@ class PipedSource:
         raise ValueError("The classes of standard input are not known before all of it is read: name them all.")
 
 
-def open_piped(stream: Any, format: str, choice: Choice, n_features: int | None) -> PipedSource:
-    """The rows of a binary stream."""
+def open_piped(stream: Any, format: str, choice: Choice, n_features: int | None, *, live: bool = False) -> PipedSource:
+    """The rows of a binary stream; of a ``live`` one in whatever pieces they come."""
     if choice.categories == "onehot":
         raise ValueError("The values of text columns on standard input are not known beforehand: categories='hash'.")
     if format == "libsvm":
-        return _piped_libsvm(stream, choice, n_features)
+        return _piped_libsvm(stream, choice, n_features, live)
     if format == "arrow":
-        return _piped_arrow(stream, choice)
-    return _piped_csv(stream, choice)
+        return _piped_arrow(stream, choice, live)
+    return _piped_csv(stream, choice, live)
 
 
 def _locate(row_id: int) -> str:
     return row_of(NAME, row_id)
 
 
-def _piped_csv(stream: Any, choice: Choice) -> PipedSource:
-    reader = RowReader(stream, NAME)
+def _piped_csv(stream: Any, choice: Choice, live: bool) -> PipedSource:
+    reader = RowReader(stream, NAME, live=live)
     dialect = read_header(reader.take(1)[0], NAME, ",")
     if not dialect.names:
         raise ValueError("There are no rows: standard input is empty.")
@@ -122,7 +122,7 @@ def _piped_csv(stream: Any, choice: Choice) -> PipedSource:
     def take(n_rows: int) -> Task | None:
         nonlocal passed
         data, n_taken = ahead.pop() if ahead else (b"", 0)
-        more, n_more = reader.take(n_rows - n_taken)
+        more, n_more = (b"", 0) if live and n_taken else reader.take(n_rows - n_taken)
         n_taken += n_more
         if not n_taken:
             return None
@@ -132,7 +132,7 @@ def _piped_csv(stream: Any, choice: Choice) -> PipedSource:
     return _piped_table(take, rows.columns, "csv")
 
 
-def _piped_arrow(stream: Any, choice: Choice) -> PipedSource:
+def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
     try:
         batches = iter(pa.ipc.open_stream(stream))
         schema = batches.schema
@@ -152,7 +152,7 @@ def _piped_arrow(stream: Any, choice: Choice) -> PipedSource:
         nonlocal passed
         taken: list[Any] = []
         missing = n_rows
-        while missing:
+        while missing and not (live and taken):
             batch = ahead.pop() if ahead else following()
             if batch is None:
                 break
@@ -180,11 +180,11 @@ def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: s
     return PipedSource(take, feature_names=columns.feature_names, row_bytes=columns.row_bytes, about=about)
 
 
-def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None) -> PipedSource:
+def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: bool) -> PipedSource:
     refuse_names(choice)
     if n_features is None:
         raise ValueError("How many columns standard input has is not known beforehand: give n_features.")
-    reader = RowReader(stream, NAME, quotes=False)
+    reader = RowReader(stream, NAME, quotes=False, live=live)
     ahead = [reader.take(_PROBE_ROWS)]
     found = census(ahead[0][0])
     passed = 0
@@ -192,7 +192,8 @@ def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None) -> PipedS
     def take(n_rows: int) -> Task | None:
         nonlocal passed
         data, n_taken = ahead.pop() if ahead else (b"", 0)
-        data += reader.take(n_rows - n_taken)[0]
+        if not (live and n_taken):
+            data += reader.take(n_rows - n_taken)[0]
         if not data:
             return None
         n_taken = census(data).n_rows
