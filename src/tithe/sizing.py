@@ -18,7 +18,7 @@ _FEW = 100  # rows too few to measure anything on: keep them all
 _SAMPLE = 200_000  # rows of a source that sizes are measured on
 _TREE = 1.5  # by how much merging may add to the error of a draw; the theory of balanced costs says 1.41
 _TRIES = 3  # coresets of each size
-_LEAST = 4  # rows for each number of the pilot: with fewer, calibration steers by nothing
+_LEAST = 8  # rows for each number of the pilot: with fewer, calibration steers by nothing
 
 
 def propose_size(
