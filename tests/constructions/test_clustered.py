@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from tithe import CoresetStream
+from tithe.constructions import clustered
 from tithe.constructions.clustered import Acvs, Cablr
 from tithe.core.data import Block
 from tithe.objectives.logistic import LogisticObjective
@@ -79,6 +81,26 @@ def test_useless_sensitivities_are_warned_of() -> None:
     block = _problem(500, 2)
     with pytest.warns(UserWarning, match=r"near useless.*influence"):
         _draw(Cablr(radius=30.0), LogisticObjective(classes=(0, 1)), block, 50, 0)
+
+
+@pytest.mark.parametrize("name", ["cablr", "acvs"])
+def test_a_tree_warns_once(name: str) -> None:
+    block = _problem(12_000, 2)
+    batches = [(block.X[i : i + 1000], block.y[i : i + 1000]) for i in range(0, 12_000, 1000)]
+    construction = {"cablr": Cablr, "acvs": Acvs}[name](radius=30.0)
+    stream = CoresetStream(LogisticObjective(classes=(0, 1)), construction, coreset_size=100, leaf_size=1000)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for X, y in batches:
+            stream.push(X, y)
+        stream.coreset()
+    assert len([one for one in said if "near useless" in str(one.message)]) == 1
+
+
+def test_a_warning_needs_no_more_rows_than_a_leaf_has(monkeypatch) -> None:
+    monkeypatch.setattr(clustered, "_GLANCE", 600)
+    with pytest.warns(UserWarning, match="for 600 rows"):
+        Cablr(radius=30.0).prepare(_problem(3000, 2), LogisticObjective(classes=(0, 1)), rng=np.random.default_rng(0))
 
 
 def test_a_sample_is_enough() -> None:

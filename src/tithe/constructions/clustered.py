@@ -15,6 +15,7 @@ from tithe.core.errors import require_methods
 from tithe.kernels.sampling import sample_rows
 
 _USELESS = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
+_GLANCE = 65_536  # rows, as many as a leaf has, that are looked at for a warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,7 +75,9 @@ class _Clustered(Construction):
         some = self.clustered_rows(block, rng)
         clusters = objective.clusters(some, self.n_clusters, rng=rng)
         radius = find_radius(self.radius, block, some, clusters, objective, rng)
-        return replace(self, prepared=Prepared(clusters=clusters, radius=radius))
+        ready = replace(self, prepared=Prepared(clusters=clusters, radius=radius))
+        ready._warn_if_useless(block, objective)
+        return ready
 
     def scores(self, block: Block, objective: Any, *, codes: Array | None = None) -> Array:
         """The bounds s_n of all rows (n,), once prepared."""
@@ -90,6 +93,21 @@ class _Clustered(Construction):
         )
         return bound
 
+    def _warn_if_useless(self, block: Block, objective: Any) -> None:
+        """Said once, when the clusters are found: a tree has hundreds of nodes that would all say it."""
+        assert self.prepared is not None
+        step = -(-len(block) // _GLANCE)
+        some = block if step <= 1 else block.take(np.arange(0, len(block), step))
+        mean = float(self.scores(some, objective).sum())
+        # rows of a coreset stand for as many as they weigh
+        if mean > _USELESS * max(len(some), some.total_weight):
+            warnings.warn(
+                f"The mean sensitivity is {mean:.3g} for {len(some)} rows at radius {self.prepared.radius:.3g}: nearly "
+                "every row may matter, and sampling by these bounds is near useless. Lower the radius, standardise the "
+                "columns, or use construction='influence'.",
+                stacklevel=3,
+            )
+
     def reduce(
         self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
@@ -98,7 +116,6 @@ class _Clustered(Construction):
         codes = objective.codes(block)
         scores = ready.scores(block, objective, codes=codes)
         mean = float(scores.sum())
-        _warn_if_useless(mean, block, ready.prepared.radius)
         drawn = draw_rows(block, scores, size, rng, codes=codes)
         notes: dict[str, str | int | float] = {
             "radius": ready.prepared.radius,
@@ -160,14 +177,3 @@ class Acvs(_Clustered):
     def clustered_rows(self, block: Block, rng: np.random.Generator) -> Block:
         usual = max(50 * self.n_clusters, min(1000 * self.n_clusters, len(block) // 40))
         return sample_rows(block, usual if self.sample_size is None else self.sample_size, rng)
-
-
-def _warn_if_useless(mean: float, block: Block, radius: float) -> None:
-    # rows of a coreset stand for as many as they weigh
-    if mean > _USELESS * max(len(block), block.total_weight):
-        warnings.warn(
-            f"The mean sensitivity is {mean:.3g} for {len(block)} rows at radius {radius:.3g}: nearly every row may "
-            "matter, and sampling by these bounds is near useless. Lower the radius, standardise the columns, or use "
-            "construction='influence'.",
-            stacklevel=3,
-        )
