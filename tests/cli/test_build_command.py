@@ -287,3 +287,25 @@ def test_a_disk_that_really_is_full(folder, tmp_path, capsys) -> None:
         assert "No space left" in capsys.readouterr().err and not list(small.rglob("*.npz"))
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_a_run_does_not_go_on_with_other_rows(tmp_path, small_leaves, capsys, monkeypatch) -> None:
+    def write(seed: int) -> int:
+        X = np.random.default_rng(seed).integers(1000, 10_000, size=(12_000, 3))
+        pd.DataFrame(X, columns=["a", "b", "c"]).to_csv(tmp_path / "rows.csv", index=False)
+        return (tmp_path / "rows.csv").stat().st_size
+
+    size = write(1)
+    command = ["build", tmp_path / "rows.csv", "-k", 3, "-m", 100, "-o", tmp_path / "c.parquet"]
+    with monkeypatch.context() as patch:
+        patch.setattr("tithe.persist.save_coreset", _full_disk)
+        assert run(*command, "--checkpoint-every", 0) == 1
+    assert generation(tmp_path / "c.parquet.checkpoint")
+    assert write(2) == size
+    capsys.readouterr()
+    assert run(*command, "--resume") == 2
+    assert "source differ" in capsys.readouterr().err
+
+
+def _full_disk(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")

@@ -6,7 +6,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,21 +27,55 @@ FORMATS = {
 }
 
 
+_BLOCK = 4096
+_BLOCKS = 16  # of a file that are looked at to know it again
+_ALL_BLOCKS = 4096  # of all files, beside head and tail: thousands of them must not take minutes
+
+
 class DataFile(NamedTuple):
-    """A file as it was found: where it is, its name below what was opened, its size."""
+    """A file as it was found: where it is, its name below what was opened, its size, when it was written."""
 
     path: str
     name: str
     size: int
+    modified: int
 
     def check(self) -> None:
         """Refuse to go on with a file that is not the one that was opened."""
         try:
-            size = os.stat(self.path).st_size
+            now = os.stat(self.path)
         except FileNotFoundError:
             raise FileNotFoundError(f"{self.path!r} vanished while it was read.") from None
-        if size != self.size:
-            raise FileFormatError(f"{self.path!r} had {self.size} bytes when it was opened and now has {size}.")
+        if now.st_size != self.size:
+            raise FileFormatError(f"{self.path!r} had {self.size} bytes when it was opened and now has {now.st_size}.")
+        if now.st_mtime_ns != self.modified:
+            raise FileFormatError(f"{self.path!r} was written to while it was read: start again when it is complete.")
+
+    def content(self, n_blocks: int = _BLOCKS) -> str:
+        """A hash of head, tail and blocks at even distances, and of the footer of a Parquet file.
+
+        A file that was written anew has another one, a copy of it elsewhere has the same. What no block
+        holds may change unnoticed: to read all would take as long as the work itself.
+        """
+        found = hashlib.sha256()
+        with open(self.path, "rb") as file:
+            for at in sorted({round(i * max(0, self.size - _BLOCK) / (n_blocks + 1)) for i in range(n_blocks + 2)}):
+                file.seek(at)
+                found.update(file.read(_BLOCK))
+            found.update(_parquet_footer(file, self.size))
+        return found.hexdigest()[:16]
+
+
+def _parquet_footer(file: Any, size: int) -> bytes:
+    """The footer, which holds statistics and place of every column of every row group; empty if it is none."""
+    file.seek(max(0, size - 8))
+    end: bytes = file.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or length > size - 8:
+        return b""
+    file.seek(size - 8 - length)
+    footer: bytes = file.read(length)
+    return footer
 
 
 def find_files(where: Any, format: str) -> tuple[list[DataFile], str]:
@@ -62,8 +96,7 @@ def find_files(where: Any, format: str) -> tuple[list[DataFile], str]:
 
 def _expand(where: str, format: str) -> list[DataFile]:
     if os.path.isdir(where):
-        found = [path for path in sorted(Path(where).rglob("*")) if path.is_file() and _is_visible(path, where)]
-        found = [path for path in found if format != "auto" or _format_of(path, strict=False)]
+        found = [path for path in sorted(_below(where)) if format != "auto" or _format_of(path, strict=False)]
         if not found:
             raise FileNotFoundError(f"There is no data file in the folder {where!r}.")
         return [_data_file(path, where) for path in found]
@@ -77,12 +110,28 @@ def _expand(where: str, format: str) -> list[DataFile]:
     raise FileNotFoundError(f"There is no file {where!r}.")
 
 
-def _is_visible(path: Path, folder: str) -> bool:
-    return not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+def _below(folder: str) -> Iterator[Path]:
+    """The files in a folder and below, links followed; a folder that is reached twice is read once."""
+    entered = {os.path.realpath(folder)}
+    for place, folders, files in os.walk(folder, followlinks=True):
+        kept = []
+        for name in sorted(folders):
+            real = os.path.realpath(os.path.join(place, name))
+            if _is_visible(name) and real not in entered:
+                entered.add(real)
+                kept.append(name)
+        folders[:] = kept
+        yield from (path for name in files if _is_visible(name) and (path := Path(place, name)).is_file())
+
+
+def _is_visible(name: str) -> bool:
+    return not name.startswith((".", "_"))
 
 
 def _data_file(path: Path, folder: str) -> DataFile:
-    return DataFile(str(path), Path(os.path.relpath(path, folder or ".")).as_posix(), path.stat().st_size)
+    found = path.stat()
+    name = Path(os.path.relpath(path, folder or ".")).as_posix()
+    return DataFile(str(path), name, found.st_size, found.st_mtime_ns)
 
 
 def _format_of(path: str | os.PathLike[str], *, strict: bool = True) -> str:
@@ -105,5 +154,14 @@ def no_rows(files: Sequence[DataFile]) -> ValueError:
 
 def identity_of(format: str, files: Sequence[DataFile], options: dict[str, Any], n_rows: int | None) -> str:
     """A short hash of what was opened: it changes with the rows, not with the place or the time."""
-    about = [format, [(file.name, file.size) for file in files], sorted(options.items()), n_rows]
+    return _short_hash([format, known_files(files), sorted(options.items()), n_rows])
+
+
+def known_files(files: Sequence[DataFile]) -> str:
+    """A short hash of names and content of the files."""
+    n_blocks = min(_BLOCKS, _ALL_BLOCKS // max(1, len(files)))
+    return _short_hash([(file.name, file.size, file.content(n_blocks)) for file in files])
+
+
+def _short_hash(about: Any) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
