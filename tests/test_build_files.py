@@ -168,3 +168,33 @@ def test_proposed_sizes_come_from_the_files(folder: Path) -> None:
         source = opened(folder)
         coreset = reduce_source(source, objective=OBJECTIVES[name], coreset_size=size, random_state=1)
         assert tithe.distortion(source, coreset, OBJECTIVES[name], n_bases=2, n_fits=1, random_state=9).worst < 0.15
+
+
+def test_two_runs_do_not_share_a_checkpoint(folder: Path, tmp_path: Path) -> None:
+    source = open_source(folder, target="y", weight="w")
+    kept = {"checkpoint": tmp_path / "c", "every": 0.0}
+
+    def progress(n_passes: int, n_leaves: int, n_rows: int) -> None:
+        if n_leaves == 3:
+            with pytest.raises(ValueError, match="Another run"):
+                build(WatchedSource(source, **kept))
+
+    first = build(WatchedSource(source, progress=progress, **kept))
+    assert_same(build(WatchedSource(source, **kept)), first)
+
+
+def test_interrupted_in_a_merge(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    from tithe.reducer import Reducer
+
+    source, real = open_source(folder, target="y", weight="w"), Reducer.merge
+
+    def merge(self, left, right, key):
+        if key == (2, 0):
+            raise KeyboardInterrupt
+        return real(self, left, right, key)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reducer, "merge", merge)
+        with pytest.raises(KeyboardInterrupt):
+            build(WatchedSource(source, checkpoint=tmp_path / "c"))
+    assert_same(build(WatchedSource(source, checkpoint=tmp_path / "c", resume=True)), build(opened(folder)))

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import copy
+import hashlib
 import itertools
+import json
 import pickle
+import shutil
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -165,6 +169,55 @@ def test_bad_pushes_leave_the_stream_as_it_was(problem: Block) -> None:
     assert_same(stream.coreset(), before)
 
 
+def test_a_push_that_fails_takes_no_row(problem: Block, tmp_path, monkeypatch) -> None:
+    from tithe.leaf_store import LeafStore
+
+    stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:3900])
+    before = stream.coreset()
+    real = LeafStore.put_node
+
+    def full_disk(self, node) -> None:
+        if node.key[0] >= 2:
+            raise OSError(28, "No space left on device")
+        real(self, node)
+
+    monkeypatch.setattr(LeafStore, "put_node", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        stream.push(problem.X[3900:9000])
+    monkeypatch.undo()
+    assert stream.n_rows == 3900
+    assert_same(stream.coreset(), before)
+    stream.push(problem.X[3900:])
+    assert_same(stream.coreset(), make().push(problem.X).coreset())
+    stream.forget([5])
+    kept = np.delete(np.arange(23_000), 5)
+    assert_same(stream.coreset(), make().push(problem.X[kept], row_ids=kept).coreset())
+
+
+def test_unknown_labels_are_refused_at_once(problem: Block) -> None:
+    stream = make(OBJECTIVES["logistic"]).push(problem.X[:1500], problem.y[:1500])
+    with pytest.raises(ValueError, match="which is not among the 2 classes"):
+        stream.push(problem.X[:3], [0, 1, 2])
+    assert stream.push(problem.X[1500:], problem.y[1500:]).coreset().n_seen == 23_000
+    with pytest.raises(ValueError, match="not among"):
+        make(OBJECTIVES["logistic"]).push(problem.X[:3], [0, 1, 2])
+
+
+def test_a_first_leaf_of_one_class(problem: Block) -> None:
+    """The pilot knows nothing of the other class: it must not send the solution astray."""
+    objective = OBJECTIVES["logistic"]
+    order = np.argsort(problem.y, kind="stable")
+    X, y = problem.X[order], problem.y[order]
+    coreset = make(objective, coreset_size=1000).push(X, y).coreset()
+    found = objective.solve(coreset, rng=np.random.default_rng(0), init=coreset.pilot)
+    full = objective.solve(Block(X=X, y=y), rng=np.random.default_rng(0))
+    losses = [objective.cost(Block(X=X, y=y), params).sum() for params in (found, full)]
+    assert losses[0] < 1.02 * losses[1]
+    for start in (-20.0, -100.0, -202.0, 500.0):
+        again = objective.solve(Block(X=X, y=y), rng=np.random.default_rng(0), init=np.array([[0.0] * 4 + [start]]))
+        np.testing.assert_allclose(again, full, rtol=1e-5, atol=1e-8)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -192,8 +245,8 @@ class TestCheckpoint:
         rng = np.random.default_rng(1)
         for at in rng.integers(0, len(problem), 3):
             first, second = problem.cut(0, at), problem.cut(at, len(problem))
-            feed(make(OBJECTIVES[name]), first, []).checkpoint(tmp_path / "c")
-            resumed = CoresetStream.resume(tmp_path / "c")
+            feed(make(OBJECTIVES[name]), first, []).checkpoint(tmp_path / str(at))
+            resumed = CoresetStream.resume(tmp_path / str(at))
             assert_same(feed(resumed, second, [100]).coreset(), want)
 
     def test_before_any_row_and_with_text_labels(self, problem: Block, tmp_path) -> None:
@@ -205,8 +258,8 @@ class TestCheckpoint:
         objective = LogisticObjective(classes=("no", "yes"))
         want = make(objective).push(problem.X, labels).coreset()
         for kind in (labels, labels.astype(object)):
-            make(objective).push(problem.X[:9500], kind[:9500]).checkpoint(tmp_path / "text")
-            got = CoresetStream.resume(tmp_path / "text").push(problem.X[9500:], kind[9500:]).coreset()
+            make(objective).push(problem.X[:9500], kind[:9500]).checkpoint(tmp_path / kind.dtype.kind)
+            got = CoresetStream.resume(tmp_path / kind.dtype.kind).push(problem.X[9500:], kind[9500:]).coreset()
             assert got.y.tolist() == want.y.tolist() and np.array_equal(got.weights(), want.weights())
 
     def test_the_previous_one_stays_until_the_new_one_is_whole(self, problem, tmp_path, monkeypatch) -> None:
@@ -262,6 +315,50 @@ class TestCheckpoint:
         (tmp_path / "mine" / "thesis.txt").write_text("precious")
         with pytest.raises(ValueError, match="folder of its own"):
             stream.checkpoint(tmp_path / "mine")
+
+    def test_an_older_whole_state_is_better_than_none(self, problem, tmp_path) -> None:
+        stream = make().push(problem.X[:5000])
+        stream.checkpoint(tmp_path / "c")
+        shutil.copytree(tmp_path / "c" / "00000001", tmp_path / "old")
+        want = stream.coreset()
+        stream.push(problem.X[5000:]).checkpoint(tmp_path / "c")
+        shutil.copytree(tmp_path / "old", tmp_path / "c" / "00000001")
+        manifest = tmp_path / "c" / "00000002" / "manifest.json"
+        manifest.write_bytes(b"\xff" + manifest.read_bytes()[1:])
+        assert_same(CoresetStream.resume(tmp_path / "c").coreset(), want)
+
+    def test_a_manifest_leads_nowhere_else(self, problem, tmp_path) -> None:
+        stream = make().push(problem.X[:5000])
+        stream.checkpoint(tmp_path / "c")
+        manifest = tmp_path / "c" / "00000001" / "manifest.json"
+        whole = json.loads(manifest.read_text().splitlines()[0])
+        secret = tmp_path / "secret.npz"
+        secret.write_bytes((manifest.parent / "slot-00.npz").read_bytes())
+        (manifest.parent / "link.npz").symlink_to(secret)
+        digest = hashlib.sha256(secret.read_bytes()).hexdigest()
+        for name in (str(secret), "../../secret.npz", "link.npz"):
+            text = json.dumps({**whole, "sha256": {**whole["sha256"], name: digest}})
+            manifest.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
+            with pytest.raises(ValueError, match="no file of a checkpoint"):
+                CoresetStream.resume(tmp_path / "c")
+
+    def test_the_state_of_another_stream_is_not_replaced(self, problem, tmp_path) -> None:
+        stream = make().push(problem.X[:5000])
+        stream.notes["rows from"] = "here"
+        stream.checkpoint(tmp_path / "c")
+        for other in (make().push(problem.X), pickle.loads(pickle.dumps(stream)), stream.fork()):
+            with pytest.raises(ValueError, match="another run"):
+                other.checkpoint(tmp_path / "c")
+        resumed = CoresetStream.resume(tmp_path / "c")
+        assert resumed.notes == {"rows from": "here"}
+        resumed.push(problem.X[5000:]).checkpoint(tmp_path / "c")
+        assert CoresetStream.resume(tmp_path / "c").n_rows == 23_000
+
+    def test_labels_that_cannot_be_kept_are_refused(self, problem, tmp_path) -> None:
+        for y in (["a", 1, 2.5, True], ["a\0", "b", "c", "d"]):
+            stream = make().push(problem.X[:4], np.array(y, dtype=object))
+            with pytest.raises(ValueError, match="cannot be written"):
+                stream.checkpoint(tmp_path / "c")
 
     def test_pickle(self, problem) -> None:
         stream = make().push(problem.X[:5500])
@@ -357,6 +454,21 @@ class TestMerge:
                 stream.merge(other)
         with pytest.raises(ValueError, match="2 columns"):
             stream.merge(make().push(problem.X[:, :2]))
+        with pytest.raises(ValueError, match="has y"):
+            stream.merge(make().push(problem.X, problem.y))
+        with pytest.raises(ValueError, match="sparse"):
+            stream.merge(make().push(sparse.csr_matrix(problem.X)))
+        empty = make().merge(make().push(problem.X))
+        with pytest.raises(ValueError, match="2 columns"):
+            empty.push(problem.X[:, :2])
+        first, second = (make(LogisticObjective()).push(problem.X, problem.y + k) for k in (0, 1))
+        with pytest.raises(ValueError, match="other classes"):
+            first.merge(second)
+
+    def test_what_was_estimated_stays_said(self, problem) -> None:
+        main = make().push(problem.X[:9500])
+        main.merge(main.fork(1).push(problem.X[9500:12_000])).merge(make(random_state=8).push(problem.X[12_000:]))
+        assert main.coreset().provenance["totals"] == "partly estimated"
 
 
 class TestForget:
@@ -422,7 +534,9 @@ class TestForget:
         kept.merge(make(random_state=1).push(problem.X[:3000]))
         with pytest.raises(ValueError, match="another stream"):
             kept.forget([2600])
-        assert kept.forget([1]) == 1
+        assert kept.forget([1100]) == 1
+        with pytest.raises(ValueError, match="before streams are merged"):
+            kept.forget([1])  # the pilot came from its leaf, and the other stream's part was not made anew
         with pytest.raises(ValueError, match="not empty"):
             make(keep_leaves=tmp_path / "leaves")
 
@@ -461,6 +575,21 @@ class TestForget:
         kept = np.setdiff1d(np.arange(9500), [1010, 4000, 9400])
         want = make().push(problem.X[kept], row_ids=kept).coreset()
         assert_same(CoresetStream.resume(tmp_path / "c").coreset(), want)
+
+    def test_copies_do_not_write_into_the_leaves(self, problem, tmp_path) -> None:
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:2500])
+        copied = copy.deepcopy(stream).push(problem.X[::-1])
+        stream.push(problem.X[2500:9000])
+        with pytest.raises(ValueError, match="keep_leaves"):
+            copied.forget([1])
+        stream.forget([3100])
+        kept = np.delete(np.arange(9000), 3100)
+        assert_same(stream.coreset(), make().push(problem.X[kept], row_ids=kept).coreset())
+        stream.checkpoint(tmp_path / "c")
+        resumed = CoresetStream.resume(tmp_path / "c")
+        with pytest.raises(ValueError, match="Another stream"):
+            stream.push(problem.X)
+        resumed.push(problem.X)
 
     def test_resuming_an_older_checkpoint_drops_what_came_after(self, problem, tmp_path) -> None:
         stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:5500])

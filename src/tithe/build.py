@@ -8,14 +8,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.checkpoint import State, check_folder, load_state, restored_tree, save_state, saved_tree
+from tithe.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 from tithe.core.data import Array, Coreset
+from tithe.core.protocols import is_source
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.tree import Tree
@@ -114,21 +115,14 @@ def reduce_source(
     whole = isinstance(source, ArraySource)
     # a sharper place for the totals is the solution on the drawn rows, where another pass costs little
     later = calibrate and whole and getattr(plan.objective, "totals_at_solution", False)
-    keeper = _Keeper(source, plan) if getattr(source, "checkpoint", None) is not None else None
-    saved = keeper.load() if keeper is not None and source.resume else None
-    reducer, tree = saved or (_started(plan, source, later=later), None)
-    tree = Tree(reducer.merge) if tree is None else tree
     if isinstance(engine, str) and engine == "auto":
         engine = "serial" if whole else "threads"
-    watch = None if keeper is None else partial(keeper.after_leaf, reducer)
-    try:
-        coreset = make("engine", engine).map_reduce(
-            source.tasks(tree.n_leaves), reducer.leaf, reducer.merge, tree=tree, watch=watch
-        )
-    except KeyboardInterrupt:
-        if keeper is not None:
-            keeper.save(reducer)
-        raise
+    if getattr(source, "checkpoint", None) is None:
+        reducer = _started(plan, source, later=later)
+        coreset = make("engine", engine).map_reduce(source.tasks(), reducer.leaf, reducer.merge)
+    else:
+        with _Keeper(source, plan) as keeper:
+            reducer, coreset = keeper.run(make("engine", engine))
     if later and coreset.n_seen > size:
         solution = reducer.objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
         coreset = _with_totals_at(solution, coreset, reducer.objective, source)
@@ -148,9 +142,8 @@ class _Keeper:
 
     def __init__(self, source: WatchedSource, plan: Plan) -> None:
         assert source.checkpoint is not None
-        self._path = source.checkpoint
-        check_folder(self._path)
-        self._every = source.every
+        check_folder(source.checkpoint)
+        self._source, self._plan, self._path = source, plan, source.checkpoint
         self._whole: Tree | None = None
         self._last = time.monotonic()
         self._about = {
@@ -164,12 +157,32 @@ class _Keeper:
             "seed": plan.seed,
         }
 
-    def after_leaf(self, reducer: Reducer, tree: Tree) -> None:
-        self._whole = tree.copy()
-        if time.monotonic() - self._last >= self._every:
-            self.save(reducer)
+    def __enter__(self) -> Self:
+        self._lock = FolderLock(self._path)
+        return self
 
-    def save(self, reducer: Reducer) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def run(self, engine: Any) -> tuple[Reducer, Coreset]:
+        """All leaves, or those that an earlier run has not reduced yet, and what reduced them."""
+        saved = self._load() if self._source.resume else None
+        reducer = _started(self._plan, self._source, later=False) if saved is None else saved[0]
+        tree = Tree(reducer.merge) if saved is None else saved[1]
+        tasks = self._source.tasks(tree.n_leaves)
+        watch = partial(self._after_leaf, reducer)
+        try:
+            return reducer, engine.map_reduce(tasks, reducer.leaf, reducer.merge, tree=tree, watch=watch)
+        except KeyboardInterrupt:
+            self._save(reducer)
+            raise
+
+    def _after_leaf(self, reducer: Reducer, tree: Tree) -> None:
+        self._whole = tree.copy()
+        if time.monotonic() - self._last >= self._source.every:
+            self._save(reducer)
+
+    def _save(self, reducer: Reducer) -> None:
         """Write down the tree after its last whole leaf: an interruption may have come at any point of the next."""
         tree = self._whole
         if tree is None:
@@ -178,7 +191,7 @@ class _Keeper:
         save_state(self._path, State(objects={"reducer": reducer}, rows=saved_tree(tree), about=about))
         self._last = time.monotonic()
 
-    def load(self) -> tuple[Reducer, Tree] | None:
+    def _load(self) -> tuple[Reducer, Tree] | None:
         """The reducer and tree of a build that was stopped, if there is one; another build's is refused."""
         state = load_state(self._path, missing_ok=True)
         if state is None:
@@ -212,11 +225,6 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
             raise ValueError("coreset_size must be an integer here: the number of rows is not known beforehand.")
         return max(1, round(float(coreset_size) * n_rows))
     raise ValueError(f"coreset_size must be an integer, or a fraction between 0 and 1, got {coreset_size!r}.")
-
-
-def is_source(X: Any) -> bool:
-    """Whether rows come from a source, leaf by leaf."""
-    return callable(getattr(X, "tasks", None)) and callable(getattr(X, "sample", None))
 
 
 def _as_source(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Any:

@@ -7,10 +7,13 @@ killed at any moment leaves the last whole generation behind.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ from tithe.persist import object_bytes, object_from, rows_bytes, rows_from, umas
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
+_LOCK = ".lock"
+_NAME = re.compile(r"[a-z0-9_-]+\.(npz|skops)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +97,7 @@ def load_state(path: str | os.PathLike[str], *, missing_ok: bool = False) -> Sta
     for generation in reversed(found):
         try:
             return _read(generation)
-        except (FileFormatError, OSError) as error:
+        except (ValueError, LookupError, TypeError, OSError) as error:  # whatever lies as if they were a manifest raise
             fault = fault or error
     raise FileFormatError(f"The checkpoint in {str(folder)!r} is damaged: {fault}") from fault
 
@@ -103,13 +108,34 @@ def remove_state(path: str | os.PathLike[str]) -> None:
     if not folder.is_dir():
         return
     for part in folder.iterdir():
-        if _is_ours(part):
+        if part.name == _LOCK:
+            part.unlink()
+        elif _is_ours(part):
             shutil.rmtree(part, ignore_errors=True)
     if not any(folder.iterdir()):
         folder.rmdir()
 
 
+class FolderLock:
+    """Keeps a checkpoint's folder for one run; the system lets go of it when the process ends, however it does."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = open(folder / _LOCK, "w")  # noqa: SIM115 - open as long as the lock is held
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise ValueError(f"Another run writes to {str(folder)!r}: give this one another folder.") from error
+
+    def release(self) -> None:
+        self._file.close()
+
+
 def _is_ours(part: Path) -> bool:
+    if part.name == _LOCK:
+        return True
     return part.is_dir() and (part.name.startswith(".tmp-") or (len(part.name) == 8 and part.name.isdigit()))
 
 
@@ -140,6 +166,9 @@ def _read(generation: Path) -> State:
         raise FileFormatError(f"format {manifest['format']} is newer than this version of tithe reads.")
     objects, rows = {}, {}
     for name, digest in manifest["sha256"].items():
+        # what a manifest names is read: it must not lead out of its folder, nor to anything but a file
+        if not _NAME.fullmatch(name) or not stat.S_ISREG((generation / name).lstat().st_mode):
+            raise FileFormatError(f"{name!r} is no file of a checkpoint.")
         data = (generation / name).read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:
             raise FileFormatError(f"{generation.name}/{name} is not what was written.")

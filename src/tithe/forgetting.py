@@ -94,6 +94,11 @@ class Forgets:
                     f"Row {strange[0]} came with another stream, of which only a coreset is here: it cannot be "
                     "forgotten honestly. Forget it there, before the streams are merged."
                 )
+        if self._absorbed_rows and (ids // self.leaf_size == self._pilot_leaf).any():
+            raise ValueError(
+                "The pilot came from a leaf with rows that are to be forgotten, and what other streams brought was "
+                "reduced with it: it cannot be forgotten honestly. Forget before streams are merged."
+            )
         if self._store is None:
             raise ValueError(
                 f"Row {ids[0]} was reduced already and the rows are gone, so it cannot be forgotten honestly: the "
@@ -116,7 +121,7 @@ class Forgets:
             n_forgotten += int(gone.sum())
             touched.add(number)
         if self._pilot_leaf in touched:
-            self._rebuild()
+            self._rebuild(pilot=True)
         elif touched:
             nodes = [self._node(slot.key, touched) for slot in self._tree.slots]
             self._tree.slots = [node for node in nodes if node is not None]
@@ -140,11 +145,12 @@ class Forgets:
         only = left if right is None else right
         return None if only is None else replace(only, key=key)
 
-    def _rebuild(self) -> None:
-        """Everything anew from the leaves that are kept, the pilot included."""
+    def _rebuild(self, *, pilot: bool) -> None:
+        """Everything anew from the leaves that are kept, maybe the pilot too."""
         assert self._store is not None
         n_leaves, oldest = self._tree.n_leaves, self._oldest_leaf()
-        self._reducer = self._pilot_leaf = None
+        if pilot:
+            self._reducer = self._pilot_leaf = None
         self._store.drop_nodes()
         self._tree = self._new_tree()
         for number in self._store.leaves():
@@ -173,7 +179,7 @@ class Forgets:
             leaf = self._store.leaf(number)
             if leaf is not None:
                 self._store.put_leaf(number, leaf.take(np.flatnonzero(~np.isin(leaf.row_ids(), ids))))
-        self._rebuild()
+        self._rebuild(pilot=bool((ids // self.leaf_size == self._pilot_leaf).any()))
         assert self._checkpoint is not None
         self.checkpoint(self._checkpoint)
 

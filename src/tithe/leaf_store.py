@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tithe.core.errors import FileFormatError
 from tithe.persist import replacing, rows_bytes, rows_from
 
 _FORGOTTEN = "forgotten.json"
+_OWNER = "owner"
 
 
 class LeafStore:
@@ -30,6 +32,13 @@ class LeafStore:
         if not new and not self.path.is_dir():
             raise FileNotFoundError(f"The leaves of this stream were kept in {str(self.path)!r}, which is not there.")
         self.path.mkdir(parents=True, exist_ok=True)
+        self._token = uuid4().hex
+        (self.path / _OWNER).write_text(self._token)
+
+    def check_owner(self) -> None:
+        """Refuse to write where another stream, maybe resumed from the same checkpoint, writes now."""
+        if (self.path / _OWNER).read_text() != self._token:
+            raise ValueError(f"Another stream keeps its leaves in {str(self.path)!r} now: this one must not go on.")
 
     # -- leaves --------------------------------------------------------------------------------
 
@@ -42,6 +51,7 @@ class LeafStore:
 
     def put_leaf(self, number: int, block: Block) -> None:
         """Keep a leaf, or remove it if no rows are left in it."""
+        self.check_owner()
         if len(block):
             _write(self._leaf(number), block)
         else:
@@ -107,6 +117,7 @@ class LeafStore:
 
     def mark_forgotten(self, row_ids: Iterable[int]) -> None:
         """Write down that these rows are to go, before they do."""
+        self.check_owner()
         times, before = self.forgotten()
         said = {"times": times + 1, "row_ids": sorted({*before.tolist(), *row_ids})}
         with replacing(self.path / _FORGOTTEN) as temporary:

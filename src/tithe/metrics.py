@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array, Block
+from tithe.core.protocols import is_source
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 
@@ -124,7 +125,7 @@ def distortion(
     objective = make("objective", objective)
     coreset = _as_block(coreset)
     some = full
-    if callable(getattr(full, "tasks", None)):
+    if is_source(full):
         some = full.sample(_SAMPLE, rng=rng_for(random_state, "sample")) if queries is None else full
         climb = 0  # a look at files is dear
     else:

@@ -263,10 +263,10 @@ def rows_bytes(block: Block) -> bytes:
         arrays["coreset"] = np.frombuffer(text.encode(), np.uint8)
     arrays |= {name: array for name, array in optional.items() if array is not None}
     if block.y is not None and block.y.dtype.kind == "O":
-        arrays["y"] = np.array(block.y.tolist())
-        arrays["y_was_object"] = np.array(True)
-        if arrays["y"].dtype.kind == "O":
-            raise ValueError("y holds values of different kinds, which cannot be written: use text or numbers.")
+        labels = block.y.tolist()
+        arrays |= {"y": np.array(labels), "y_was_object": np.array(True)}
+        if arrays["y"].tolist() != labels or len({type(label) for label in labels}) > 1:
+            raise ValueError("y holds values of different kinds, or text that ends in a null: it cannot be written.")
     file = memory.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
@@ -286,6 +286,8 @@ def rows_from(data: bytes) -> Block:
         if "y_was_object" in arrays and y is not None:
             y = y.astype(object)
         rows = {"X": X, "y": y, "sample_weight": arrays.get("sample_weight"), "indices": arrays.get("indices")}
+        for name, array in rows.items():
+            _expect(array is None or array.shape[0] == X.shape[0], f"there are more or fewer {name} than rows")
         if "coreset" not in arrays:
             return Block(**rows)
         about = json.loads(arrays["coreset"].tobytes())

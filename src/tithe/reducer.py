@@ -85,7 +85,7 @@ class Reducer:
             pilot=self.pilot,
             key=key,
             last_row=last_row,
-            provenance=left.provenance,
+            provenance={**right.provenance, **left.provenance},
         )
 
     def _aged(self, coreset: Coreset, last_row: int) -> Coreset:

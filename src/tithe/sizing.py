@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tithe.build import is_source, reduce_source
+from tithe.build import reduce_source
 from tithe.core.data import Block
 from tithe.core.errors import require_methods
+from tithe.core.protocols import is_source
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.metrics import distortion, size_from_pilot, trial_queries

@@ -7,6 +7,7 @@ import numbers
 import os
 from dataclasses import replace
 from typing import Any, Self
+from uuid import uuid4
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tithe.forgetting import Forgets
 from tithe.kernels.threads import single_blas_thread
 from tithe.leaf_store import LeafStore
 from tithe.reducer import Plan, Reducer
-from tithe.sources.batches import Regrouper, leaf_rows
+from tithe.sources.batches import Regrouper, difference, leaf_rows
 
 _BLOCKS = 8  # parts of a window that leave it one by one
 _ABSORBED, _LAST = 62, 63  # levels that no tree reaches: they seed the draws where streams meet
@@ -51,6 +52,13 @@ class CoresetStream(Forgets):
         A new folder that every full leaf is written to, so that `forget` can rebuild what it must. It
         takes as much disk as the rows.
     random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows pushed so far; the id that the next one gets.
+    notes : dict
+        Anything that JSON can hold, kept with checkpoints: where the rows came from, say.
 
     Examples
     --------
@@ -100,6 +108,8 @@ class CoresetStream(Forgets):
         self._absorbed_rows: list[tuple[int, int]] = []  # their ids: from, to
         self._n_pushes = 0
         self._checkpoint: str | None = None
+        self._id = uuid4().hex  # checkpoints of one stream do not replace those of another
+        self.notes: dict[str, Any] = {}
         self._store = None if keep_leaves is None else LeafStore(keep_leaves, new=True)
         self._tree = self._new_tree()
 
@@ -114,13 +124,35 @@ class CoresetStream(Forgets):
 
         ``row_ids`` are whole numbers that ascend over all pushes; by default rows are counted. A row
         belongs to leaf ``row_id // leaf_size``, so a stream that was never given some rows equals one
-        that forgot them.
+        that forgot them (except where the whole leaf that the pilot came from is forgotten after it left the window).
+        If rows are refused, or something fails meanwhile, none of them is taken.
         """
-        what = f"Push {self._n_pushes}"
-        for number, leaf in self._rows.add(X, y, sample_weight, row_ids, what=what):
-            self._add_leaf(number, leaf)
+        self._check_labels(y)
+        before = self._progress()
+        try:
+            for number, leaf in self._rows.add(X, y, sample_weight, row_ids, what=f"Push {self._n_pushes}"):
+                self._add_leaf(number, leaf)
+        except BaseException:  # all of the rows or none: a full disk, say, must not cost those that fitted
+            self._go_back(before)
+            raise
         self._n_pushes += 1
         return self
+
+    def _check_labels(self, y: Any) -> None:
+        """Refuse labels that are not among the classes at once, not when their leaf is full."""
+        objective = (self.plan if self._reducer is None else self._reducer).objective
+        if y is not None and getattr(objective, "classes", None) is not None and callable(objective.codes):
+            labels = np.asarray(y).ravel()
+            objective.codes(Block(X=np.empty((len(labels), 0)), y=labels))
+
+    def _progress(self) -> tuple[Any, ...]:
+        rows = self._rows
+        tree = self._tree.copy()
+        return rows.next_row, rows.parts.copy(), rows.like, tree.slots, tree.n_leaves, self._reducer, self._pilot_leaf
+
+    def _go_back(self, progress: tuple[Any, ...]) -> None:
+        rows, tree = self._rows, self._tree
+        rows.next_row, rows.parts, rows.like, tree.slots, tree.n_leaves, self._reducer, self._pilot_leaf = progress
 
     def _add_leaf(self, number: int, block: Block) -> None:
         if self._reducer is None:
@@ -198,6 +230,8 @@ class CoresetStream(Forgets):
         if other._rows.next_row == 0:
             return self
         offset = self.n_rows
+        if self._rows.like is None:
+            self._rows.like = other._rows.like
         if other._reducer is None:  # all of its rows are still there
             rest = other._rows.rest()
             if rest is not None:
@@ -230,16 +264,20 @@ class CoresetStream(Forgets):
         if any(s.window is not None or s.plan.half_life is not None for s in (self, other)):
             raise ValueError("Streams with a window or a half_life have a clock of their own and cannot be merged.")
         here, there = self._rows.like, other._rows.like
-        if here is not None and there is not None and here.n_features != there.n_features:
-            raise ValueError(f"The other stream has {there.n_features} columns, this one {here.n_features}.")
+        unlike = None if here is None or there is None else difference(there, here)
+        if unlike:
+            raise ValueError(f"The other stream {unlike}.")
+        known = [getattr(s._reducer.objective, "classes", None) for s in (self, other) if s._reducer is not None]
+        if len(known) == 2 and known[0] != known[1]:
+            raise ValueError(f"The streams have other classes, {known[0]} and {known[1]}: name all in both objectives.")
 
     # -- on disk ---------------------------------------------------------------------------------
 
     def checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to go on into the folder ``path``: whole, or not at all.
 
-        What was there before is kept until the new state is complete. The stream can be resumed from
-        it bit for bit, in another process or on another machine.
+        What was there before is kept until the new state is complete; that of another stream is not
+        replaced. The stream can be resumed from it bit for bit, in another process or on another machine.
         """
         objects: dict[str, Any] = {"plan": self.plan}
         if self._reducer is not None:
@@ -254,6 +292,8 @@ class CoresetStream(Forgets):
             rows["absorbed"] = self._absorbed
         about = {
             "kind": "stream",
+            "id": self._id,
+            "notes": self.notes,
             "n_leaves": self._tree.n_leaves,
             "next_row": self.n_rows,
             "leaf_size": self.leaf_size,
@@ -264,6 +304,12 @@ class CoresetStream(Forgets):
             "leaves": None if self._store is None else os.path.abspath(self._store.path),
             "times_forgotten": 0 if self._store is None else self._store.forgotten()[0],
         }
+        there = load_state(path, missing_ok=True) if os.fspath(path) != self._checkpoint else None
+        if there is not None and there.about.get("id") != self._id:
+            raise ValueError(
+                f"{os.fspath(path)!r} holds the state of another run: go on with that one, give another folder, or "
+                "remove it."
+            )
         save_state(path, State(objects=objects, rows=rows, about=about))
         self._checkpoint = os.fspath(path)
         self._expire()
@@ -273,10 +319,18 @@ class CoresetStream(Forgets):
         """The stream as it was when `checkpoint` wrote it; ``keep_leaves`` if that folder has moved."""
         state = load_state(path)
         assert state is not None
-        about = state.about
-        if about.get("kind") != "stream":
+        if state.about.get("kind") != "stream":
             raise FileFormatError(f"{os.fspath(path)!r} is the checkpoint of a build, not of a stream.")
         self = cls.__new__(cls)
+        try:
+            self._restore(state, os.fspath(path), keep_leaves)
+        except (LookupError, TypeError) as error:
+            raise FileFormatError(f"The checkpoint in {os.fspath(path)!r} lacks something: {error}") from error
+        return self
+
+    def _restore(self, state: State, path: str, keep_leaves: str | os.PathLike[str] | None) -> None:
+        about = state.about
+        self._id, self.notes = about["id"], dict(about["notes"])
         self.plan = state.objects["plan"]
         self._reducer = state.objects.get("reducer")
         self.window = about["window"]
@@ -288,17 +342,17 @@ class CoresetStream(Forgets):
         self._absorbed = state.rows.get("absorbed")  # type: ignore[assignment]
         self._absorbed_rows = [(int(a), int(b)) for a, b in about["absorbed_rows"]]
         self._n_pushes = int(about["n_pushes"])
-        self._checkpoint = os.fspath(path)
+        self._checkpoint = path
         folder = keep_leaves or about["leaves"]
         self._store = None if folder is None else LeafStore(folder, new=False)
         self._tree = restored_tree(state, self._merge, top=self._top())
         self._catch_up(int(about["times_forgotten"]))
-        return self
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         tree = state.pop("_tree")  # it holds a method of this stream
-        state["_checkpoint"] = None  # a copy, or a model file of somebody else, must not write there
+        # a copy, or a model file of somebody else, must not write where this stream does
+        state |= {"_checkpoint": None, "_store": None, "_id": uuid4().hex}
         return {**state, "_slots": tree.slots, "_n_leaves": tree.n_leaves}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

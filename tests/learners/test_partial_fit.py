@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leaf_source import LeafSource
 from tithe import (
+    Block,
     CoresetEstimator,
     CoresetKMeans,
     CoresetKMedians,
@@ -259,3 +260,20 @@ def test_search_without_refit_and_for_numbers(rows) -> None:
     ).partial_fit(X)
     assert clusters.best_params_ == {"n_clusters": 3} and clusters.best_estimator_.certificate_ is None
     assert not hasattr(clusters.best_estimator_, "labels_") and clusters.best_estimator_.coreset_.n_seen == 3000
+
+
+def test_parameters_that_change_on_the_way_are_refused() -> None:
+    rows = np.random.default_rng(0).normal(size=(500, 2))
+    model = CoresetKMeans(n_clusters=3, random_state=0).partial_fit(rows)
+    model.set_params(n_clusters=5)
+    with pytest.raises(ValueError, match="have changed"):
+        model.partial_fit(rows)
+
+
+def test_a_source_is_no_batch() -> None:
+    source = LeafSource([Block(X=np.zeros((5, 2)), indices=np.arange(5))])
+    model = CoresetKMeans(n_clusters=1, random_state=0)
+    with pytest.raises(ValueError, match="leaf by leaf"):
+        model.partial_fit(source)
+    with pytest.raises(ValueError, match="leaf by leaf"):
+        model.fit(np.zeros((5, 2))).predict(source)

@@ -148,6 +148,11 @@ class Source(Protocol):
         ...
 
 
+def is_source(X: Any) -> bool:
+    """Whether rows come from a source, leaf by leaf."""
+    return callable(getattr(X, "tasks", None)) and callable(getattr(X, "sample", None))
+
+
 class Engine(Protocol):
     """Who does the work. The contract is one assertion: equals serial, bit for bit."""
 

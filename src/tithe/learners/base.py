@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 from tithe.build import reduce_source, resolve_size
 from tithe.certify import polish_rounds
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.protocols import is_source
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.labels import encode_labels
@@ -21,11 +22,6 @@ from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
 from tithe.sources.arrays import ArraySource, as_block, check_weights
 from tithe.stream import CoresetStream
-
-
-def is_source(X: Any) -> bool:
-    """Whether X is a source (`tithe.core.protocols.Source`): rows that are read leaf by leaf."""
-    return callable(getattr(X, "tasks", None)) and callable(getattr(X, "sample", None))
 
 
 def opened(source: Any, *others: Any) -> Any:
@@ -69,6 +65,11 @@ class CoresetLearner(Streamed):
 
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
         """A checked block; names and number of columns are noted (reset) or compared."""
+        if is_source(X):
+            raise ValueError(
+                "The rows of a source do not all fit here: ask leaf by leaf, [model.predict(task().X) for task in "
+                "source.tasks()], or on the command line with tithe predict."
+            )
         block = as_block(X, y, sample_weight)
         validate_data(self, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
         return block
@@ -89,6 +90,11 @@ class CoresetLearner(Streamed):
         checked = self._checked(X, y, reset=first)
         weight = check_weights(sample_weight, len(checked))  # which may all be zero in a piece
         block = self._piece(replace(checked, sample_weight=weight, mean=None), classes)
+        if not first and repr(self._objective()) != repr(self.stream_.plan.objective):
+            raise ValueError(
+                "The parameters have changed since the first call to partial_fit, and rows were reduced for the old "
+                "ones. Set them back, or start anew with a clone."
+            )
         stream = self._new_stream() if first else self.stream_
         stream.push(block.X, block.y, block.sample_weight)
         self.stream_: CoresetStream = stream

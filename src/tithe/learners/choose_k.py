@@ -9,8 +9,9 @@ import numpy as np
 
 from tithe.build import reduce_source
 from tithe.core.data import Array, Coreset
+from tithe.core.protocols import is_source
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import is_source, opened
+from tithe.learners.base import opened
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 from tithe.sources.arrays import ArraySource, as_block
 

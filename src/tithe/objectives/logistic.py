@@ -255,14 +255,24 @@ class LogisticObjective(ClusterBounds, LabelledObjective):
         return self.minimise(block, init=init)[0]
 
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
-        """What `solve` gives, and how many times it looked at all rows."""
-        start = (
-            np.zeros((self.n_margins, block.n_features + 1)) if init is None else _centred(np.array(init, np.float64))
-        )
-        block = Block(X=block.X, y=self.codes(block), sample_weight=block.sample_weight)
+        """What `solve` gives, and how many times it looked at all rows.
+
+        Without a row of some class there is no minimiser (its intercept falls for ever): zeros are given then.
+        """
+        flat = np.zeros((self.n_margins, block.n_features + 1))
+        codes = self.codes(block)
+        block = Block(X=block.X, y=codes, sample_weight=block.sample_weight)
+        if not np.bincount(codes, weights=block.sample_weight, minlength=self.n_classes).all():
+            return flat, 0
         coded = replace(self, classes=tuple(range(self.n_classes)))
+        start, renewals = flat, 1
+        if init is not None:
+            given = _centred(np.array(init, np.float64))
+            renewals += 2
+            # from far off, where all chances are 0 or 1, no way leads down
+            if coded.evaluate(block, given).value <= coded.evaluate(block, flat).value:
+                start = given
         centre = self.centre(block)
-        renewals = 1
         with single_blas_thread():
             descent = Descent(lambda p: coded.evaluate(block, p), start, coded.metric(block, start, centre=centre))
             for number in range(1, self.max_iter + 1):

@@ -10,8 +10,10 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block, concat
 from tithe.sources.arrays import as_block, check_weights, plain_weights
+from tithe.sources.leaves import Loaded
 
 LEAF_ROWS = 65_536
+_LARGEST = 2**62  # of a row id: sums with it must not overflow
 
 
 def leaf_rows(coreset_size: int) -> int:
@@ -62,7 +64,7 @@ class Regrouper:
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from error
         if self.like is not None:
-            unlike = _difference(block, self.like)
+            unlike = difference(block, self.like)
             if unlike:
                 raise ValueError(f"{what} {unlike}.")
         else:
@@ -81,8 +83,8 @@ class Regrouper:
         if ids.shape != (n_rows,) or ids.dtype.kind not in "iu":
             raise ValueError(f"row_ids must be {n_rows} whole numbers, one a row.")
         ids = ids.astype(np.int64)
-        if ids[0] < self.next_row or (np.diff(ids) <= 0).any():
-            raise ValueError(f"row_ids must ascend, and go on from {self.next_row}.")
+        if ids[0] < self.next_row or (np.diff(ids) <= 0).any() or ids[-1] > _LARGEST:
+            raise ValueError(f"row_ids must ascend, and go on from {self.next_row} to {_LARGEST} at the most.")
         return ids
 
     def _cut(self, block: Block) -> Iterator[tuple[int, Block]]:
@@ -153,9 +155,9 @@ class BatchSource:
         while leaf is not None:
             number, block = leaf
             for _ in range(expected, number):  # all rows of these weigh nothing
-                yield _Loaded(block.cut(0, 0))
+                yield Loaded(block.cut(0, 0))
             if number >= first:
-                yield _Loaded(block)
+                yield Loaded(block)
                 expected = number + 1
             leaf = next(self._leaves, None)
 
@@ -168,16 +170,6 @@ class BatchSource:
         return first.take(np.sort(rng.choice(len(first), size, replace=False)))
 
 
-class _Loaded:
-    """A leaf that is in memory already."""
-
-    def __init__(self, block: Block) -> None:
-        self.block = block
-
-    def __call__(self) -> Block:
-        return self.block
-
-
 def _parts(batch: Any) -> tuple[Any, Array | None, Array | None]:
     if isinstance(batch, tuple):
         if not 1 <= len(batch) <= 3:
@@ -187,7 +179,7 @@ def _parts(batch: Any) -> tuple[Any, Array | None, Array | None]:
     return batch, None, None
 
 
-def _difference(block: Block, like: Block) -> str | None:
+def difference(block: Block, like: Block) -> str | None:
     """How a batch differs from those before it in a way that cannot be mended without losing something."""
     if block.n_features != like.n_features:
         return f"has {block.n_features} columns, the batches before it had {like.n_features}"
