@@ -99,6 +99,65 @@ def test_rows_that_do_not_parse(tmp_path, monkeypatch) -> None:
         all_rows(open_source(tmp_path / "q.csv", categories="hash"))
 
 
+@pytest.mark.parametrize("n", [12, 30_000])
+@pytest.mark.parametrize("wrong", ["1,2,3", "1", "   ", '"a ""b"", c",2,3'])
+def test_ragged_rows_are_named_or_skipped(tmp_path, n: int, wrong: str) -> None:
+    rows = [f"{i},{i / 8}" for i in range(n)]
+    at = [0, *range(5, n, 400)]  # some in every block
+    for i in at:
+        rows[i] = wrong
+    (tmp_path / "t.csv").write_text("\n".join(["a,b", *rows, ""]))
+    with pytest.raises(ValueError, match=r"t\.csv', row 0 .* values instead of 2.*bad_rows='skip'"):
+        all_rows(open_source(tmp_path / "t.csv"))
+    source = open_source(tmp_path / "t.csv", bad_rows="skip")
+    found = all_rows(source)
+    np.testing.assert_array_equal(found.row_ids(), np.delete(np.arange(n), at))
+    np.testing.assert_array_equal(found.X, np.stack([found.row_ids(), found.row_ids() / 8], axis=1))
+    piped = open_piped(io.BytesIO((tmp_path / "t.csv").read_bytes()), "csv", Choice(bad_rows="skip"), None)
+    np.testing.assert_array_equal(all_rows(piped).X, found.X)
+
+
+def test_a_blank_line_of_a_single_column(tmp_path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n  \n2\n")
+    with pytest.raises(ValueError, match=r"t\.csv', row 1 "):
+        all_rows(open_source(tmp_path / "t.csv"))
+    assert all_rows(open_source(tmp_path / "t.csv", bad_rows="skip")).X.tolist() == [[1.0], [2.0]]
+
+
+def test_numbers_are_names_only_if_they_count_the_columns(tmp_path) -> None:
+    for header in ("0,1,2", "1,2,3", "1, 2, 3", "a,7,9"):
+        (tmp_path / "t.csv").write_text(f"{header}\n4,5,6\n")
+        assert all_rows(open_source(tmp_path / "t.csv")).X.tolist() == [[4.0, 5.0, 6.0]]
+    for header in ("5,3,8", "2,3,4", "3,2,1", "1,1,1", "1.5,2,3", "01,02,03"):
+        (tmp_path / "t.csv").write_text(f"{header}\n4,5,6\n")
+        with pytest.raises(FileFormatError, match=r"t\.csv' starts with numbers.*no header.*name the columns"):
+            open_source(tmp_path / "t.csv")
+
+
+def test_ids_of_a_text_sample_are_distinct_and_near_the_truth(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(delimited, "_PROBE_BYTES", 1024)
+    n = 200_000
+    frame = pd.DataFrame({"a": np.arange(n)})
+    for i in range(3):
+        frame[i * n // 3 : (i + 1) * n // 3].to_csv(tmp_path / f"{i}.csv", index=False)
+    source = open_source(tmp_path)
+    drawn = source.sample(3000, rng=np.random.default_rng(0))
+    ids, true = drawn.row_ids(), drawn.X.ravel()
+    assert len(ids) == 3000 and (np.diff(ids) > 0).all()
+    assert np.abs(ids - true).max() < 0.05 * n
+    whole = source.sample(n, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(whole.row_ids(), whole.X.ravel())
+
+
+def test_a_bad_row_in_a_text_sample_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(delimited, "_PROBE_BYTES", 1024)
+    lines_ = ["a", *(str(1_000_000 + i) for i in range(100_000))]
+    lines_[50_000:52_000] = ["oops"] * 2000
+    (tmp_path / "t.csv").write_text("\n".join(lines_))
+    with pytest.raises(ValueError, match=r"t\.csv', about row (49|5[0-2]),\d\d\d: column 'a' is 'oops'"):
+        open_source(tmp_path / "t.csv").sample(3000, rng=np.random.default_rng(0))
+
+
 def test_a_text_sample_sees_everything(tmp_path, rng, monkeypatch) -> None:
     n = 120_000
     frame = pd.DataFrame({"a": np.arange(n) / 7.0, "y": np.where(np.arange(n) < n // 2, "first", "second")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from tithe.sources.columns import Columns
 from tithe.sources.rows import Rows, fault
 
 _PARSED_AT_ONCE = 2**22
+_BLANK = re.compile(rb"^[ \t]+\r?\n", re.MULTILINE)  # no value of a single column
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,18 @@ class Dialect:
     names: tuple[str, ...]
     delimiter: str
 
-    def read(self, data: bytes, types: dict[str, Any], only: Sequence[str]) -> Any:
-        """Parse whole lines into a table of the columns ``only``."""
+    def read(self, data: bytes, types: dict[str, Any], only: Sequence[str], *, lenient: bool = False) -> Any:
+        """Parse whole lines into a table of the columns ``only``; if ``lenient``, less rows too long or too short."""
         return pyarrow.csv.read_csv(
             pa.BufferReader(data),
             read_options=pyarrow.csv.ReadOptions(
                 column_names=self.names, use_threads=False, block_size=_PARSED_AT_ONCE
             ),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in data),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.delimiter,
+                newlines_in_values=b'"' in data,
+                invalid_row_handler=(lambda _: "skip") if lenient else None,
+            ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types={name: types[name] for name in only if name in types}, include_columns=only
             ),
@@ -49,27 +55,41 @@ def read_header(line: bytes, file: str, delimiter: str) -> Dialect:
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{file!r} is not text in UTF-8: {error}") from error
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-    if names and all(_is_number(name) for name in names) and not all(name.strip().isdigit() for name in names):
-        raise FileFormatError(f"{file!r} starts with numbers. Its first line must name the columns.")
+    if names and all(_is_number(name) for name in names) and not _are_counted(names):
+        raise FileFormatError(
+            f"{file!r} starts with numbers, so it seems to have no header. Its first line must name the columns."
+        )
     return Dialect(tuple(names), delimiter)
 
 
-def common_types(blocks: Sequence[tuple[Dialect, bytes]]) -> dict[str, Any]:
-    """The type of every column as far as these blocks of lines tell; one block in four makes a column text."""
+def _are_counted(names: Sequence[str]) -> bool:
+    """Whether columns are named by their numbers, from 0 or from 1: other numbers are a row, not names."""
+    plain = [name.strip() for name in names]
+    return any(plain == [str(first + i) for i in range(len(names))] for first in (0, 1))
+
+
+def common_types(blocks: Sequence[tuple[str, Dialect, bytes]]) -> dict[str, Any]:
+    """The type of every column as far as these blocks of lines of files tell; one block in four makes a column text.
+
+    Rows that are too long or too short tell nothing; they are found when they are read.
+    """
+    blocks = [(file, dialect, rows) for file, dialect, data in blocks if (rows := _BLANK.sub(b"", data))]
     found: dict[str, Counter[Any]] = {}
-    faults = []
-    for dialect, data in blocks:
-        if not data:
-            continue
-        try:
-            schema = dialect.read(data, {}, dialect.names).schema
-        except pa.ArrowException as error:
-            faults.append(error)  # the block may have been cut inside quotes; bad rows are found when they are read
-            continue
-        for field in schema:
-            found.setdefault(field.name, Counter())[field.type] += 1
-    if not found and faults:
-        raise FileFormatError(f"This is no table of one row a line: {faults[0]}")
+    fault = None
+    # a block that was cut inside quotes has rows of any length, and tells nothing if another does
+    for lenient in (False, True):
+        for file, dialect, rows in blocks:
+            try:
+                schema = dialect.read(rows, {}, dialect.names, lenient=lenient or b'"' not in rows).schema
+            except pa.ArrowException as error:
+                fault = FileFormatError(f"{file!r} is no table of one row a line: {error}")
+                continue
+            for field in schema:
+                found.setdefault(field.name, Counter())[field.type] += 1
+        if found:
+            break
+    if not found and fault is not None:
+        raise fault
     return {name: _common_type(seen) for name, seen in found.items()}
 
 
@@ -97,13 +117,16 @@ class CsvRows:
             parsed = dialect.read(data, self.types, only)
         except pa.ArrowException as error:
             data, ids = self._sound_rows(data, dialect, ids, locate, error)
-            parsed = dialect.read(data, self.types, only)
+            parsed = dialect.read(data, self.types, only) if len(ids) else self._no_rows(only)
         target = self.columns.choice.target
         if target in only and pa.types.is_string(parsed.column(target).type):
             values = parsed.column(target)
             missing = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
             parsed = parsed.set_column(parsed.column_names.index(target), target, missing)
         return parsed, ids
+
+    def _no_rows(self, only: Sequence[str]) -> Any:
+        return pa.schema([(name, self.types[name]) for name in only]).empty_table()
 
     def load(self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str]) -> Block:
         """The rows of a block that has ``len(ids)`` of them, checked."""

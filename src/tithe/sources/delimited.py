@@ -45,6 +45,20 @@ class TextBlock(NamedTuple):
         return row_of(self.file.path, row_id - self.first + self.first_in_file)
 
 
+class Probe(NamedTuple):
+    """Whole lines from amid a file: where they begin in it, and where it begins among the bytes of all."""
+
+    file: DataFile
+    data: bytes
+    at: int
+    before: int
+
+
+def _about(block: TextBlock, row_id: int) -> str:
+    """Where a row of a block drawn for a sample stands, in words."""
+    return f"{block.file.path!r}, about row {row_id - block.first + block.first_in_file:,}"
+
+
 class DelimitedSource:
     """Rows of delimited text with a header line, in the order of the files.
 
@@ -69,9 +83,9 @@ class DelimitedSource:
         self._dialects = {file.path: dialects[file.path] for file in self._files}
         self._probe_bytes = max(_PROBE_BYTES, 256 * max(len(dialect.names) for dialect in self._dialects.values()))
         probes = list(self._probes(self._probe_bytes, 0.0))
-        self._rows = csv_rows(self._dialects, [(self._dialects[file.path], data) for file, data in probes], choice)
+        self._rows = csv_rows(self._dialects, [(probe.file.path, probe.data) for probe in probes], choice)
         self._learn_vocabularies()
-        self._bytes_per_row = np.mean([len(data) / max(1, data.count(b"\n")) for _, data in probes] or [1])
+        self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in probes] or [1])
         columns = self._rows.columns
         self.n_bytes: int | None = sum(file.size for file in files)
         self.n_features, self.feature_names = columns.n_features, columns.feature_names
@@ -114,7 +128,7 @@ class DelimitedSource:
         if not before:
             raise no_rows(self._files)
 
-    def _probes(self, n_bytes: int, offset: float) -> Iterator[tuple[DataFile, bytes]]:
+    def _probes(self, n_bytes: int, offset: float) -> Iterator[Probe]:
         """Blocks of whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
         ends = np.cumsum([file.size for file in self._files])
         n_places = int(np.clip(ends[-1] // n_bytes, 1, _PROBES))
@@ -128,10 +142,10 @@ class DelimitedSource:
                 data = stream.read(n_bytes)
             at_end = len(data) < n_bytes
             # the first line is the header, or has been cut
-            data = data.partition(b"\n")[2] if at else data[len(RowReader(io.BytesIO(data), file.path).take(1)[0]) :]
-            whole = data if at_end else data[: data.rfind(b"\n") + 1]
+            rest = data.partition(b"\n")[2] if at else data[len(RowReader(io.BytesIO(data), file.path).take(1)[0]) :]
+            whole = rest if at_end else rest[: rest.rfind(b"\n") + 1]
             if whole:
-                yield file, whole
+                yield Probe(file, whole, at + len(data) - len(rest), int(ends[number]) - file.size)
 
     def _learn_vocabularies(self) -> None:
         columns = self._rows.columns
@@ -160,7 +174,12 @@ class DelimitedSource:
         return found.targets(columns.target_type)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """``size`` rows (None: 65,536) of blocks spread evenly over all of the data."""
+        """``size`` rows (None: 65,536) of blocks spread evenly over all of the data.
+
+        Row ids are those that the tasks give, except where blocks are drawn from amid files that are not
+        compressed: how many rows stand before them is not known, so their ids are estimated by the length
+        of rows. They are distinct and ascend, but may be those of other rows.
+        """
         size = SAMPLE_ROWS if size is None else size
         n_bytes = max(self._probe_bytes, int(1.5 * size * self._bytes_per_row) // _PROBES)
         if any(_is_compressed(file) for file in self._files):
@@ -176,11 +195,14 @@ class DelimitedSource:
 
     def _spread(self, n_bytes: int, offset: float) -> Iterator[Block]:
         """Rows of blocks spread over all files. A block that starts inside quotes cannot be told and is left out."""
-        for file, data in self._probes(n_bytes, offset):
+        after = 0
+        for file, data, at, before in self._probes(n_bytes, offset):
+            first = max(after, int((before + at) / self._bytes_per_row))
             try:
                 _, n_rows = RowReader(io.BytesIO(data), file.path).take(len(data))
-                where = partial("{!r}, in a block drawn for a sample".format, file.path)
-                yield self._rows.load(data, self._dialects[file.path], np.arange(n_rows), where)
+                block = TextBlock(file, data, int(at / self._bytes_per_row), first, n_rows)
+                yield self._rows.load(data, self._dialects[file.path], block.ids, partial(_about, block))
+                after = first + n_rows
             except ValueError:
                 if b'"' not in data:
                     raise
@@ -197,9 +219,9 @@ class DelimitedSource:
         return kept
 
 
-def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[tuple[Dialect, bytes]], choice: Choice) -> CsvRows:
-    """The columns of the files with these dialects, by path; types are told by the probes."""
-    types = common_types(probes)
+def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[tuple[str, bytes]], choice: Choice) -> CsvRows:
+    """The columns of the files with these dialects, by path; types are told by the probes, lines with their path."""
+    types = common_types([(file, dialects[file], data) for file, data in probes])
     for name, type_ in types.items():
         if type_ == pa.int64() and name != choice.target:
             types[name] = pa.float64()  # what is a whole number here may have a fraction elsewhere

@@ -116,7 +116,7 @@ def _piped_csv(stream: Any, choice: Choice, live: bool) -> PipedSource:
     if not dialect.names:
         raise ValueError("There are no rows: standard input is empty.")
     ahead = [reader.take(_PROBE_ROWS)]
-    rows = csv_rows({NAME: dialect}, [(dialect, ahead[0][0])], choice)
+    rows = csv_rows({NAME: dialect}, [(NAME, ahead[0][0])], choice)
     passed = 0
 
     def take(n_rows: int) -> Task | None:
