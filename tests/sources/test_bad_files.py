@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 
 import numpy as np
@@ -9,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tithe import FileFormatError
+from tithe.sources.columns import Choice
 from tithe.sources.files import open_source
+from tithe.sources.piped import open_piped
 
 
 @pytest.fixture
@@ -216,3 +219,36 @@ def test_a_leaf_may_lose_all_its_rows(tmp_path) -> None:
     pq.write_table(table[:2], tmp_path / "t.parquet")
     block = next(open_source(tmp_path, target="y", bad_rows="skip").tasks())()
     assert block.X.shape == (0, 1) and len(block.y) == len(block.row_ids()) == 0
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz", "npy", "libsvm"])
+def test_all_rows_are_bad(tmp_path, ending) -> None:
+    file = tmp_path / f"t.{ending}"
+    frame = pd.DataFrame({"a": np.arange(1200.0), "b": np.nan})
+    if ending == "parquet":
+        write(frame, file, row_group_size=100)
+    elif ending == "npy":
+        np.save(file, frame.to_numpy())
+    elif ending == "libsvm":
+        file.write_text("1 1:nan\n" * 1200)
+    else:
+        frame.to_csv(file, index=False)
+    source = open_source(file, bad_rows="skip")
+    with pytest.raises(ValueError, match=rf"All 1,200 rows of .*t\.{ending}' are bad"):
+        source.sample(50, rng=np.random.default_rng(0))
+
+
+def test_a_sample_finds_the_few_good_rows(tmp_path) -> None:
+    a = np.full(1000, np.nan)
+    a[990:] = 1.0
+    np.save(tmp_path / "t.npy", a[:, None])
+    source = open_source(tmp_path / "t.npy", bad_rows="skip")
+    for seed in range(20):  # most draws see none of them
+        assert source.sample(5, rng=np.random.default_rng(seed)).X.min() == 1.0
+
+
+def test_pipes_of_bad_rows() -> None:
+    with pytest.raises(ValueError, match="All rows of standard input are bad"):
+        open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000), "csv", Choice(bad_rows="skip"), None)
+    source = open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000 + b"1,2\n"), "csv", Choice(bad_rows="skip"), None)
+    assert source.sample(None, rng=np.random.default_rng(0)).row_ids().tolist() == [9000]

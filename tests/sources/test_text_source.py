@@ -15,7 +15,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from tithe import FileFormatError
 from tithe.core.data import Block, concat
 from tithe.sources import delimited, leaves, libsvm, lines
-from tithe.sources.columns import Choice
+from tithe.sources.columns import Choice, Numbered
 from tithe.sources.files import open_source
 from tithe.sources.piped import open_piped
 
@@ -220,6 +220,19 @@ def test_libsvm_that_counts_from_zero_or_is_broken(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"1\.svm', row 1 .*not finite"):
         all_rows(open_source(tmp_path))
     assert all_rows(open_source(tmp_path, bad_rows="skip")).row_ids().tolist() == [0, 1, 2, 5]
+
+
+def test_a_wrong_column_number_is_named_before_it_costs_memory(tmp_path) -> None:
+    for number in (2**31, 4_000_000_000, 40_000_000_001):
+        (tmp_path / "1.svm").write_text("# note\n1 1:2\n\n" * 3 + f"2 1:1 {number}:1\n" + "1 1:2\n" * 3)
+        with pytest.raises(FileFormatError, match=rf"1\.svm', row 3 .*column number {number}"):
+            open_source(tmp_path / "1.svm")
+    (tmp_path / "1.svm").write_text("1 1:2\n2 1:1 2000000000:1\n")
+    source = open_source(tmp_path / "1.svm")
+    assert source.n_features == len(source.feature_names) == 2_000_000_000
+    assert source.feature_names[-1] == "x1999999999" and source.feature_names[:2] == ["x0", "x1"]
+    names = Numbered(3)
+    assert names == ["x0", "x1", "x2"] == names and names == Numbered(3) and names != ["x0", "x1", None]
 
 
 @pytest.mark.parametrize("leaf_rows", [4096, 10**6])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from operator import eq
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +55,37 @@ class Choice:
             raise ValueError(f"Column {twice[0]!r} is asked for twice: among columns, target and weight.")
         if self.columns is not None and not self.columns:
             raise ValueError("columns is empty: name at least one, or leave it out for all.")
+
+
+class Numbered(Sequence[str]):
+    """``x0``, ``x1``, ...: names made when they are asked for, since columns without names may be very many.
+
+    >>> names = Numbered(2**31 - 1)
+    >>> len(names), names[-1], list(names[2:4])
+    (2147483647, 'x2147483646', ['x2', 'x3'])
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self._at = range(n_columns)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        return [f"x{i}" for i in self._at[at]] if isinstance(at, slice) else f"x{self._at[at]}"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and (isinstance(other, Numbered) or all(map(eq, self, other)))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def kind_of(column: pa.DataType) -> str:

@@ -17,7 +17,7 @@ from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
 from tithe.sources.columns import Choice, settle, with_vocabularies
 from tithe.sources.csv_block import CsvRows, Dialect, common_types, read_header
-from tithe.sources.leaves import SAMPLE_ROWS, usual_leaf_rows
+from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, usual_leaf_rows
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MOST_CLASSES, Distinct, row_of
@@ -109,6 +109,10 @@ class DelimitedSource:
     def _load(self, block: TextBlock) -> Block:
         return self._rows.load(block.data, self._dialects[block.file.path], block.ids, block.locate)
 
+    def count(self) -> int:
+        """How many rows there are, bad ones included: all files are read for it."""
+        return sum(block.n_rows for block in self._cut(self.leaf_rows))
+
     def _cut(self, n_rows: int) -> Iterator[TextBlock]:
         """All rows, so many at a time."""
         before = 0
@@ -188,7 +192,7 @@ class DelimitedSource:
             blocks = [task() for task in self.tasks()]
         else:
             blocks = list(self._spread(n_bytes, rng.random())) or [next(self.tasks())()]
-        rows = concat(blocks)
+        rows = at_least_one(concat(blocks), self, self._files, size)
         if len(rows) <= size:
             return rows
         return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))

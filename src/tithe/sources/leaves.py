@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tithe.core.data import Array, Block
+from tithe.sources.paths import DataFile, all_bad
 
 U = TypeVar("U")
 
@@ -47,6 +48,21 @@ def joined(units: Sequence[U], n_rows: Callable[[U], int], enough: int) -> list[
         leaves[-1] += (unit,)
         held += n_rows(unit)
     return leaves
+
+
+def at_least_one(drawn: Block, source: Any, files: Sequence[DataFile], size: int) -> Block:
+    """Rows drawn for a sample; where all of them were bad and left out, rows of the first leaf that has any.
+
+    Nothing can be learned from no rows at all, and what says so must know why there are none.
+    """
+    if len(drawn):
+        return drawn
+    for task in source.tasks():
+        leaf: Block = task()
+        if len(leaf):
+            return leaf.cut(0, size)
+    n_rows = source.count() if source.n_rows is None else source.n_rows
+    raise all_bad(f"{files[0].path!r}{' and the other files' * (len(files) > 1)}", n_rows)
 
 
 class Loaded:

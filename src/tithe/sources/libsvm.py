@@ -14,8 +14,8 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.sources.columns import Choice
-from tithe.sources.leaves import SAMPLE_ROWS, fair_shares, joined, usual_leaf_rows
+from tithe.sources.columns import Choice, Numbered
+from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, fair_shares, joined, usual_leaf_rows
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import bad_rows, fault, row_of
@@ -23,6 +23,7 @@ from tithe.sources.rows import bad_rows, fault, row_of
 _UNIT_ROWS = 16_384
 _SAMPLE_UNITS = 64
 _ENTRY_BYTES = 12
+_LARGEST = 2**31 - 1  # column number: those of a CSR matrix have 32 bits
 
 
 class Unit(NamedTuple):
@@ -62,7 +63,7 @@ def census(data: bytes) -> Census:
     at = colons[last[last >= 0]]
     largest, factor = np.zeros(len(at), np.int64), 1
     digits = np.ones(len(at), bool)
-    for back in range(1, 11):
+    for back in range(1, 19):
         digit = codes[np.maximum(at - back, 0)].astype(np.int64) - ord("0")
         digits &= (at >= back) & (digit >= 0) & (digit <= 9)
         if not digits.any():
@@ -136,7 +137,7 @@ class LibsvmSource:
             raise ValueError(f"n_features is {n_features}, but the files have {used} columns.")
         self.n_features = n_features or used
         self.n_rows: int | None = self._units[-1].first + self._units[-1].n_rows
-        self.feature_names = [f"x{i}" for i in range(self.n_features)]
+        self.feature_names = Numbered(self.n_features)
         self.row_bytes = -(-n_entries * _ENTRY_BYTES // self.n_rows) + 4
         self.n_bytes: int | None = sum(file.size for file in files)
         self.identity = identity_of("libsvm", files, {**asdict(choice), "n_features": n_features}, self.n_rows)
@@ -150,6 +151,8 @@ class LibsvmSource:
                 reader = RowReader(stream, file.path, quotes=False)
                 while data := reader.take(_UNIT_ROWS)[0]:
                     found = census(data)
+                    if found.largest > _LARGEST:
+                        raise _too_large(data, file.path, in_file)
                     if found.n_rows:
                         yield Unit(number, offset, len(data), in_file, before + in_file, found.n_rows), found
                     offset += len(data)
@@ -214,7 +217,7 @@ class LibsvmSource:
         for unit, share in zip(units, shares, strict=True):
             block = self._read(unit)
             drawn.append(block.take(np.sort(rng.choice(len(block), min(share, len(block)), replace=False))))
-        return concat(drawn)
+        return at_least_one(concat(drawn), self, self._files, wanted)
 
 
 def read_block(
@@ -226,6 +229,16 @@ def read_block(
     except (ValueError, OverflowError) as error:
         raise _culprit(data, n_features, zero_based, ids, locate, error) from error
     return checked(sparse.csr_matrix(X), y, ids, bad, locate)
+
+
+def _too_large(data: bytes, file: str, before: int) -> FileFormatError:
+    """The error that names the first row with a column number that cannot be; ``before`` rows precede these."""
+    rows = [found for line in data.split(b"\n") if (found := census(line)).n_rows]
+    row = next(i for i, found in enumerate(rows) if found.largest > _LARGEST)
+    return FileFormatError(
+        f"{row_of(file, before + row)} has the column number {rows[row].largest}, more than can be ({_LARGEST}). "
+        "Mend it, or leave the row out."
+    )
 
 
 def _culprit(

@@ -13,8 +13,8 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.kernels.columns import column_sums
 from tithe.sources.arrays import plain_weights
-from tithe.sources.columns import Choice
-from tithe.sources.leaves import SAMPLE_ROWS, usual_leaf_rows
+from tithe.sources.columns import Choice, Numbered
+from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, usual_leaf_rows
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import bad_rows, fault, row_of
 
@@ -99,7 +99,7 @@ class NumpySource:
             raise no_rows(files)
         exact = all(np.can_cast(arrays.dtype, np.float32, casting="safe") for arrays in self._arrays)
         self._dtype = np.dtype(np.float32 if exact else np.float64)
-        self.feature_names = [f"x{i}" for i in range(self.n_features)]
+        self.feature_names = Numbered(self.n_features)
         self.row_bytes = self.n_features * self._dtype.itemsize
         self.n_bytes: int | None = sum(file.size for file in files)
         self.identity = identity_of(format, files, asdict(choice), self.n_rows)
@@ -170,7 +170,8 @@ class NumpySource:
         run = 1 if n * self.row_bytes < _RUN_BYTES else _RUN
         starts = run * np.sort(rng.choice(-(-n // run), -(-size // run), replace=False))
         ids = (starts[:, None] + np.arange(run)).ravel()
-        return self._block(ids[ids < n][:size])
+        files = [arrays.file for arrays in self._arrays]
+        return at_least_one(self._block(ids[ids < n][:size]), self, files, size)
 
 
 def _under_one_another(parts: Sequence[Array]) -> Array:

@@ -18,7 +18,7 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
 from tithe.sources.columns import Choice, Columns, settle, with_vocabularies
-from tithe.sources.leaves import SAMPLE_ROWS, Loaded, fair_shares, joined, usual_leaf_rows
+from tithe.sources.leaves import SAMPLE_ROWS, Loaded, at_least_one, fair_shares, joined, usual_leaf_rows
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MOST_CLASSES, Distinct, Rows, row_of
 
@@ -227,13 +227,12 @@ class ParquetSource:
             groups = self._groups
         held = [group.n_rows for group in groups]
         shares = fair_shares(held, min(size, sum(held)), rng.random())
-        return concat(
-            [
-                self._drawn(group, np.sort(rng.choice(group.n_rows, share, replace=False, shuffle=False)))
-                for group, share in zip(groups, shares, strict=True)
-                if share
-            ]
-        )
+        drawn = [
+            self._drawn(group, np.sort(rng.choice(group.n_rows, share, replace=False, shuffle=False)))
+            for group, share in zip(groups, shares, strict=True)
+            if share
+        ]
+        return at_least_one(concat(drawn), self, self._files, size)
 
     def _drawn(self, group: Group, positions: Array) -> Block:
         """The rows at ascending ``positions`` of a row group."""

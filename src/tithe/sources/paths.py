@@ -152,6 +152,15 @@ def no_rows(files: Sequence[DataFile]) -> ValueError:
     return ValueError(f"There are no rows in {files[0].path!r}{', nor in the other files' * (len(files) > 1)}.")
 
 
+def all_bad(where: str, n_rows: int | None) -> ValueError:
+    """The error for rows that were all left out because they are bad."""
+    number = "" if n_rows is None else f" {n_rows:,}"
+    return ValueError(
+        f"All{number} rows of {where} are bad and were skipped: each misses a value or has one that is not finite. "
+        "Leave out the columns to blame (columns=..., --columns), or see what is wrong without skipping."
+    )
+
+
 def identity_of(format: str, files: Sequence[DataFile], options: dict[str, Any], n_rows: int | None) -> str:
     """A short hash of what was opened: it changes with the rows, not with the place or the time."""
     return _short_hash([format, known_files(files), sorted(options.items()), n_rows])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.sources.columns import Choice, Columns, settle
+from tithe.sources.columns import Choice, Columns, Numbered, settle
 from tithe.sources.csv_block import read_header
 from tithe.sources.delimited import csv_rows
 from tithe.sources.leaves import Loaded, usual_leaf_rows
 from tithe.sources.libsvm import census, read_block, refuse_names
 from tithe.sources.lines import RowReader
-from tithe.sources.paths import identity_of
+from tithe.sources.paths import all_bad, identity_of
 from tithe.sources.rows import Rows, row_of
 
 NAME = "standard input"
@@ -35,7 +35,7 @@ class PipedSource:
     ----------
     take : callable
         ``take(n_rows)`` gives a loader of the next rows, at most that many, or None at the end.
-    feature_names, row_bytes : list of str, int
+    feature_names, row_bytes : sequence of str, int
     about : dict
         What was opened, for the identity.
     """
@@ -45,7 +45,7 @@ class PipedSource:
     n_bytes: int | None = None
 
     def __init__(
-        self, take: Callable[[int], Task | None], *, feature_names: list[str], row_bytes: int, about: dict[str, Any]
+        self, take: Callable[[int], Task | None], *, feature_names: Sequence[str], row_bytes: int, about: dict[str, Any]
     ) -> None:
         self._take = take
         self.feature_names = feature_names
@@ -56,6 +56,10 @@ class PipedSource:
         self._first = self._read(self.leaf_rows)
         if self._first is None:
             raise ValueError("There are no rows: standard input is empty.")
+        while not len(self._first):  # its rows were bad, and nothing can be learned from none
+            self._first = self._read(self.leaf_rows)
+            if self._first is None:
+                raise all_bad(NAME, None)
 
     def _read(self, n_rows: int) -> Block | None:
         task = self._take(n_rows)
@@ -203,4 +207,4 @@ def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: boo
 
     row_bytes = 12 * found.n_entries // max(1, found.n_rows) + 4
     about = {"format": "libsvm", **asdict(choice), "n_features": n_features}
-    return PipedSource(take, feature_names=[f"x{i}" for i in range(n_features)], row_bytes=row_bytes, about=about)
+    return PipedSource(take, feature_names=Numbered(n_features), row_bytes=row_bytes, about=about)
