@@ -11,12 +11,12 @@ import click
 
 from tithe.cli.common import bytes_text, seconds_text
 from tithe.cli.progress import memory
+from tithe.sources.watched import CHECKPOINT_SECONDS
 
 FEW = 5000  # rows to keep where no size can be measured
 _LEAF_COPIES = 2.5  # a leaf as it is read, as rows, and what is computed for each row (measured)
 _GLANCE = 2**20  # bytes of text that tell how long its lines are
 _GZIP = b"\x1f\x8b"
-_SECONDS = 30.0  # between two checkpoints
 
 
 def checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +40,7 @@ checkpoint_every_option = click.option(
     "every",
     metavar="SECONDS",
     type=click.FloatRange(min=0.0),
-    default=_SECONDS,
+    default=CHECKPOINT_SECONDS,
     show_default=True,
     help="0: after each leaf.",
 )

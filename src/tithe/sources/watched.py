@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:  # a command that only shows its options need not load these
+    import numpy as np
 
-from tithe.core.data import Block
+    from tithe.core.data import Block
 
 CHECKPOINT_SECONDS = 30.0  # between two checkpoints: what a killed run has to do again
 
