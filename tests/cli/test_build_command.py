@@ -289,6 +289,16 @@ def test_a_disk_that_really_is_full(folder, tmp_path, capsys) -> None:
         subprocess.run(["umount", small], check=True)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("command", [["build", "-m", 10], ["build"], ["fit", "kmeans"]])
+def test_all_rows_are_bad(tmp_path, capsys, ending: str, command: list[object]) -> None:
+    frame = pd.DataFrame({"a": np.arange(1200.0), "b": np.nan})
+    file = tmp_path / f"rows.{ending}"
+    frame.to_csv(file, index=False) if ending == "csv" else frame.to_parquet(file)
+    assert run(*command, file, "-k", 3, "--bad-rows", "skip", "-o", tmp_path / "out") == 2
+    assert "All 1,200 rows" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
 def test_a_run_does_not_go_on_with_other_rows(tmp_path, small_leaves, capsys, monkeypatch) -> None:
     def write(seed: int) -> int:
         X = np.random.default_rng(seed).integers(1000, 10_000, size=(12_000, 3))

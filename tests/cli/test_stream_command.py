@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv
 import pytest
-from running import generation, rows_table, run, sha
+from running import generation, rows_table, run, sha, start
 
 from tithe import load_coreset
 
@@ -80,6 +81,105 @@ def test_rows_are_forgotten(tmp_path, capsys) -> None:
     ids.write_text("1\ntwo\n")
     assert run("stream", "-o", out, "--resume", "--forget", ids) == 2
     assert "one a line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("n_rows", [3200, 300])  # leaves and a rest; a rest alone
+def test_all_rows_are_forgotten(tmp_path, monkeypatch, capsys, n_rows: int) -> None:
+    pyarrow.csv.write_csv(rows_table(n_rows), tmp_path / "rows.csv")
+    out, leaves, ids = tmp_path / "c.parquet", tmp_path / "leaves", tmp_path / "ids.txt"
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "--keep-leaves", leaves, "-o", out) == 0
+    ids.write_text("\n".join(map(str, range(n_rows))))
+    capsys.readouterr()
+    assert run("stream", "-o", out, "--resume", "--forget", ids) == 0
+    said = capsys.readouterr().err
+    assert f"{n_rows:,} rows were forgotten" in said and "removed" in said and "--resume" in said
+    assert not out.exists() and generation(tmp_path / "c.parquet.checkpoint")
+    give(monkeypatch, rows_table(700))
+    assert run("stream", "-", "--target", "label", "-o", out, "--resume") == 0
+    coreset = load_coreset(out)
+    assert coreset.n_seen == 700 and coreset.row_ids().min() >= n_rows
+
+
+def test_forgotten_rows_are_gone_even_if_later_ones_are_bad(tmp_path, capsys) -> None:
+    table = rows_table(3200)
+    pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
+    out, ids = tmp_path / "c.parquet", tmp_path / "ids.txt"
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "--keep-leaves", tmp_path / "leaves", "-o", out) == 0
+    gone = load_coreset(out).row_ids()[:20]
+    ids.write_text("\n".join(map(str, gone)))
+    (tmp_path / "more.csv").write_text("c0,c1,c2,c3,label\n1,2,3,nan,no\n")
+    assert run("stream", tmp_path / "more.csv", "--target", "label", "-o", out, "--resume", "--forget", ids) == 2
+    assert "row 0" in capsys.readouterr().err
+    assert not np.isin(gone, load_coreset(out).row_ids()).any()
+
+
+def test_rows_of_files_are_taken_once(tmp_path, capsys) -> None:
+    for name, table in {"whole": rows_table(40_000), "other": rows_table(500, seed=1)}.items():
+        pyarrow.csv.write_csv(table, tmp_path / f"{name}.csv")
+    whole, out, checkpoint = tmp_path / "whole.parquet", tmp_path / "c.parquet", tmp_path / "c.parquet.checkpoint"
+    assert run("stream", tmp_path / "whole.csv", *OPTIONS, "-o", whole) == 0
+    process = start("stream", tmp_path / "whole.csv", *OPTIONS, "--checkpoint-every", 0, "-o", out)
+    while process.poll() is None and generation(checkpoint) < 5:
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    again = ["stream", tmp_path / "whole.csv", "--target", "label", "--resume", "-o", out]
+    capsys.readouterr()
+    assert run(*again) == 0  # in leaves of another size
+    assert "are in already" in capsys.readouterr().err
+    assert load_coreset(out).n_seen == 40_000 and sha(out) == sha(whole)
+    assert run(*again) == 0 and sha(out) == sha(whole)
+    assert run(*again, "--bad-rows", "skip") == 0 and sha(out) == sha(whole)
+    capsys.readouterr()
+    again[1] = tmp_path / "other.csv"
+    assert run(*again) == 0 and load_coreset(out).n_seen == 40_500
+    assert "others than before" in capsys.readouterr().err
+
+
+def test_a_stopped_stream_of_files_goes_on_with_its_leaves(tmp_path, capsys, small_leaves, monkeypatch) -> None:
+    from tithe import CoresetStream
+
+    pyarrow.csv.write_csv(rows_table(5000), tmp_path / "rows.csv")
+    whole, out = tmp_path / "whole.parquet", tmp_path / "c.parquet"
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "-o", whole) == 0
+    push, n_pushes = CoresetStream.push, []
+
+    def interrupted(self, *rows, **more):
+        n_pushes.append(len(rows[0]))
+        if len(n_pushes) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return push(self, *rows, **more)
+
+    monkeypatch.setattr(CoresetStream, "push", interrupted)
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "-o", out) == 1
+    said = capsys.readouterr().err
+    assert "Go on with: tithe stream" in said
+    assert run(*shlex.split(said.partition("Go on with: ")[2])[1:]) == 0
+    assert n_pushes == [1000] * 5 and sha(out) == sha(whole)
+
+
+def test_a_folder_may_grow(tmp_path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    table = rows_table(3000)
+    pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "-o", tmp_path / "whole.parquet") == 0
+    for i in range(3):
+        pyarrow.csv.write_csv(table.slice(1000 * i, 1000), folder / f"{i}.csv")
+        assert run("stream", folder, *OPTIONS, "-o", tmp_path / "c.parquet", *["--resume"] * (i > 0)) == 0
+    assert sha(tmp_path / "c.parquet") == sha(tmp_path / "whole.parquet")
+
+
+def test_all_rows_are_bad(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n" + "1,\n" * 1200)
+    command = ["stream", tmp_path / "rows.csv", "--bad-rows", "skip", "-o", tmp_path / "c.parquet"]
+    assert run(*command) == 2
+    assert "All 1,200 rows" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "rows.csv").read_bytes())))
+    command[1] = "-"
+    assert run(*command) == 2
+    assert "All rows of standard input are bad" in capsys.readouterr().err
 
 
 def test_what_was_not_kept_is_not_forgotten_dishonestly(tmp_path, capsys) -> None:

@@ -153,7 +153,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["error", "skip"]),
             default="error",
             show_default=True,
-            help="Rows that miss a value or have one that is not finite.",
+            help="Rows that miss a value, have one that is not finite, or cannot be parsed.",
         ),
         click.option(
             "--categories",

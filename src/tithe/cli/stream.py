@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 
 from tithe.cli.common import (
     STDIN,
+    SourceOptions,
     Stopped,
     check_apart,
     classes_option,
@@ -58,7 +60,8 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
     """Take rows as they come, and keep a coreset of all of them, or of the last ones.
 
     SOURCE is - for standard input, or files. Input may end, or be stopped with Ctrl-C, at any time: the state is
-    written to the checkpoint and the coreset to OUTPUT. Later rows go on from there with --resume.
+    written to the checkpoint and the coreset to OUTPUT. Later rows go on from there with --resume; where the same
+    files are given again, those of their rows that are in already are skipped.
 
     \b
     Example:
@@ -78,28 +81,38 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         running = _resumed(checkpoint, keep_leaves, options) if resume else None
-        if running is not None and forget:
-            click.echo(f"{running.forget(_row_ids(forget)):,} rows were forgotten.", err=True)
-        feature_names, stopped, source = None, False, None
-        if where:
-            source = how.open(where, live=True)
-            feature_names = getattr(source, "feature_names", None)
-        feature_names = _agreed_names(feature_names, output if resume else None)
+        gone = _row_ids(forget) if forget else None
+        source = how.open(where, live=True) if where else None
+        feature_names = _agreed_names(getattr(source, "feature_names", None), output if resume else None)
         if running is None:
             running = _new(source, checkpoint, keep_leaves, options)
         keeper = _Keeper(running, output, checkpoint, feature_names, every=every, write_every=write_every)
-        if source is not None:
-            stopped = _take(source, keeper, stop)
+        if gone is not None:
+            keeper.forgets = True
+            click.echo(f"{running.forget(gone):,} rows were forgotten.", err=True)
+            keeper.write()  # whatever becomes of the rows that follow, OUTPUT must not hold these any longer
+        stopped = source is not None and _take(source, keeper, stop, _Taken.of(source, where, how, running))
         stop.idle()
         if not running.n_rows:
-            raise (
-                Stopped("Stopped before any row came.")
-                if stopped
-                else ValueError("There are no rows: the input is empty.")
-            )
+            raise Stopped("Stopped before any row came.") if stopped else _no_rows(source, where, how)
         keeper.checkpoint()
         coreset = keeper.write()
+    if coreset is None:
+        click.echo(
+            f"No row is left: {output} was removed. The state is in {checkpoint}; later rows are added with --resume.",
+            err=True,
+        )
+        return
     _say_goodbye(coreset, running.n_rows, where, output, checkpoint, stopped=stopped)
+
+
+def _no_rows(source: Any, where: Sequence[str], how: SourceOptions) -> ValueError:
+    from tithe.sources.paths import all_bad
+
+    if how["bad_rows"] != "skip":
+        return ValueError("There are no rows: the input is empty.")
+    n_rows = source.count() if source.n_rows is None and source.replayable else source.n_rows
+    return all_bad(", ".join(where), n_rows)
 
 
 class _Keeper:
@@ -108,7 +121,7 @@ class _Keeper:
     def __init__(
         self, running: Any, output: str, folder: str, names: Any, *, every: float, write_every: int | None
     ) -> None:
-        self.running = running
+        self.running, self.forgets = running, False
         self._output, self._folder, self._names = output, folder, names
         self._every, self._write_every = every, write_every
         self._last, self._written = time.monotonic(), running.n_rows
@@ -124,42 +137,104 @@ class _Keeper:
         self._last = time.monotonic()
 
     def write(self) -> Any:
+        """The coreset, written; None, and no file any longer, where all rows were forgotten."""
         from tithe.persist import save_coreset
 
-        coreset = self.running.coreset()
+        try:
+            coreset = self.running.coreset()
+        except ValueError as error:
+            if not (self.forgets and str(error).startswith("There are no rows")):
+                raise
+            Path(self._output).unlink(missing_ok=True)
+            return None
         save_coreset(coreset, self._output, feature_names=self._names)
         self._written = self.running.n_rows
         return coreset
 
 
-def _take(source: Any, keeper: _Keeper, stop: Stop) -> bool:
-    """Push all that comes; whether it was stopped before the end."""
-    running, before = keeper.running, keeper.running.n_rows
-    n_rows = 0
+@dataclass
+class _Taken:
+    """How far the files of a stream were read; a checkpoint keeps it, so that no row is taken twice.
+
+    Parameters
+    ----------
+    files, n_files : str or None, int
+        What the files are known by (None: standard input, which never comes twice).
+    layout : list
+        What says where leaves begin: the identity of the source, and their size.
+    first : int
+        The id that row 0 of these files has in the stream.
+    n_rows, n_leaves : int
+        Rows and leaves of the files that are in already, bad rows included.
+    """
+
+    files: str | None
+    n_files: int
+    layout: list[Any]
+    first: int
+    n_rows: int = 0
+    n_leaves: int = 0
+
+    @classmethod
+    def of(cls, source: Any, where: Sequence[str], how: SourceOptions, running: Any) -> Self:
+        """Where to go on: behind the rows of the same files that are in, or of as many of them as were there then."""
+        if not source.replayable:
+            return cls(None, 0, [], running.n_rows)
+        from tithe.sources.paths import find_files, known_files
+
+        found = find_files(list(where), how["format"])[0]
+        new = cls(known_files(found), len(found), [source.identity, source.leaf_rows], running.n_rows)
+        before = running.notes.get("files")
+        if before is None:
+            return new
+        earlier = cls(**before)
+        if earlier.files != known_files(found[: earlier.n_files]):
+            click.echo(f"These files are others than before: all their rows follow the {new.first:,} so far.", err=True)
+            return new
+        click.echo(f"{earlier.n_rows:,} rows of these files are in already, and are skipped.", err=True)
+        n_leaves = earlier.n_leaves if earlier.layout == new.layout else 0
+        return replace(new, first=earlier.first, n_rows=earlier.n_rows, n_leaves=n_leaves)
+
+    def note(self, running: Any) -> None:
+        """Write it down; the next checkpoint keeps it together with the rows."""
+        if self.files is None:
+            running.notes.pop("files", None)
+        else:
+            running.notes["files"] = asdict(self)
+
+
+def _take(source: Any, keeper: _Keeper, stop: Stop, taken: _Taken) -> bool:
+    """Push all that comes and is not in yet; whether it was stopped before the end."""
+    running, n_rows = keeper.running, 0
     try:
-        with Reading(source.n_rows, "streaming") as reading:
-            for number, block in enumerate(_blocks(source, stop), 1):
-                # ids count the rows of the input, bad ones included
-                running.push(block.X, block.y, block.sample_weight, row_ids=before + block.row_ids())
-                n_rows += len(block)
-                reading(1, number, n_rows)
+        with Reading(source.n_rows, "streaming", done=taken.n_rows) as reading:
+            for number, block in _blocks(source, stop, taken.n_leaves):
+                ids = block.row_ids()  # they count the rows of the input, bad ones included
+                fresh = block.cut(int(ids.searchsorted(taken.n_rows)), len(block))
+                if len(fresh):
+                    row_ids = taken.first + fresh.row_ids()
+                    running.push(fresh.X, fresh.y, fresh.sample_weight, row_ids=row_ids)
+                    taken.n_rows, taken.n_leaves = int(ids[-1]) + 1, number + 1
+                    taken.note(running)
+                n_rows += len(fresh)
+                reading(1, number + 1, n_rows)
                 keeper.after_push()
     except KeyboardInterrupt:
         return True
     return False
 
 
-def _blocks(source: Any, stop: Stop) -> Iterator[Any]:
-    """The rows as they come; an interruption does no harm while they are waited for."""
-    tasks = source.tasks()
-    while True:
+def _blocks(source: Any, stop: Stop, first: int) -> Iterator[tuple[int, Any]]:
+    """The rows as they come, with the number of their leaf; an interruption does no harm while they are waited for."""
+    tasks = source.tasks(first)
+    for number in count(first):
         with stop.waiting():
             task = next(tasks, None)
             block = None if task is None else task()
         if block is None:
             return
         if len(block):
-            yield block
+            yield number, block
 
 
 def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) -> Any:
@@ -249,6 +324,8 @@ def _say_goodbye(
     how = f"the state is in {checkpoint}. "
     if STDIN in where:
         how += f"Later rows are added with: {command_line('--resume')}"
+    elif stopped:
+        how += f"Go on with: {command_line('--resume')}"
     else:
         how += f"It holds the rows up to number {n_rows:,}; give later ones, and only these, with --resume."
     if stopped:
