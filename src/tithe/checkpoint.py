@@ -120,7 +120,7 @@ class FolderLock:
     """Keeps a checkpoint's folder for one run; the system lets go of it when the process ends, however it does."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        folder = Path(path)
+        folder = self._folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self._file = open(folder / _LOCK, "w")  # noqa: SIM115 - open as long as the lock is held
         try:
@@ -130,7 +130,11 @@ class FolderLock:
             raise ValueError(f"Another run writes to {str(folder)!r}: give this one another folder.") from error
 
     def release(self) -> None:
+        """Let go of the folder, and leave none behind that holds nothing."""
+        (self._folder / _LOCK).unlink(missing_ok=True)
         self._file.close()
+        if self._folder.is_dir() and not any(self._folder.iterdir()):
+            self._folder.rmdir()
 
 
 def _is_ours(part: Path) -> bool:
