@@ -23,3 +23,10 @@ def skewed() -> Block:
     X = np.concatenate([c + rng.normal(size=(n, 6)) for c, n in zip(centers, sizes, strict=True)])
     X = np.concatenate([X, rng.normal(scale=120.0, size=(3, 6))])
     return Block(X=np.ascontiguousarray(X[rng.permutation(len(X))]))
+
+
+@pytest.fixture
+def small_leaves(monkeypatch) -> None:
+    """Few rows make many leaves."""
+    for room in ("batches", "leaves"):
+        monkeypatch.setattr(f"tithe.sources.{room}.LEAF_ROWS", 1000)
