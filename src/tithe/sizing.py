@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tithe.build import reduce_source
 from tithe.core.data import Block
 from tithe.core.errors import require_methods
@@ -36,8 +34,8 @@ def propose_size(
 
     Three coresets of ``pilot_size`` rows are built, and the largest distortion of each over random
     queries, the rough solution and the solutions of the coresets themselves is measured. Since errors fall
-    like m^(-1/2), that many rows times the square of (measured / eps) are tried next, and more until the
-    median of three is within ``eps``; sizes beyond a quarter of the rows at hand are not tried. It is a
+    like m^(-1/2), that many rows times the square of (measured / eps) are tried next, and more until all
+    three are within ``eps``; sizes beyond a quarter of the rows at hand are not tried. It is a
     measurement on queries that were tried, not a guarantee. ``X`` may be a source: then a sample of 200,000 of
     its rows is measured on, and ``eps`` is divided by 1.5 for what merging adds. With too few rows to
     tell, all are proposed.
@@ -55,7 +53,7 @@ def propose_size(
         n_rows, within = len(block), eps
     if callable(getattr(objective, "for_rows", None)):
         objective = objective.for_rows(block)
-    queries = trial_queries(block, objective, n_bases=2, seed=seed)
+    queries = trial_queries(block, objective, n_bases=4, seed=seed)
     if len(block) < _FEW:
         return (len(block) if n_rows is None else n_rows), 0.0
     pilot = objective.pilot(block, rng=rng_for(seed, "rough"))
@@ -73,7 +71,7 @@ def propose_size(
 
 
 def _measured(block: Block, objective: Any, size: int, queries: list[Any], seed: int) -> float:
-    """The median of the largest distortions of three coresets."""
+    """The largest distortion that any of three coresets has."""
     worst = []
     for i in range(_TRIES):
         coreset = reduce_source(
@@ -84,4 +82,4 @@ def _measured(block: Block, objective: Any, size: int, queries: list[Any], seed:
         )
         own = objective.solve(coreset, rng=rng_for(seed, "own", i))
         worst.append(distortion(block, coreset, objective, queries={"tried": [*queries, own]}).worst)
-    return float(np.median(worst))
+    return max(worst)
