@@ -321,7 +321,7 @@ def object_from(data: bytes) -> Any:
         strangers = _strangers(data=data)
         if strangers:
             raise FileFormatError(f"it wants to load {strangers[0]}, which is not a type of tithe.")
-        return io.loads(data, trusted=_trusted())
+        return io.loads(data, trusted=sorted(_OUR_TYPES | registered_types()))
     except FileFormatError:
         raise
     except Exception as error:  # a damaged archive fails in as many ways as there are bytes
@@ -343,30 +343,18 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 def _strangers(**where: Any) -> list[str]:
-    """Types in a file or in data that neither skops nor `_trusted` vouches for."""
+    """Types in a file or in data that neither skops nor we vouch for: ours, and those registered with us."""
     from skops import io
 
     found = [name for name in io.get_untrusted_types(**where) if name not in _OUR_TYPES]
     return [name for name in found if name not in registered_types()] if found else []
 
 
-def _trusted() -> list[str]:
-    """Our own types, and those of installed packages that have registered them with us."""
-    return sorted(_OUR_TYPES | registered_types())
-
-
 def load_model(path: str | os.PathLike[str]) -> Any:
     """Read an estimator written by `save_model`. A file that needs any type of its own is refused."""
-    from skops import io
-
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     try:
-        strangers = _strangers(file=path)
-        if strangers:
-            raise FileFormatError(f"{os.fspath(path)!r} wants to load {strangers[0]}, which is not a type of tithe.")
-        return io.load(path, trusted=_trusted())
-    except FileFormatError:
-        raise
-    except Exception as error:  # a damaged archive fails in as many ways as there are bytes
-        raise FileFormatError(f"{os.fspath(path)!r} is not a whole model file: {error}") from error
+        return object_from(Path(path).read_bytes())
+    except FileFormatError as error:
+        raise FileFormatError(f"{os.fspath(path)!r} is not a whole model file of ours: {error}") from error
