@@ -174,7 +174,8 @@ def coded(rng: np.random.Generator, n: int = 2000, positive: bool = False):
     if positive:
         atoms, X = np.abs(atoms), np.abs(X)
     chosen, values, _, residual = pursue(X, atoms, n_nonzero=3, positive=positive, with_residual=True)
-    return X, atoms, residual, users_of(chosen, values, 12), rng.random(n)
+    starts, users, x = users_of(chosen, values, 12)
+    return X, atoms, residual, (starts, users[: starts[-1]], x[: starts[-1]]), rng.random(n)
 
 
 def test_users_of_every_atom(rng: np.random.Generator) -> None:
@@ -225,7 +226,9 @@ def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, positive: 
     for n in (1, 2, 3):
         mine = residual.copy(), x.copy(), atoms.copy()
         with limit_threads(n):
-            update_atoms(mine[0], starts, users, mine[1], weight, mine[2], np.arange(12), positive=positive, exact=exact)
+            update_atoms(
+                mine[0], starts, users, mine[1], weight, mine[2], np.arange(12), positive=positive, exact=exact
+            )
         found.append(mine)
     from tithe.kernels import atoms as kernel
 

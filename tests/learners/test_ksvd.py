@@ -43,7 +43,9 @@ def test_a_planted_dictionary_is_found_through_a_coreset() -> None:
     assert model.score(held_out[:20_000]) == -certificate.value
 
 
-@pytest.mark.parametrize("options", [{}, {"exact_update": True}, {"mean": "global"}, {"mean": "per_column"}, {"tol": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"exact_update": True}, {"mean": "global"}, {"mean": "per_column"}, {"tol": 0.1}]
+)
 def test_weights_equal_repeated_rows(options) -> None:
     X, _ = planted(400, d=10, k=12, most=2, noise=0.05)
     weight = np.random.default_rng(1).integers(0, 4, len(X))

@@ -46,8 +46,12 @@ def _fill(chosen, values, at, users, x, first, last, rows):  # type: ignore[no-u
                     at[part, c] += 1
 
 
-def users_of(chosen: Array, values: Array, k: int) -> tuple[Array, Array, Array]:
-    """Codes by atom: where its users start (k + 1,), the users (rows, ascending) and their coefficients."""
+def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple[Array, Array, Array]:
+    """Codes by atom: where its users start (k + 1,), the users (rows, ascending) and their coefficients.
+
+    The last two have room for every entry of ``chosen``; what counts ends at ``starts[-1]``. ``into``: where to
+    put them, as an earlier call gave it.
+    """
     n = len(chosen)
     rows = part_rows(n, 8 * k)
     n_parts = -(-n // rows)
@@ -56,7 +60,7 @@ def users_of(chosen: Array, values: Array, k: int) -> tuple[Array, Array, Array]
     over_parts(lambda a, b: _count(chosen, counts, a, b, rows), n_parts, serial=serial)
     starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
     at = starts[:-1] + np.cumsum(counts, axis=0) - counts
-    users, x = np.empty(starts[-1], np.int32 if n < 2**31 else np.int64), np.empty(starts[-1], values.dtype)
+    users, x = (np.empty(chosen.size, np.int64), np.empty(chosen.size, values.dtype)) if into is None else into
     over_parts(lambda a, b: _fill(chosen, values, at, users, x, a, b, rows), n_parts, serial=serial)
     return starts, users, x
 

@@ -72,8 +72,8 @@ def _descend(alpha, gram, penalty, positive, close, picks, x, taken):  # type: i
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, across, atoms, gram, most, penalty, positive, relative, out, residual, first, last, rows):  # type: ignore[no-untyped-def]
-    chosen, values, error = out
+def _code(X, across, atoms, gram, most, penalty, positive, relative, into, first, last, rows):  # type: ignore[no-untyped-def]
+    chosen, values, error, residual = into
     n, d = X.shape
     k = gram.shape[0]
     here, alpha = np.zeros((_TILE, d), atoms.dtype), np.empty((_TILE, k), atoms.dtype)
@@ -110,8 +110,14 @@ def _code(X, across, atoms, gram, most, penalty, positive, relative, out, residu
 
 
 def lasso_codes(
-    X: Array, atoms: Array, *, penalty: float, positive: bool = False, with_residual: bool = False
-) -> tuple[Array, Array, Array, Array | None]:
+    X: Array,
+    atoms: Array,
+    *,
+    penalty: float,
+    positive: bool = False,
+    with_residual: bool = False,
+    into: tuple[Array, Array, Array, Array] | None = None,
+) -> tuple[Array, Array, Array, Array]:
     """Codes that minimise |y - a D|^2 / 2 + penalty |a|_1 for each row y of ``X``, as `pursue` returns them.
 
     A code has min(k, d) entries at the most, which is as many as a smallest one needs.
@@ -121,15 +127,15 @@ def lasso_codes(
     most = min(k, d)
     atoms = np.ascontiguousarray(atoms, X.dtype)
     exact = atoms.astype(np.float64)
-    chosen, values = np.empty((n, most), np.int32), np.empty((n, most), X.dtype)
-    error, residual = np.empty(n), np.empty((n if with_residual else 0, d), X.dtype)
+    if into is None:
+        residual = np.empty((n if with_residual else 0, d), X.dtype)
+        into = np.empty((n, most), np.int32), np.empty((n, most), X.dtype), np.empty(n), residual
     across, close, rows = np.ascontiguousarray(atoms.T), _CLOSE[X.dtype.name], part_rows(n, 1)
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
-        out, serial = (chosen, values, error), n * k * d < 1_000_000
         over_parts(
-            lambda a, b: _code(X, across, atoms, gram, most, penalty, positive, close, out, residual, a, b, rows),
+            lambda a, b: _code(X, across, atoms, gram, most, penalty, positive, close, into, a, b, rows),
             -(-n // rows),
-            serial=serial,
+            serial=n * k * d < 1_000_000,
         )
-    return chosen, values, error, residual if with_residual else None
+    return into

@@ -18,6 +18,7 @@ from tithe.kernels.parts import part_rows
 from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
+Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared errors, residuals
 
 _TILE = 128  # signals whose correlations are computed at a time; a full tile always, so that bits stay the same
 _FAST = {"contract", "reassoc", "nsz", "nnan"}
@@ -58,88 +59,89 @@ def _rest(rows, i, atoms, picks, x, count, rest):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _largest(alpha, lanes):  # type: ignore[no-untyped-def]
-    lanes[:] = 0.0
-    for b in range(0, alpha.shape[0], _LANES):
+def _largest(alpha, i, lanes):  # type: ignore[no-untyped-def]
+    for j in range(_LANES):
+        lanes[j] = 0.0
+    for b in range(0, alpha.shape[1], _LANES):
         for j in range(_LANES):
-            size = abs(alpha[b + j])
+            size = abs(alpha[i, b + j])
             lanes[j] = size if size > lanes[j] else lanes[j]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _find(alpha, lanes, floor):  # type: ignore[no-untyped-def]
+def _find(alpha, i, lanes, floor):  # type: ignore[no-untyped-def]
     """The atom with the largest correlation, -1 if it is below the floor."""
-    lane = 0
-    for j in range(1, _LANES):
-        if lanes[j] > lanes[lane]:
-            lane = j
-    if lanes[lane] > floor:
-        for c in range(lane, alpha.shape[0], _LANES):
-            if abs(alpha[c]) == lanes[lane]:
+    a, b = lanes[0], lanes[1]
+    for j in range(2, _LANES, 2):
+        a = lanes[j] if lanes[j] > a else a
+        b = lanes[j + 1] if lanes[j + 1] > b else b
+    top = a if a > b else b
+    if top > floor:
+        lane = 0
+        while lanes[lane] != top:
+            lane += 1
+        for c in range(lane, alpha.shape[1], _LANES):
+            if abs(alpha[i, c]) == top:
                 return c
     return -1
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _subtract(into, other, factor):  # type: ignore[no-untyped-def]
-    for c in range(into.shape[0]):
-        into[c] -= factor * other[c]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _advance(alpha, direction, scale, step, lanes):  # type: ignore[no-untyped-def]
-    """The direction made unit, its share taken out of the correlations, and the largest of these, in one sweep."""
-    lanes[:] = 0.0
-    for b in range(0, alpha.shape[0], _LANES):
+def _advance(alpha, i, V, last, gram, at, low, step, lanes):  # type: ignore[no-untyped-def]
+    """The new direction against all atoms, its share taken out of the correlations, and the largest of these."""
+    number = alpha.dtype.type
+    k = alpha.shape[1]
+    scale = number(1.0 / low[last, last])
+    w = number(low[last, 0] if last > 0 else 0.0)
+    for c in range(k):
+        V[last, c] = gram[at, c] - w * V[0, c]
+    for t in range(1, last):
+        w = number(low[last, t])
+        for c in range(k):
+            V[last, c] -= w * V[t, c]
+    for j in range(_LANES):
+        lanes[j] = 0.0
+    for b in range(0, k, _LANES):
         for j in range(_LANES):
-            v = direction[b + j] * scale
-            direction[b + j] = v
-            rest = alpha[b + j] - step * v
-            alpha[b + j] = rest
+            v = V[last, b + j] * scale
+            V[last, b + j] = v
+            rest = alpha[i, b + j] - step * v
+            alpha[i, b + j] = rest
             size = abs(rest)
             lanes[j] = size if size > lanes[j] else lanes[j]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, inline="always")
 def _omp(rows, i, atoms, gram, alpha, energy, most, target, thin, floor, V, lanes, low, along, picks, x, rest):  # type: ignore[no-untyped-def]
-    """Chooses and solves for one signal; returns how many atoms it took. ``alpha`` is used up."""
-    number = alpha.dtype.type
+    """Chooses and solves for one signal; returns how many atoms it took. Its correlations are used up."""
     left = energy
     count = 0
-    _largest(alpha, lanes)
-    while True:
-        j = _find(alpha, lanes, floor)
-        if j < 0:
+    _largest(alpha, i, lanes)
+    while count < most:
+        c = _find(alpha, i, lanes, floor)
+        if c < 0:
             break
-        square = np.float64(gram[j, j])
+        square = np.float64(gram[c, c])
         for t in range(count):
-            w = np.float64(V[t, j])
+            w = np.float64(V[t, c])
             low[count, t] = w
             square -= w * w
         if square <= thin:
             break
         side = np.sqrt(square)
-        along[count] = alpha[j] / side
+        along[count] = alpha[i, c] / side
         low[count, count] = side
-        picks[count] = j
+        picks[count] = c
         left -= along[count] * along[count]
         count += 1
-        if count == most:
+        if target > 0.0 and left < _CANCELS * energy:
+            _solve_up(low, along, count, x)
+            left = _rest(rows, i, atoms, picks, x, count, rest)
+        if count == most or (target > 0.0 and left <= target):
             break
-        if target > 0.0:
-            if left < _CANCELS * energy:
-                _solve_up(low, along, count, x)
-                left = _rest(rows, i, atoms, picks, x, count, rest)
-            if left <= target:
-                break
-        last = count - 1
-        direction = V[last]
-        direction[:] = gram[j]
-        for t in range(last):
-            _subtract(direction, V[t], number(low[last, t]))
-        _advance(alpha, direction, number(1.0 / side), number(along[last]), lanes)
+        _advance(alpha, i, V, count - 1, gram, c, low, alpha.dtype.type(along[count - 1]), lanes)
         for t in range(count):
-            alpha[picks[t]] = 0.0
+            alpha[i, picks[t]] = 0.0
     _solve_up(low, along, count, x)
     return count
 
@@ -226,7 +228,9 @@ def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, 
             break
         now[:] = alpha
         for t in range(count):
-            _subtract(now, gram[picks[t]], alpha.dtype.type(x[t]))
+            value = alpha.dtype.type(x[t])
+            for c in range(len(now)):
+                now[c] -= value * gram[picks[t], c]
         for t in range(count):
             now[picks[t]] = 0.0
     kept = 0  # atoms that were chosen and then not needed are left out
@@ -238,13 +242,13 @@ def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, across, atoms, gram, most, target, positive, thin, slack, out, residual, first, last, rows):  # type: ignore[no-untyped-def]
-    chosen, values, error = out
+def _code(X, across, atoms, gram, most, target, positive, thin, slack, into, first, last, rows):  # type: ignore[no-untyped-def]
+    chosen, values, error, residual = into
     n, d = X.shape
     k = gram.shape[0]
     here = np.zeros((_TILE, d), atoms.dtype)
     alpha = np.empty((_TILE, k), atoms.dtype)
-    V, lanes = np.empty((most, k), atoms.dtype), np.empty(_LANES, atoms.dtype)
+    V, lanes = np.zeros((most, k), atoms.dtype), np.empty(_LANES, atoms.dtype)
     low, along, b = np.empty((most, most)), np.empty(most), np.empty(most)
     picks, x, rest = np.empty(most, np.int64), np.empty(most), np.empty(d)
     for part in range(first, last):
@@ -268,7 +272,7 @@ def _code(X, across, atoms, gram, most, target, positive, thin, slack, out, resi
                     )
                 else:
                     count = _omp(
-                        here, i, atoms, gram, alpha[i], energy, most, target, thin, floor, V, lanes,
+                        here, i, atoms, gram, alpha, energy, most, target, thin, floor, V, lanes,
                         low, along, picks, x, rest,
                     )  # fmt: skip
                 error[start + i] = _rest(here, i, atoms, picks, x, count, rest)
@@ -283,6 +287,12 @@ def _code(X, across, atoms, gram, most, target, positive, thin, slack, out, resi
                         residual[start + i, j] = rest[j]
 
 
+def code_arrays(n: int, most: int, d: int, dtype: Any, *, with_residual: bool) -> Codes:
+    """Room for the codes of n signals, to be used again and again: fresh memory costs as much as a pursuit."""
+    residual = np.empty((n if with_residual else 0, d), dtype)
+    return np.empty((n, most), np.int32), np.empty((n, most), dtype), np.empty(n), residual
+
+
 def pursue(
     X: Array,
     atoms: Array,
@@ -291,32 +301,29 @@ def pursue(
     target: float = 0.0,
     positive: bool = False,
     with_residual: bool = False,
-) -> tuple[Array, Array, Array, Array | None]:
+    into: Codes | None = None,
+) -> Codes:
     """Sparse codes of the rows of ``X`` (n, d) in the unit rows of ``atoms`` (k, d), greedily.
 
     A row takes atoms until it has ``n_nonzero`` of them, its squared error is ``target`` or less, or
     nothing is left that an atom could explain. ``positive``: with coefficients >= 0 only.
 
     Returns the atoms chosen (n, n_nonzero) int32, -1 where fewer were needed, their coefficients, the
-    squared errors (n,) float64, computed from the residuals, and these (n, d) if they are wanted.
+    squared errors (n,) float64, computed from the residuals, and these (n, d), or (0, d) if they are not
+    wanted. ``into``: where to put them, as `code_arrays` or an earlier call gave it.
     """
     n, d = X.shape
     k = -(-len(atoms) // _LANES) * _LANES
     atoms = np.concatenate([atoms, np.zeros((k - len(atoms), d))]).astype(X.dtype)
     exact = atoms.astype(np.float64)
+    into = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
+    across, thin, slack = np.ascontiguousarray(atoms.T), _THIN[X.dtype.name], _SLACK * float(np.finfo(X.dtype).eps)
+    rows = part_rows(n, 1)
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
-    across = np.ascontiguousarray(atoms.T)
-    chosen, values = np.empty((n, n_nonzero), np.int32), np.empty((n, n_nonzero), X.dtype)
-    error, residual = np.empty(n), np.empty((n if with_residual else 0, d), X.dtype)
-    thin, slack = _THIN[X.dtype.name], _SLACK * float(np.finfo(X.dtype).eps)
-    rows = part_rows(n, 1)
-
-    out = chosen, values, error
-
-    def run(first: int, last: int) -> None:
-        _code(X, across, atoms, gram, n_nonzero, target, positive, thin, slack, out, residual, first, last, rows)
-
-    with single_blas_thread():
-        over_parts(run, -(-n // rows), serial=n * k * (d + n_nonzero) < 4_000_000)
-    return chosen, values, error, residual if with_residual else None
+        over_parts(
+            lambda a, b: _code(X, across, atoms, gram, n_nonzero, target, positive, thin, slack, into, a, b, rows),
+            -(-n // rows),
+            serial=n * k * (d + n_nonzero) < 4_000_000,
+        )
+    return into

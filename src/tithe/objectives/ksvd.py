@@ -11,7 +11,7 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.kernels.atoms import row_keys, update_atoms, users_of
 from tithe.kernels.lasso import lasso_codes
-from tithe.kernels.pursuit import pursue
+from tithe.kernels.pursuit import Codes, pursue
 
 _ALIKE = 0.99  # atoms with a larger inner product count as one
 _IDLE = 0.01  # share of the mean use below which an atom is not worth its place
@@ -31,9 +31,9 @@ class Coding:
     penalty: float | None = None
     positive: bool = False
 
-    def __call__(self, X: Array, atoms: Array, *, with_residual: bool = False) -> tuple[Array, Array, Array, Any]:
+    def __call__(self, X: Array, atoms: Array, *, with_residual: bool = False, into: Codes | None = None) -> Codes:
         """Atoms chosen (n, T), -1 where fewer are needed; coefficients; squared errors (n,); residuals if wanted."""
-        more: dict[str, Any] = {"positive": self.positive, "with_residual": with_residual}
+        more: dict[str, Any] = {"positive": self.positive, "with_residual": with_residual, "into": into}
         if self.penalty is not None:
             return lasso_codes(X, atoms, penalty=self.penalty, **more)
         return pursue(X, atoms, n_nonzero=self.n_nonzero, target=self.target, **more)
@@ -55,16 +55,18 @@ def learn_dictionary(
     """
     total = float(len(X)) if weight is None else float(weight.sum())
     atoms = start.copy()
-    best, curve = atoms, [np.inf]
+    best, curve, codes, room = atoms, [np.inf], None, None
     for number in range(max_iter + 1):
         last = number == max_iter
-        chosen, values, error, residual = coding(X, atoms, with_residual=not last)
+        codes = coding(X, atoms, with_residual=True, into=codes)
+        chosen, values, error, residual = codes
         curve[number:] = [_sum(error, weight) / total]
         if curve[-1] <= min(curve):
             best = atoms.copy()
         if last or curve[-1] == 0.0:
             break
-        starts, users, x = users_of(chosen, values, len(atoms))
+        starts, *room = users_of(chosen, values, len(atoms), into=room)
+        users, x = (part[: starts[-1]] for part in room)
         order = rng.permutation(len(atoms))
         update_atoms(residual, starts, users, x, weight, atoms, order, positive=coding.positive, exact=exact)
         replace_idle(atoms, _use(starts, users, x, weight), X, residual)
