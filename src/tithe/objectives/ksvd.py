@@ -16,6 +16,7 @@ from tithe.kernels.pursuit import Codes, pursue
 _ALIKE = 0.99  # atoms with a larger inner product count as one
 _IDLE = 0.01  # share of the mean use below which an atom is not worth its place
 _NOTHING = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's energy that is but rounding
+_SWEEPS = 4  # updates of all atoms for each coding: they cost little beside it and save many iterations (measured)
 _CANDIDATES = 8  # rows looked at for each atom wanted
 
 
@@ -67,8 +68,9 @@ def learn_dictionary(
             break
         starts, *room = users_of(chosen, values, len(atoms), into=room)
         users, x = (part[: starts[-1]] for part in room)
-        order = rng.permutation(len(atoms))
-        update_atoms(residual, starts, users, x, weight, atoms, order, positive=coding.positive, exact=exact)
+        for _ in range(_SWEEPS):
+            order = rng.permutation(len(atoms))
+            update_atoms(residual, starts, users, x, weight, atoms, order, positive=coding.positive, exact=exact)
         replace_idle(atoms, _use(starts, users, x, weight), X, residual)
     return _signed(best, coding.positive), curve
 
