@@ -99,7 +99,9 @@ def test_flat_rows_are_drawn_and_the_draw_is_unbiased() -> None:
 
 @pytest.mark.parametrize("construction", ["sensitivity", "uniform", "lightweight", "rings"])
 def test_every_construction(construction: str) -> None:
-    check_construction(make("construction", construction), DictionaryObjective(n_components=4, n_nonzero_coefs=2, max_iter=3))
+    check_construction(
+        make("construction", construction), DictionaryObjective(n_components=4, n_nonzero_coefs=2, max_iter=3)
+    )
 
 
 def test_a_stream_keeps_the_exact_totals() -> None:

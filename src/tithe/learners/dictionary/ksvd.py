@@ -45,7 +45,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     coreset_size : int, float or None
         Rows to learn from, or a fraction of the rows; None: all. With no more rows than this, all are used.
         Every atom should be used often: some ``100 * n_components / n_nonzero_coefs`` rows are the least.
-    construction, calibrate, engine
+    construction, engine
         See `build_coreset`.
     initial : {"data", "dct"} or array (k, d)
         Where the search starts: random rows, the overcomplete cosine transform, or given atoms.
@@ -88,6 +88,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     ((3000, 4), 2)
     """
 
+    calibrate = False  # it does not lower the error of the dictionary: see DictionaryObjective
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -97,7 +99,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         max_iter: int = 40,
         coreset_size: int | float | None = None,
         construction: Any = "auto",
-        calibrate: bool = True,
         initial: Any = "data",
         mean: str = "none",
         coding: str = "omp",
@@ -113,7 +114,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.max_iter = max_iter
         self.coreset_size = coreset_size
         self.construction = construction
-        self.calibrate = calibrate
         self.initial = initial
         self.mean = mean
         self.coding = coding
