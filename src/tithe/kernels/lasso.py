@@ -17,49 +17,53 @@ _FAST = {"contract", "reassoc", "nsz"}
 _CLOSE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
 _SWEEPS = 20_000
 
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _subtract(into, other, factor):  # type: ignore[no-untyped-def]
-    for c in range(into.shape[0]):
-        into[c] -= factor * other[c]
+# for what is called for every row and makes no array: without counting references, which would take half the time
+_row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _settle(alpha, gram, penalty, positive, close, picks, x, count):  # type: ignore[no-untyped-def]
+@_row_njit
+def _subtract(alpha, i, gram, at, factor):  # type: ignore[no-untyped-def]
+    for c in range(alpha.shape[1]):
+        alpha[i, c] -= factor * gram[at, c]
+
+
+@_row_njit
+def _settle(alpha, i, gram, penalty, positive, close, picks, x, count):  # type: ignore[no-untyped-def]
     """Descends along the chosen atoms until none moves; ``alpha`` keeps the correlations of the residual."""
     for _ in range(_SWEEPS):
         moved = 0.0
         for t in range(count):
             c = picks[t]
-            pull = alpha[c] + x[t] * gram[c, c]
+            pull = alpha[i, c] + x[t] * gram[c, c]
             new = max(0.0, abs(pull) - penalty) / gram[c, c]
             if pull < 0.0:
                 new = 0.0 if positive else -new
             change = new - x[t]
             if change != 0.0:
-                _subtract(alpha, gram[c], alpha.dtype.type(change))
+                _subtract(alpha, i, gram, c, alpha.dtype.type(change))
                 x[t] = new
                 moved = max(moved, abs(change))
         if moved <= close:
             return
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _descend(alpha, gram, penalty, positive, close, picks, x, taken):  # type: ignore[no-untyped-def]
+@_row_njit
+def _descend(alpha, i, gram, penalty, positive, close, picks, x, taken):  # type: ignore[no-untyped-def]
     """One signal: the atom that violates the conditions most joins, until none does."""
     count = 0
-    taken[:] = False
-    for _ in range(4 * alpha.shape[0]):
+    for c in range(len(taken)):
+        taken[c] = False
+    for _ in range(4 * alpha.shape[1]):
         best, size = -1, penalty + close
-        for c in range(alpha.shape[0]):
-            pull = alpha[c] if positive else abs(alpha[c])
+        for c in range(alpha.shape[1]):
+            pull = alpha[i, c] if positive else abs(alpha[i, c])
             if pull > size and not taken[c]:
                 best, size = c, pull
         if best < 0 or count == len(picks):
             break
         picks[count], x[count], taken[best] = best, 0.0, True
         count += 1
-        _settle(alpha, gram, penalty, positive, close, picks, x, count)
+        _settle(alpha, i, gram, penalty, positive, close, picks, x, count)
         kept = 0
         for t in range(count):
             if x[t] != 0.0:
@@ -93,7 +97,7 @@ def _code(X, across, atoms, gram, most, penalty, positive, relative, into, first
                     rest[j] = here[i, j]
                     energy += rest[j] * rest[j]
                 close = relative * np.sqrt(energy)
-                count = min(most, _descend(alpha[i], gram, penalty, positive, close, picks, x, taken))
+                count = min(most, _descend(alpha, i, gram, penalty, positive, close, picks, x, taken))
                 for t in range(most):
                     chosen[start + i, t] = picks[t] if t < count else -1
                     values[start + i, t] = x[t] if t < count else 0.0
