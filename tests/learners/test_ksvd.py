@@ -287,8 +287,38 @@ def test_from_a_file(tmp_path, mean: str) -> None:
     if mean != "per_column":
         assert distance(atoms, model.components_) < 0.05
     assert model.certify(source).value == pytest.approx(model.certify(X).value, rel=1e-9)
-    with pytest.raises(ValueError, match="coreset_size"):
-        KSVD(20).fit(source)
+    assert len(KSVD(20, n_nonzero_coefs=2, mean=mean, max_iter=1).fit(source).coreset_) <= 5000
+
+
+def test_pieces_of_rows() -> None:
+    X, atoms = planted(30_000, d=12, k=20, most=2)
+    model = KSVD(20, n_nonzero_coefs=2, coreset_size=3000, max_iter=30, random_state=0)
+    for part in np.array_split(X, 9):
+        model.partial_fit(part)
+    other = clone(model)
+    for part in np.array_split(X, 4):
+        other.partial_fit(part)
+    assert np.array_equal(model.components_, other.components_) and model.coreset_.n_seen == 30_000
+    assert distance(atoms, model.components_) < 0.05
+    before = model.components_
+    assert model.partial_fit(X[:10]).coreset_.n_seen == 30_010 and not np.array_equal(model.components_, before)
+    with pytest.raises(ValueError, match="12 features"):
+        model.partial_fit(X[:, :5])
+    with pytest.raises(ValueError, match="parameters have changed"):
+        model.set_params(n_components=21).partial_fit(X[:10])
+
+
+@pytest.mark.parametrize("mean", ["none", "per_column"])
+def test_few_pieces_are_a_fit(mean: str) -> None:
+    X, _ = planted(800, d=10, k=12, most=2)
+    weight = np.random.default_rng(0).integers(1, 4, 800).astype(float)
+    model = KSVD(12, n_nonzero_coefs=2, max_iter=5, mean=mean, random_state=0)
+    whole = clone(model).fit(X, sample_weight=weight)
+    for part, own in zip(np.array_split(X, 3), np.array_split(weight, 3), strict=True):
+        model.partial_fit(part, sample_weight=own)
+    np.testing.assert_array_equal(model.components_, whole.components_)
+    np.testing.assert_array_equal(model.transform(X), whole.transform(X))
+    assert not hasattr(KSVD(mean="global"), "partial_fit")
 
 
 def test_saved_and_loaded(tmp_path) -> None:

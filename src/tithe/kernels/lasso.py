@@ -18,7 +18,7 @@ _CLOSE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: n
 _SWEEPS = 20_000
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
-_row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)
+_row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ignore[call-overload]
 
 
 @_row_njit

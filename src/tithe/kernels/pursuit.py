@@ -28,7 +28,7 @@ _LANES = 16  # the atoms are filled up with zeros to a multiple of it
 _SLACK = 64.0  # correlations below so many roundings of the signal's norm are none
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
-_row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)
+_row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ignore[call-overload]
 
 
 @_row_njit

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 # called for every row: without counting references, which would take half the time
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, _nrt=False)
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, _nrt=False)  # type: ignore[call-overload]
 def _leave(X, i, bases, g, rest):  # type: ignore[no-untyped-def]
     """What the projection onto subspace g leaves of a row, squared."""
     d = X.shape[1]

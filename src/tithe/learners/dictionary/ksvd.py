@@ -9,19 +9,26 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from tithe.certify import Certificate, Rows
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.protocols import is_source
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner, is_source
+from tithe.learners.base import CoresetLearner
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
 
 _ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only so long
+_LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
 _LARGEST = 1e150  # squares of larger numbers overflow
 _NORMAL, _CONFIDENCE = 1.959964, 0.95
+
+
+def _can_stream(learner: KSVD) -> bool:
+    return learner.mean != "global"
 
 
 class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -43,8 +50,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     max_iter : int
         Iterations. The best dictionary met is kept.
     coreset_size : int, float or None
-        Rows to learn from, or a fraction of the rows; None: all. With no more rows than this, all are used.
-        Every atom should be used often: some ``100 * n_components / n_nonzero_coefs`` rows are the least.
+        Rows to learn from, or a fraction of the rows. With no more rows than this, all are used. None: all, and of
+        rows that are never in memory together, 100 for each atom and at least 5,000. Every atom should be used
+        often: some ``100 * n_components / n_nonzero_coefs`` rows are the least.
     construction, engine
         See `build_coreset`.
     initial : {"data", "dct"} or array (k, d)
@@ -72,7 +80,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     mean_ : array (d,) or None
         The row that was taken out, where ``mean="global"``.
     coreset_ : Coreset or None
-        What was learned from; None where ``coreset_size`` is.
+        What was learned from; None where that was all rows of an array because no size was given.
     n_iter_, n_features_in_ : int
 
     Examples
@@ -88,7 +96,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     ((3000, 4), 2)
     """
 
+    _fitted = ("coreset_", "components_", "error_", "n_iter_", "_n_features_out")
     calibrate = False  # it does not lower the error of the dictionary: see DictionaryObjective
+    polish = 0
 
     def __init__(
         self,
@@ -131,49 +141,75 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Parameters
         ----------
         X : array or frame of shape (n, d), or a source
-            A source (`open_source`) is read leaf by leaf and needs a ``coreset_size``.
+            A source (`open_source`) is read leaf by leaf, and learned from through a coreset.
         y : ignored
         sample_weight : array of shape (n,), optional
             A row of weight two counts as two rows.
         """
-        self._check_names()
+        self._check_options()
         rows = self._signals(X, sample_weight, reset=True)
-        coding, k = self._coding(), self._n_atoms()
-        start = self._given_start(k)
+        self._drop_stream()
+        self._coding()
         self.mean_ = offset(rows, self.mean, self.engine)
         seed = as_seed(self.random_state)
-        learned_from = self._few(rows, coding, k, seed)
-        signals, weight = learned_from.X, learned_from.sample_weight
+        self._learn(self._few(rows, seed), rows, seed)
+        return self
+
+    @available_if(_can_stream)
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KSVD:
+        """Take in more rows, which need not be kept; atoms are learned when they are asked for.
+
+        In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used, as `fit` would use
+        them; of more, a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not there with
+        ``mean="global"``: the mean of all rows would be needed before the first is drawn.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d)
+        y : ignored
+        sample_weight : array of shape (n,), optional
+        """
+        return self._push(_dense(X), None, sample_weight)
+
+    def _piece(self, block: Block, classes: Any) -> Block:
+        self._coding()
+        self.mean_ = None
+        return centred(_not_too_large(block), self.mean, None)
+
+    def _objective(self) -> DictionaryObjective:
+        coding = self._coding()
+        return DictionaryObjective(
+            n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive
+        )
+
+    def _few(self, rows: Any, seed: int) -> Block:
+        """The rows to learn from, without their means: all that carry weight, or a coreset."""
+        if not isinstance(rows, Block):
+            return self._reduce(CentredSource(rows, self.mean, self.mean_), self._objective(), seed)
+        rows = centred(rows, self.mean, self.mean_)
+        if self.coreset_size is not None:
+            return self._reduce(rows, self._objective(), seed)
+        own = rows.sample_weight
+        return rows if own is None or own.all() else rows.take(np.flatnonzero(own))
+
+    def _learn(self, coreset: Block, rows: Any, seed: int) -> None:
+        start = self._given_start()
         if start is None:
-            start = data_atoms(signals, k, rng_for(seed, "start"), positive=self.positive)
+            start = data_atoms(coreset.X, self._n_atoms(), rng_for(seed, "start"), positive=bool(self.positive))
         atoms, curve = learn_dictionary(
-            signals,
-            weight,
+            coreset.X,
+            coreset.sample_weight,
             start,
-            coding,
+            self._coding(),
             max_iter=self.max_iter,
             rng=rng_for(seed, "solve"),
             exact=bool(self.exact_update),
         )
-        self.components_ = np.ascontiguousarray(atoms, dtype=signals.dtype)
+        self.coreset_: Any = coreset if isinstance(coreset, Coreset) else None
+        self.components_ = np.ascontiguousarray(atoms, dtype=coreset.X.dtype)
         self.error_ = np.asarray(curve) / self.n_features_in_
         self.n_iter_ = len(curve) - 1
-        self._n_features_out = k
-        return self
-
-    def _few(self, rows: Any, coding: Coding, k: int, seed: int) -> Block:
-        """The rows to learn from: all that carry weight, or a coreset."""
-        at_hand = isinstance(rows, Block)
-        rows = centred(rows, self.mean, self.mean_) if at_hand else CentredSource(rows, self.mean, self.mean_)
-        self.coreset_: Any = None
-        if self.coreset_size is not None:
-            few = DictionaryObjective(n_components=k, n_nonzero_coefs=coding.n_nonzero, positive=coding.positive)
-            self.coreset_ = self._reduce(rows, few, seed)
-            return self.coreset_
-        if not at_hand:
-            raise ValueError("The rows of a source are never in memory together: give coreset_size, such as 10_000.")
-        own = rows.sample_weight
-        return rows if own is None or own.all() else rows.take(np.flatnonzero(own))
+        self._n_features_out = len(atoms)
 
     # -- using what was learned ----------------------------------------------------------------
 
@@ -260,22 +296,16 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     # -- checks --------------------------------------------------------------------------------
 
     def _signals(self, X: Any, sample_weight: Any, *, reset: bool) -> Any:
-        if sparse.issparse(X):
-            raise TypeError("Sparse data was passed, and signals are dense: convert it with X.toarray() if it fits.")
-        rows = self._given(X, None, sample_weight, reset=reset)
-        if isinstance(rows, Block) and max(float(rows.X.max()), -float(rows.X.min())) > _LARGEST / rows.X.size**0.5:
-            raise ValueError("The squares of X are too large to be added up in double precision. Rescale X.")
-        return rows
+        rows = self._given(_dense(X), None, sample_weight, reset=reset)
+        return _not_too_large(rows) if isinstance(rows, Block) else rows
 
     def _n_atoms(self) -> int:
         return self.n_features_in_ if self.n_components is None else int(self.n_components)
 
-    def _coding(self) -> Coding:
-        """How rows are coded, by the parameters; what they cannot mean is refused."""
-        d, k = self.n_features_in_, self.n_components
-        _check_whole("n_components", k, 1, optional=True)
-        _check_whole("n_nonzero_coefs", self.n_nonzero_coefs, 1, optional=True)
-        _check_whole("max_iter", self.max_iter, 1)
+    def _check_options(self) -> None:
+        _check_whole("n_components", self.n_components, optional=True)
+        _check_whole("n_nonzero_coefs", self.n_nonzero_coefs, optional=True)
+        _check_whole("max_iter", self.max_iter)
         for name, value, known in (("mean", self.mean, MEANS), ("coding", self.coding, ("omp", "lasso"))):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
@@ -284,21 +314,24 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 raise ValueError(f"{name} must be a number of at least 0, got {number!r}.")
         if self.positive and self.mean != "none":
             raise ValueError("positive=True needs mean='none': rows without their means have negative entries.")
+        self._check_names()
+
+    def _coding(self) -> Coding:
+        """How rows are coded; more atoms than there are, or than columns, are refused."""
+        d, k, most = self.n_features_in_, self._n_atoms(), self.n_nonzero_coefs
         if self.coding == "lasso":
-            return Coding(n_nonzero=max(1, d // 10), penalty=float(self.alpha), positive=bool(self.positive))
-        most = self.n_nonzero_coefs
+            return Coding(n_nonzero=min(k, max(1, d // 10)), penalty=float(self.alpha), positive=bool(self.positive))
         if most is None:
-            most = min(self._n_atoms(), d if self.tol is not None else max(1, d // 10))
-        elif most > min(d, self._n_atoms()):
+            most = min(k, d if self.tol is not None else max(1, d // 10))
+        elif most > min(d, k):
             raise ValueError(
-                f"n_nonzero_coefs={most} is more than the {self._n_atoms()} atoms or the {d} columns: a row cannot "
-                "use so many."
+                f"n_nonzero_coefs={most} is more than the {k} atoms or the {d} columns: no row can use it."
             )
         return Coding(n_nonzero=int(most), target=float(self.tol or 0.0), positive=bool(self.positive))
 
-    def _given_start(self, k: int) -> Array | None:
+    def _given_start(self) -> Array | None:
         """The atoms to start from, None if they are to come from the rows."""
-        d = self.n_features_in_
+        d, k = self.n_features_in_, self._n_atoms()
         if isinstance(self.initial, str):
             if self.initial not in ("data", "dct"):
                 raise ValueError(f"initial must be 'data', 'dct' or an array of atoms, got {self.initial!r}.")
@@ -311,11 +344,14 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return _not_negative(unit(start), self.positive)
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
+        k = self._n_atoms()
+        if self.coreset_size is None:
+            return max(_LEAST_ROWS, _ROWS_PER_ATOM * k)
         size = super()._size(n_rows, n_features)
-        if size < self._n_atoms():
+        if size < k:
             raise ValueError(
-                f"coreset_size={self.coreset_size} keeps {size} rows, fewer than {self._n_atoms()} atoms: ask for "
-                "some hundred rows an atom."
+                f"coreset_size={self.coreset_size} keeps {size} rows, fewer than {k} atoms: ask for some hundred rows "
+                "an atom."
             )
         return size
 
@@ -325,17 +361,26 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return tags
 
 
-def _check_whole(name: str, value: Any, least: int, *, optional: bool = False) -> None:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
+def _check_whole(name: str, value: Any, *, optional: bool = False) -> None:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
     if not whole and not (optional and value is None):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+
+
+def _dense(X: Any) -> Any:
+    if sparse.issparse(X):
+        raise TypeError("Sparse data was passed, and signals are dense: convert it with X.toarray() if it fits.")
+    return X
+
+
+def _not_too_large(block: Block) -> Block:
+    if max(float(block.X.max()), -float(block.X.min())) > _LARGEST / block.X.size**0.5:
+        raise ValueError("The squares of X are too large to be added up in double precision. Rescale X.")
+    return block
 
 
 def _not_negative(atoms: Array, positive: bool) -> Array:
-    if not positive:
-        return atoms
-    atoms = np.abs(atoms)  # an atom of negative entries is as good a start with its sign changed
-    return atoms
+    return np.abs(atoms) if positive else atoms
 
 
 def _mean_certificate(sums: Array, n_rows: int, small: float) -> Certificate:
