@@ -69,6 +69,17 @@ def test_a_tiny_target_is_not_lost_to_cancellation(rng: np.random.Generator) -> 
     assert (error[(chosen >= 0).sum(axis=1) < 12] <= 1e3).all()
 
 
+def test_a_target_in_single_precision(rng: np.random.Generator) -> None:
+    atoms, X = unit_rows(rng, 30, 12), rng.normal(size=(500, 12)).astype(np.float32)
+    for target in (1e-1, 1e-4, 1e-8):
+        chosen, values, error, _ = pursue(X, atoms, n_nonzero=11, target=target)
+        early = (chosen >= 0).sum(axis=1) < 11
+        assert (error[early] <= target * (1 + 1e-3)).all()
+        np.testing.assert_allclose(
+            error, ((X - dense(chosen, values, 30) @ atoms) ** 2).sum(axis=1), rtol=1e-2, atol=1e-10
+        )
+
+
 def test_best_support_for_orthonormal_atoms(rng: np.random.Generator) -> None:
     atoms = np.linalg.qr(rng.normal(size=(7, 7)))[0]
     X = rng.normal(size=(50, 7))

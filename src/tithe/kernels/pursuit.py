@@ -22,7 +22,7 @@ Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared
 
 _TILE = 128  # signals whose correlations are computed at a time; a full tile always, so that bits stay the same
 _FAST = {"contract", "reassoc", "nsz", "nnan"}
-_CANCELS = 1e-8  # share of the energy below which what is left of it is computed anew from the residual
+_CANCELS = {"float64": 1e-8, "float32": 1e-3}  # share of the energy that is only known from the residual itself
 _THIN = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
 _LANES = 16  # the atoms are filled up with zeros to a multiple of it
 _SLACK = 64.0  # correlations below so many roundings of the signal's norm are none
@@ -57,7 +57,7 @@ def _rest(rows, i, atoms, picks, x, count, rest):  # type: ignore[no-untyped-def
     return square
 
 
-# The next four run over all atoms, and are where the time goes. Compilers do not turn a largest value with its
+# The next three run over all atoms, and are where the time goes. Compilers do not turn a largest value with its
 # place into vector instructions, so lanes keep the largest value of every sixteenth atom.
 
 
@@ -115,7 +115,7 @@ def _advance(alpha, i, V, last, gram, at, low, step, lanes):  # type: ignore[no-
 
 
 @_row_njit
-def _omp(rows, i, atoms, gram, alpha, energy, most, target, thin, floor, V, lanes, low, along, picks, x, rest):  # type: ignore[no-untyped-def]
+def _omp(rows, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes, low, along, picks, x, rest):  # type: ignore[no-untyped-def]
     """Chooses and solves for one signal; returns how many atoms it took. Its correlations are used up."""
     left = energy
     count = 0
@@ -137,7 +137,7 @@ def _omp(rows, i, atoms, gram, alpha, energy, most, target, thin, floor, V, lane
         picks[count] = c
         left -= along[count] * along[count]
         count += 1
-        if target > 0.0 and left < _CANCELS * energy:
+        if target > 0.0 and left < cancels * energy:
             _solve_up(low, along, count, x)
             left = _rest(rows, i, atoms, picks, x, count, rest)
         if count == most or (target > 0.0 and left <= target):
@@ -245,7 +245,7 @@ def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, across, atoms, gram, most, target, positive, thin, slack, into, first, last, rows):  # type: ignore[no-untyped-def]
+def _code(X, across, atoms, gram, most, target, positive, cancels, thin, slack, into, first, last, rows):  # type: ignore[no-untyped-def]
     chosen, values, error, residual = into
     n, d = X.shape
     k = gram.shape[0]
@@ -275,7 +275,7 @@ def _code(X, across, atoms, gram, most, target, positive, thin, slack, into, fir
                     )
                 else:
                     count = _omp(
-                        here, i, atoms, gram, alpha, energy, most, target, thin, floor, V, lanes,
+                        here, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes,
                         low, along, picks, x, rest,
                     )  # fmt: skip
                 error[start + i] = _rest(here, i, atoms, picks, x, count, rest)
@@ -320,12 +320,12 @@ def pursue(
     atoms = np.concatenate([atoms, np.zeros((k - len(atoms), d))]).astype(X.dtype)
     exact = atoms.astype(np.float64)
     into = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
-    across, thin, slack = np.ascontiguousarray(atoms.T), _THIN[X.dtype.name], _SLACK * float(np.finfo(X.dtype).eps)
-    rows = part_rows(n, 1)
+    across, rows = np.ascontiguousarray(atoms.T), part_rows(n, 1)
+    limits = _CANCELS[X.dtype.name], _THIN[X.dtype.name], _SLACK * float(np.finfo(X.dtype).eps)
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
         over_parts(
-            lambda a, b: _code(X, across, atoms, gram, n_nonzero, target, positive, thin, slack, into, a, b, rows),
+            lambda a, b: _code(X, across, atoms, gram, n_nonzero, target, positive, *limits, into, a, b, rows),
             -(-n // rows),
             serial=n * k * (d + n_nonzero) < 4_000_000,
         )
