@@ -37,6 +37,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
+	$(BIN)/python benchmarks/dictionary.py --data $(DATA)
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) demo-report .pytest_cache .mypy_cache .ruff_cache build

@@ -15,6 +15,7 @@ _PUBLIC = {
     "KMeansObjective": "tithe.objectives.clustering",
     "KMedianObjective": "tithe.objectives.clustering",
     "LogisticObjective": "tithe.objectives.logistic",
+    "DictionaryObjective": "tithe.objectives.dictionary",
     "GenericObjective": "tithe.objectives.generic",
     "Uniform": "tithe.constructions.uniform",
     "Sensitivity": "tithe.constructions.sensitivity",
@@ -43,6 +44,7 @@ _PUBLIC = {
     "CoresetLogisticRegression": "tithe.learners.logistic",
     "CoresetSearchCV": "tithe.learners.search",
     "CoresetEstimator": "tithe.learners.meta",
+    "KSVD": "tithe.learners.dictionary.ksvd",
     "choose_k": "tithe.learners.choose_k",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
+from tithe import KSVD, CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
 
 
 @parametrize_with_checks(
@@ -13,6 +13,11 @@ from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogis
         CoresetKMeans(),
         CoresetKMedians(),
         CoresetLogisticRegression(),
+        KSVD(),
+        KSVD(mean="global", exact_update=True),
+        KSVD(mean="per_column"),
+        KSVD(coding="lasso"),
+        KSVD(positive=True),
         CoresetEstimator(LogisticRegression()),
         CoresetEstimator(Ridge()),
     ]

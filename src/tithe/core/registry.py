@@ -20,6 +20,7 @@ _OURS: dict[str, dict[str, str]] = {
         "kmeans": "tithe.objectives.clustering:KMeansObjective",
         "kmedian": "tithe.objectives.clustering:KMedianObjective",
         "logistic": "tithe.objectives.logistic:LogisticObjective",
+        "dictionary": "tithe.objectives.dictionary:DictionaryObjective",
         "generic": "tithe.objectives.generic:GenericObjective",
     },
     "construction": {

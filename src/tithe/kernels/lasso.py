@@ -1,0 +1,145 @@
+"""Codes with a penalty on the sum of their absolute values, by coordinate descent on the Gram matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tithe.kernels.parts import part_rows
+from tithe.kernels.threads import over_parts, single_blas_thread
+
+Array = np.ndarray[Any, Any]
+
+_TILE = 128  # signals whose correlations are computed at a time; a full tile always, so that bits stay the same
+_FAST = {"contract", "reassoc", "nsz"}
+_CLOSE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
+_SWEEPS = 20_000
+
+# for what is called for every row and makes no array: without counting references, which would take half the time
+_row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ignore[call-overload]
+
+
+@_row_njit
+def _subtract(alpha, i, gram, at, factor):  # type: ignore[no-untyped-def]
+    for c in range(alpha.shape[1]):
+        alpha[i, c] -= factor * gram[at, c]
+
+
+@_row_njit
+def _settle(alpha, i, gram, penalty, positive, close, picks, x, count):  # type: ignore[no-untyped-def]
+    """Descends along the chosen atoms until none moves; ``alpha`` keeps the correlations of the residual."""
+    for _ in range(_SWEEPS):
+        moved = 0.0
+        for t in range(count):
+            c = picks[t]
+            pull = alpha[i, c] + x[t] * gram[c, c]
+            new = max(0.0, abs(pull) - penalty) / gram[c, c]
+            if pull < 0.0:
+                new = 0.0 if positive else -new
+            change = new - x[t]
+            if change != 0.0:
+                _subtract(alpha, i, gram, c, alpha.dtype.type(change))
+                x[t] = new
+                moved = max(moved, abs(change))
+        if moved <= close:
+            return
+
+
+@_row_njit
+def _descend(alpha, i, gram, penalty, positive, close, picks, x, taken):  # type: ignore[no-untyped-def]
+    """One signal: the atom that violates the conditions most joins, until none does."""
+    count = 0
+    for c in range(len(taken)):
+        taken[c] = False
+    for _ in range(4 * alpha.shape[1]):
+        best, size = -1, penalty + close
+        for c in range(alpha.shape[1]):
+            pull = alpha[i, c] if positive else abs(alpha[i, c])
+            if pull > size and not taken[c]:
+                best, size = c, pull
+        if best < 0 or count == len(picks):
+            break
+        picks[count], x[count], taken[best] = best, 0.0, True
+        count += 1
+        _settle(alpha, i, gram, penalty, positive, close, picks, x, count)
+        kept = 0
+        for t in range(count):
+            if x[t] != 0.0:
+                picks[kept], x[kept] = picks[t], x[t]
+                kept += 1
+            else:
+                taken[picks[t]] = False
+        count = kept
+    return count
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _code(X, across, atoms, gram, most, penalty, positive, relative, into, first, last, rows):  # type: ignore[no-untyped-def]
+    chosen, values, error, residual = into
+    n, d = X.shape
+    k = gram.shape[0]
+    here, alpha = np.zeros((_TILE, d), atoms.dtype), np.empty((_TILE, k), atoms.dtype)
+    # on its way a code may have more entries than it ends with
+    picks, x, rest, taken = np.empty(k, np.int64), np.empty(k), np.empty(d), np.empty(k, np.bool_)
+    for part in range(first, last):
+        stop = min(n, (part + 1) * rows)
+        for start in range(part * rows, stop, _TILE):
+            r = min(stop, start + _TILE) - start
+            for i in range(r):
+                for j in range(d):
+                    here[i, j] = X[start + i, j]
+            np.dot(here, across, alpha)
+            for i in range(r):
+                energy = 0.0
+                for j in range(d):
+                    rest[j] = here[i, j]
+                    energy += rest[j] * rest[j]
+                close = relative * np.sqrt(energy)
+                count = min(most, _descend(alpha, i, gram, penalty, positive, close, picks, x, taken))
+                for t in range(most):
+                    chosen[start + i, t] = picks[t] if t < count else -1
+                    values[start + i, t] = x[t] if t < count else 0.0
+                for t in range(count):
+                    for j in range(d):
+                        rest[j] -= x[t] * atoms[picks[t], j]
+                square = 0.0
+                for j in range(d):
+                    square += rest[j] * rest[j]
+                error[start + i] = square
+                if residual.shape[0] > 0:
+                    for j in range(d):
+                        residual[start + i, j] = rest[j]
+
+
+def lasso_codes(
+    X: Array,
+    atoms: Array,
+    *,
+    penalty: float,
+    positive: bool = False,
+    with_residual: bool = False,
+    into: tuple[Array, Array, Array, Array] | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """Codes that minimise |y - a D|^2 / 2 + penalty |a|_1 for each row y of ``X``, as `pursue` returns them.
+
+    A code has min(k, d) entries at the most, which is as many as a smallest one needs.
+    """
+    n, d = X.shape
+    k = len(atoms)
+    most = min(k, d)
+    atoms = np.ascontiguousarray(atoms, X.dtype)
+    exact = atoms.astype(np.float64)
+    if into is None:
+        residual = np.empty((n if with_residual else 0, d), X.dtype)
+        into = np.empty((n, most), np.int32), np.empty((n, most), X.dtype), np.empty(n), residual
+    across, close, rows = np.ascontiguousarray(atoms.T), _CLOSE[X.dtype.name], part_rows(n, 1)
+    with single_blas_thread():
+        gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
+        over_parts(
+            lambda a, b: _code(X, across, atoms, gram, most, penalty, positive, close, into, a, b, rows),
+            -(-n // rows),
+            serial=n * k * d < 1_000_000,
+        )
+    return into

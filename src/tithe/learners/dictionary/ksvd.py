@@ -1,0 +1,405 @@
+"""K-SVD on all rows or on a coreset."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from tithe.certify import Certificate, Rows
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.protocols import is_source
+from tithe.core.seeding import as_seed, rng_for
+from tithe.learners.base import CoresetLearner
+from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
+from tithe.objectives.dictionary import DictionaryObjective
+from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
+
+_ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only so long
+_LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
+_LARGEST = 1e150  # squares of larger numbers overflow
+_NORMAL, _CONFIDENCE = 1.959964, 0.95
+
+
+def _can_stream(learner: KSVD) -> bool:
+    return learner.mean != "global"
+
+
+class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Dictionary learning by K-SVD, on all rows or on a small weighted share of them.
+
+    Finds k unit atoms D (k, d) and codes a_i of at most T nonzero entries with small
+    sum_i u_i |y_i - a_i D|^2 over the rows y_i. Each iteration codes all rows by orthogonal matching
+    pursuit and then fits every atom to the rows that use it (Aharon, Elad and Bruckstein 2006). With a
+    ``coreset_size`` it learns from that many rows only (Feldman, Feigin and Sochen 2013).
+
+    Parameters
+    ----------
+    n_components : int, optional
+        k. By default as many as there are columns.
+    n_nonzero_coefs : int, optional
+        T. By default a tenth of the columns, and at least one; with ``tol`` all columns.
+    tol : float, optional
+        A row takes atoms until its squared error is this or less (and no more than ``n_nonzero_coefs``).
+    max_iter : int
+        Iterations. The best dictionary met is kept.
+    coreset_size : int, float or None
+        Rows to learn from, or a fraction of the rows. With no more rows than this, all are used. None: all, and of
+        rows that are never in memory together, 100 for each atom and at least 5,000. Every atom should be used
+        often: some ``100 * n_components / n_nonzero_coefs`` rows are the least.
+    construction, engine
+        See `build_coreset`.
+    initial : {"data", "dct"} or array (k, d)
+        Where the search starts: random rows, the overcomplete cosine transform, or given atoms.
+    mean : {"none", "global", "per_column"}
+        What is taken out of the rows before they are coded: nothing, the mean row, or each row's own mean.
+    coding : {"omp", "lasso"}
+        Lasso codes minimise |y - a D|^2 / 2 + ``alpha`` |a|_1; ``n_nonzero_coefs`` and ``tol`` do not matter then.
+    alpha : float
+        Penalty of lasso codes.
+    positive : bool
+        Atoms and codes are not negative. Meant for rows >= 0 and ``mean="none"``.
+    exact_update : bool
+        Each atom becomes the best one for its users (a singular value decomposition) rather than one step nearer
+        to it.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : array (k, d)
+        The atoms: unit rows, the largest entry of each positive.
+    error_ : array (n_iter_ + 1,)
+        Mean squared error of an entry at the start and after each iteration, all rows coded anew; on a coreset
+        it is the coreset's estimate, see ``certify``.
+    mean_ : array (d,) or None
+        The row that was taken out, where ``mean="global"``.
+    coreset_ : Coreset or None
+        What was learned from; None where that was all rows of an array because no size was given.
+    n_iter_, n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import KSVD
+    >>> rng = np.random.default_rng(0)
+    >>> atoms = np.eye(6)[:4] + 0.3 * rng.normal(size=(4, 6))
+    >>> codes = rng.normal(size=(3000, 4)) * (rng.random((3000, 4)) < 0.3)
+    >>> X = codes @ atoms
+    >>> model = KSVD(n_components=4, n_nonzero_coefs=2, coreset_size=500, random_state=0).fit(X)
+    >>> model.transform(X).shape, int((model.transform(X) != 0).sum(axis=1).max())
+    ((3000, 4), 2)
+    """
+
+    _fitted = ("coreset_", "components_", "error_", "n_iter_", "_n_features_out")
+    calibrate = False  # it does not lower the error of the dictionary: see DictionaryObjective
+    polish = 0
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_nonzero_coefs: int | None = None,
+        tol: float | None = None,
+        max_iter: int = 40,
+        coreset_size: int | float | None = None,
+        construction: Any = "auto",
+        initial: Any = "data",
+        mean: str = "none",
+        coding: str = "omp",
+        alpha: float = 1.0,
+        positive: bool = False,
+        exact_update: bool = False,
+        engine: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_nonzero_coefs = n_nonzero_coefs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.coreset_size = coreset_size
+        self.construction = construction
+        self.initial = initial
+        self.mean = mean
+        self.coding = coding
+        self.alpha = alpha
+        self.positive = positive
+        self.exact_update = exact_update
+        self.engine = engine
+        self.random_state = random_state
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KSVD:
+        """Learn the atoms.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d), or a source
+            A source (`open_source`) is read leaf by leaf, and learned from through a coreset.
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            A row of weight two counts as two rows.
+        """
+        self._check_options()
+        rows = self._signals(X, sample_weight, reset=True)
+        self._drop_stream()
+        self._coding()
+        self.mean_ = offset(rows, self.mean, self.engine)
+        seed = as_seed(self.random_state)
+        self._learn(self._few(rows, seed), rows, seed)
+        return self
+
+    @available_if(_can_stream)
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KSVD:
+        """Take in more rows, which need not be kept; atoms are learned when they are asked for.
+
+        In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used, as `fit` would use
+        them; of more, a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not there with
+        ``mean="global"``: the mean of all rows would be needed before the first is drawn.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d)
+        y : ignored
+        sample_weight : array of shape (n,), optional
+        """
+        return self._push(_dense(X), None, sample_weight)
+
+    def _piece(self, block: Block, classes: Any) -> Block:
+        self._coding()
+        self.mean_ = None
+        return centred(_not_too_large(block), self.mean, None)
+
+    def _objective(self) -> DictionaryObjective:
+        coding = self._coding()
+        return DictionaryObjective(
+            n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive
+        )
+
+    def _few(self, rows: Any, seed: int) -> Block:
+        """The rows to learn from, without their means: all that carry weight, or a coreset."""
+        if not isinstance(rows, Block):
+            return self._reduce(CentredSource(rows, self.mean, self.mean_), self._objective(), seed)
+        rows = centred(rows, self.mean, self.mean_)
+        if self.coreset_size is not None:
+            return self._reduce(rows, self._objective(), seed)
+        own = rows.sample_weight
+        return rows if own is None or own.all() else rows.take(np.flatnonzero(own))
+
+    def _learn(self, coreset: Block, rows: Any, seed: int) -> None:
+        start = self._given_start()
+        if start is None:
+            start = data_atoms(coreset.X, self._n_atoms(), rng_for(seed, "start"), positive=bool(self.positive))
+        atoms, curve = learn_dictionary(
+            coreset.X,
+            coreset.sample_weight,
+            start,
+            self._coding(),
+            max_iter=self.max_iter,
+            rng=rng_for(seed, "solve"),
+            exact=bool(self.exact_update),
+        )
+        self.coreset_: Any = coreset if isinstance(coreset, Coreset) else None
+        self.components_ = np.ascontiguousarray(atoms, dtype=coreset.X.dtype)
+        self.error_ = np.asarray(curve) / self.n_features_in_
+        self.n_iter_ = len(curve) - 1
+        self._n_features_out = len(atoms)
+
+    # -- using what was learned ----------------------------------------------------------------
+
+    def transform(self, X: Any) -> Array:
+        """Codes (n, k) of the rows, dense. Where that is too much memory, see ``encode``."""
+        rows = self._for_coding(X)
+        codes = np.zeros((len(rows), len(self.components_)), self.components_.dtype)
+        for at, chosen, values, _ in self._coded(rows):
+            i, t = np.nonzero(chosen >= 0)
+            codes[at.start + i, chosen[i, t]] = values[i, t]
+        return codes
+
+    def encode(self, X: Any) -> sparse.csr_matrix:
+        """Codes (n, k) of the rows as a CSR matrix: what ``transform`` gives, without its zeros."""
+        rows = self._for_coding(X)
+        counts, columns, entries = [np.zeros(1, np.int64)], [], []
+        for _, chosen, values, _ in self._coded(rows):
+            used = chosen >= 0
+            counts.append(used.sum(axis=1))
+            columns.append(chosen[used])
+            entries.append(values[used])
+        parts = (np.concatenate(entries), np.concatenate(columns), np.cumsum(np.concatenate(counts)))
+        codes = sparse.csr_matrix(parts, shape=(len(rows), len(self.components_)))
+        codes.sort_indices()
+        return codes
+
+    def inverse_transform(self, codes: Any) -> Array:
+        """Rows (n, d) that the codes, dense or CSR, stand for.
+
+        A row's own mean (``mean="per_column"``) is not part of its code and stays out: see ``reconstruct``.
+        """
+        check_is_fitted(self)
+        codes = check_array(codes, accept_sparse="csr", dtype=[np.float64, np.float32])
+        if codes.shape[1] != len(self.components_):
+            raise ValueError(f"codes have {codes.shape[1]} columns, and there are {len(self.components_)} atoms.")
+        rows: Array = codes @ self.components_
+        return rows if self.mean_ is None else rows + self.mean_.astype(rows.dtype)
+
+    def reconstruct(self, X: Any) -> Array:
+        """The rows as their codes represent them, means put back: (n, d)."""
+        check_is_fitted(self)
+        block = self._signals(X, None, reset=False)
+        rest = np.empty_like(block.X, dtype=self.components_.dtype)
+        rows = centred(block, self.mean, self.mean_).X.astype(self.components_.dtype, copy=False)
+        for at, _, _, residual in self._coded(rows, with_residual=True):
+            rest[at] = residual
+        return block.X - rest
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the mean squared error of an entry of ``X``."""
+        return -self.certify(X, sample_weight=sample_weight).value
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """Mean squared error of an entry on rows that were not learned from, and how sure that is.
+
+        ``X`` is rows or a source; rows that were not seen in training make it an honest estimate for all
+        rows of their kind. ``relative`` compares the error that training ended with.
+        """
+        check_is_fitted(self)
+        given = X if is_source(X) else self._signals(X, sample_weight, reset=False)
+        every = Rows(given, self.engine)
+        sums = every.total(self._error_sums)
+        return _mean_certificate(sums, every.n_rows, float(self.error_.min()))
+
+    def _error_sums(self, block: Block) -> Array:
+        rows = centred(block, self.mean, self.mean_).X.astype(self.components_.dtype, copy=False)
+        coding, u = self._coding(), block.weights()
+        error = coding(rows, self.components_)[2] / block.n_features
+        return np.array([np.add.reduce(v) for v in (u, u * error, u * u, u * u * error, u * u * error * error)])
+
+    def _for_coding(self, X: Any) -> Array:
+        check_is_fitted(self)
+        block = self._signals(X, None, reset=False)
+        rows: Array = centred(block, self.mean, self.mean_).X
+        return rows.astype(self.components_.dtype, copy=False)
+
+    def _coded(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:
+        coding = self._coding()
+        for start in range(0, len(rows), _ROWS):
+            at = slice(start, min(len(rows), start + _ROWS))
+            chosen, values, _, residual = coding(rows[at], self.components_, with_residual=with_residual)
+            yield at, chosen, values, residual
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _signals(self, X: Any, sample_weight: Any, *, reset: bool) -> Any:
+        rows = self._given(_dense(X), None, sample_weight, reset=reset)
+        return _not_too_large(rows) if isinstance(rows, Block) else rows
+
+    def _n_atoms(self) -> int:
+        return self.n_features_in_ if self.n_components is None else int(self.n_components)
+
+    def _check_options(self) -> None:
+        _check_whole("n_components", self.n_components, optional=True)
+        _check_whole("n_nonzero_coefs", self.n_nonzero_coefs, optional=True)
+        _check_whole("max_iter", self.max_iter)
+        for name, value, known in (("mean", self.mean, MEANS), ("coding", self.coding, ("omp", "lasso"))):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
+        for name, number in (("tol", self.tol), ("alpha", self.alpha)):
+            if number is not None and not (isinstance(number, numbers.Real) and 0.0 <= number < np.inf):
+                raise ValueError(f"{name} must be a number of at least 0, got {number!r}.")
+        if self.positive and self.mean != "none":
+            raise ValueError("positive=True needs mean='none': rows without their means have negative entries.")
+        self._check_names()
+
+    def _coding(self) -> Coding:
+        """How rows are coded; more atoms than there are, or than columns, are refused."""
+        d, k, most = self.n_features_in_, self._n_atoms(), self.n_nonzero_coefs
+        if self.coding == "lasso":
+            return Coding(n_nonzero=min(k, max(1, d // 10)), penalty=float(self.alpha), positive=bool(self.positive))
+        if most is None:
+            most = min(k, d if self.tol is not None else max(1, d // 10))
+        elif most > min(d, k):
+            raise ValueError(
+                f"n_nonzero_coefs={most} is more than the {k} atoms or the {d} columns: no row can use it."
+            )
+        return Coding(n_nonzero=int(most), target=float(self.tol or 0.0), positive=bool(self.positive))
+
+    def _given_start(self) -> Array | None:
+        """The atoms to start from, None if they are to come from the rows."""
+        d, k = self.n_features_in_, self._n_atoms()
+        if isinstance(self.initial, str):
+            if self.initial not in ("data", "dct"):
+                raise ValueError(f"initial must be 'data', 'dct' or an array of atoms, got {self.initial!r}.")
+            return None if self.initial == "data" else _not_negative(cosine_atoms(k, d), self.positive)
+        start = check_array(self.initial, dtype=np.float64, input_name="initial")
+        if start.shape != (k, d):
+            raise ValueError(f"initial has shape {start.shape}, expected ({k}, {d}): one row an atom.")
+        if len(unit(start)) < k:
+            raise ValueError("initial has rows of zeros, which cannot be atoms.")
+        return _not_negative(unit(start), self.positive)
+
+    def _size(self, n_rows: int | None, n_features: int) -> int:
+        k = self._n_atoms()
+        if self.coreset_size is None:
+            return max(_LEAST_ROWS, _ROWS_PER_ATOM * k)
+        size = super()._size(n_rows, n_features)
+        if size < k:
+            raise ValueError(
+                f"coreset_size={self.coreset_size} keeps {size} rows, fewer than {k} atoms: ask for some hundred rows "
+                "an atom."
+            )
+        return size
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _check_whole(name: str, value: Any, *, optional: bool = False) -> None:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
+    if not whole and not (optional and value is None):
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+
+
+def _dense(X: Any) -> Any:
+    if sparse.issparse(X):
+        raise TypeError("Sparse data was passed, and signals are dense: convert it with X.toarray() if it fits.")
+    return X
+
+
+def _not_too_large(block: Block) -> Block:
+    if max(float(block.X.max()), -float(block.X.min())) > _LARGEST / block.X.size**0.5:
+        raise ValueError("The squares of X are too large to be added up in double precision. Rescale X.")
+    return block
+
+
+def _not_negative(atoms: Array, positive: bool) -> Array:
+    return np.abs(atoms) if positive else atoms
+
+
+def _mean_certificate(sums: Array, n_rows: int, small: float) -> Certificate:
+    """From sums of u, u e, u^2, u^2 e and u^2 e^2 over the rows, e the error of a row."""
+    weight, total, w2, w2e, w2ee = sums
+    mean = total / weight
+    spread = max(0.0, w2ee - 2.0 * mean * w2e + mean * mean * w2) ** 0.5 / weight
+    low, high = max(0.0, mean - _NORMAL * spread), mean + _NORMAL * spread
+    relative = small / mean - 1.0 if mean > 0 else (0.0 if small == 0 else np.inf)
+    return Certificate(
+        kind="estimate",
+        value=float(mean),
+        relative=float(relative),
+        confidence=_CONFIDENCE,
+        interval=(float(low), float(high)),
+        n_rows=n_rows,
+        passes=1,
+        sentence=(
+            f"The mean squared error is {mean:.6g} on these {n_rows} rows (95 % for rows of their kind: {low:.6g} to "
+            f"{high:.6g}); training ended with {small:.6g}, which is {relative:+.2%} off."
+        ),
+    )

@@ -1,0 +1,166 @@
+"""K-SVD on weighted rows: where it starts, how it goes on, and what becomes of atoms nobody needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.kernels.atoms import row_keys, update_atoms, users_of
+from tithe.kernels.lasso import lasso_codes
+from tithe.kernels.pursuit import Codes, pursue
+
+_ALIKE = 0.99  # atoms with a larger inner product count as one
+_IDLE = 0.01  # share of the mean use below which an atom is not worth its place
+_NOTHING = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's energy that is but rounding
+_SWEEPS = 4  # updates of all atoms for each coding: they cost little beside it and save many iterations (measured)
+_CANDIDATES = 8  # rows looked at for each atom wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coding:
+    """How signals are coded: by pursuit, or with a penalty on the coefficients where one is given.
+
+    Pursuit takes at most ``n_nonzero`` atoms, and no more once the squared error is ``target``.
+    """
+
+    n_nonzero: int = 1
+    target: float = 0.0
+    penalty: float | None = None
+    positive: bool = False
+
+    def __call__(self, X: Array, atoms: Array, *, with_residual: bool = False, into: Codes | None = None) -> Codes:
+        """Atoms chosen (n, T), -1 where fewer are needed; coefficients; squared errors (n,); residuals if wanted."""
+        more: dict[str, Any] = {"positive": self.positive, "with_residual": with_residual, "into": into}
+        if self.penalty is not None:
+            return lasso_codes(X, atoms, penalty=self.penalty, **more)
+        return pursue(X, atoms, n_nonzero=self.n_nonzero, target=self.target, **more)
+
+
+def learn_dictionary(
+    X: Array,
+    weight: Array | None,
+    start: Array,
+    coding: Coding,
+    *,
+    max_iter: int,
+    rng: np.random.Generator,
+    exact: bool = False,
+) -> tuple[Array, list[float]]:
+    """The best dictionary met, and the weighted mean squared error of a signal at the start and after each iteration.
+
+    Signals are coded anew in every iteration, so the error may rise now and then: the best atoms are kept.
+    """
+    total = float(len(X)) if weight is None else float(weight.sum())
+    atoms = start.copy()
+    best, curve, codes, room = atoms, [np.inf], None, None
+    for number in range(max_iter + 1):
+        last = number == max_iter
+        codes = coding(X, atoms, with_residual=True, into=codes)
+        chosen, values, error, residual = codes
+        curve[number:] = [_sum(error, weight) / total]
+        if curve[-1] <= min(curve):
+            best = atoms.copy()
+        if last or curve[-1] == 0.0:
+            break
+        starts, *room = users_of(chosen, values, len(atoms), into=room)
+        users, x = (part[: starts[-1]] for part in room)
+        for _ in range(_SWEEPS):
+            order = rng.permutation(len(atoms))
+            update_atoms(residual, starts, users, x, weight, atoms, order, positive=coding.positive, exact=exact)
+        replace_idle(atoms, _use(starts, users, x, weight), X, residual)
+    return _signed(best, coding.positive), curve
+
+
+def _sum(values: Array, weight: Array | None) -> float:
+    return float(np.add.reduce(values if weight is None else weight * values))  # no BLAS: the same bits always
+
+
+def _use(starts: Array, users: Array, x: Array, weight: Array | None) -> Array:
+    """The weight of the signals that use each atom."""
+    counted = np.where(x != 0.0, 1.0 if weight is None else weight[users], 0.0)
+    return np.array([np.add.reduce(counted[a:b]) for a, b in pairwise(starts)])
+
+
+def _signed(atoms: Array, positive: bool) -> Array:
+    """Atoms with their largest entry positive: of two dictionaries that do the same, always the same one."""
+    if positive:
+        return atoms
+    largest = np.abs(atoms).argmax(axis=1)
+    return atoms * np.where(atoms[np.arange(len(atoms)), largest] < 0.0, -1.0, 1.0)[:, None]
+
+
+def replace_idle(atoms: Array, use: Array, X: Array, residual: Array) -> int:
+    """Atoms that are hardly used, and the less used of two that are alike, become the signals represented worst.
+
+    Use is measured by weight and signals are compared by their own error, whatever they weigh: then a
+    row of weight two does what two rows do.
+    """
+    with np.errstate(invalid="ignore"):
+        alike = np.abs(atoms @ atoms.T) > _ALIKE
+    np.fill_diagonal(alike, False)
+    gone = use < _IDLE * use.mean()
+    for c in np.argsort(use, kind="stable"):
+        others = alike[c] & ~gone
+        if not gone[c] and others.any():
+            gone[c] = True
+    if not gone.any():
+        return 0
+    error = np.einsum("ij,ij->i", residual, residual, dtype=np.float64)
+    worst = np.unique(-error, return_index=True)[1][: _CANDIDATES * int(gone.sum())]  # copies of a row count once
+    energy = np.einsum("ij,ij->i", X[worst], X[worst], dtype=np.float64)
+    rows = X[worst[error[worst] > _NOTHING[X.dtype.name] * energy]].astype(np.float64)
+    fresh = _unlike(unit(rows), int(gone.sum()), atoms[~gone])
+    atoms[np.flatnonzero(gone)[: len(fresh)]] = fresh
+    return len(fresh)
+
+
+def unit(rows: Array) -> Array:
+    """Rows of length one; rows of zeros are left out. Scaled by their largest entry first: squares may overflow."""
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    rows = rows[largest > 0.0] / largest[largest > 0.0, None]
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _unlike(rows: Array, wanted: int, given: Array) -> Array:
+    """The first ``wanted`` unit rows that are alike neither to one another nor to those given."""
+    found = [*given]
+    for row in rows:
+        if len(found) == len(given) + wanted:
+            break
+        if not found or np.abs(np.asarray(found) @ row).max() <= _ALIKE:
+            found.append(row)
+    return np.asarray(found[len(given) :]).reshape(-1, rows.shape[1])
+
+
+def data_atoms(X: Array, k: int, rng: np.random.Generator, *, positive: bool = False) -> Array:
+    """k unit rows of X that are not alike, at random; random directions where there are not so many."""
+    keys = row_keys(X, int(rng.integers(2**63)))
+    some = min(len(X), _CANDIDATES * k + 64)
+    first = np.argpartition(keys, some - 1)[:some] if some < len(X) else np.arange(len(X))
+    _, at = np.unique(keys[first], return_index=True)  # in the order of the keys, copies of a row once
+    rows = X[first[at]].astype(np.float64)
+    found = _unlike(unit(np.maximum(rows, 0.0) if positive else rows), k, np.empty((0, X.shape[1])))
+    more = rng.normal(size=(k - len(found), X.shape[1]))
+    return np.concatenate([found, unit(np.abs(more) if positive else more)])
+
+
+def cosine_atoms(k: int, d: int) -> Array:
+    """The overcomplete cosine transform, lowest frequencies first: of square patches where d is a square number."""
+    side = round(d**0.5)
+    if side * side != d:
+        return _cosines(d, k)
+    across = int(np.ceil(k**0.5))
+    one = _cosines(side, across)
+    both: Array = np.einsum("ai,bj->abij", one, one).reshape(across * across, d)
+    order = np.argsort(np.add.outer(np.arange(across), np.arange(across)).ravel(), kind="stable")
+    return unit(both[np.sort(order[:k])])
+
+
+def _cosines(d: int, k: int) -> Array:
+    waves = np.cos(np.outer(np.arange(k), np.arange(d) + 0.5) * np.pi / max(k, d))
+    waves[1:] -= waves[1:].mean(axis=1, keepdims=True)
+    return unit(waves)

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+
+from tithe import KSVD, load_model, open_source, save_model
+from tithe.kernels.threads import limit_threads
+from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, replace_idle
+
+
+def planted(n: int, *, seed: int = 0, d: int = 20, k: int = 50, most: int = 3, noise: float = 0.01):
+    """Signals of ``most`` atoms of a random dictionary; noise is the share of the signals' energy."""
+    rng = np.random.default_rng(seed)
+    atoms = rng.uniform(-1, 1, size=(k, d))
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    used = np.argpartition(rng.random((n, k)), most, axis=1)[:, :most]
+    X = np.einsum("nt,ntd->nd", rng.uniform(-1, 1, size=(n, most)), atoms[used])
+    return X + rng.normal(size=X.shape) * np.sqrt(noise * (X**2).mean()), atoms
+
+
+def distance(true: np.ndarray, found: np.ndarray) -> float:
+    return float((1.0 - np.abs(true @ found.T).max(axis=1)).mean())
+
+
+def test_a_planted_dictionary_is_found() -> None:
+    X, atoms = planted(8000, d=12, k=20, most=2)
+    model = KSVD(20, n_nonzero_coefs=2, max_iter=60, random_state=0).fit(X)
+    assert distance(atoms, model.components_) < 0.02
+    best = Coding(n_nonzero=2)(X, atoms)[2].mean() / 12
+    assert model.error_.min() < 2.0 * best and model.error_[0] > 3 * best
+
+
+def test_a_planted_dictionary_is_found_through_a_coreset() -> None:
+    X, atoms = planted(60_000, d=12, k=20, most=2)
+    model = KSVD(20, n_nonzero_coefs=2, max_iter=60, coreset_size=3000, random_state=1).fit(X)
+    assert len(model.coreset_) <= 3000 and len(model.sample_indices_) == len(model.coreset_)
+    assert distance(atoms, model.components_) < 0.02
+    held_out, _ = planted(60_000, seed=0, d=12, k=20, most=2)
+    certificate = model.certify(held_out[:20_000])
+    assert certificate.kind == "estimate" and certificate.interval[0] < certificate.value < certificate.interval[1]
+    assert model.score(held_out[:20_000]) == -certificate.value
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"exact_update": True}, {"mean": "global"}, {"mean": "per_column"}, {"tol": 0.1}]
+)
+def test_weights_equal_repeated_rows(options) -> None:
+    X, _ = planted(400, d=10, k=12, most=2, noise=0.05)
+    weight = np.random.default_rng(1).integers(0, 4, len(X))
+    model = KSVD(12, n_nonzero_coefs=2, max_iter=8, random_state=0, **options)
+    a = clone(model).fit(X, sample_weight=weight)
+    b = clone(model).fit(np.repeat(X, weight, axis=0))
+    np.testing.assert_allclose(a.components_, b.components_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(a.error_, b.error_, rtol=1e-12)
+    c = clone(model).fit(X, sample_weight=weight * 1e-7)
+    np.testing.assert_allclose(a.components_, c.components_, rtol=0, atol=1e-12)
+
+
+def test_non_negative_weights_equal_repeated_rows() -> None:
+    X = np.abs(planted(400, d=10, k=12, most=2)[0])
+    weight = np.random.default_rng(1).integers(0, 4, len(X))
+    model = KSVD(12, n_nonzero_coefs=3, max_iter=8, positive=True, random_state=0)
+    a = clone(model).fit(X, sample_weight=weight)
+    b = clone(model).fit(np.repeat(X, weight, axis=0))
+    np.testing.assert_allclose(a.components_, b.components_, rtol=0, atol=1e-12)
+    assert (a.components_ >= 0).all() and (a.transform(X) >= 0).all()
+
+
+def test_order_of_rows_is_no_matter() -> None:
+    X, _ = planted(600, d=10, k=12, most=2)
+    order = np.random.default_rng(3).permutation(len(X))
+    model = KSVD(12, n_nonzero_coefs=2, max_iter=6, random_state=0)
+    np.testing.assert_allclose(
+        clone(model).fit(X).components_, clone(model).fit(X[order]).components_, rtol=0, atol=1e-11
+    )
+
+
+def test_seeds_and_threads() -> None:
+    X, _ = planted(50_000)
+    model = KSVD(50, n_nonzero_coefs=3, max_iter=3, random_state=0)
+    found = []
+    for n in (1, 2, 3):
+        with limit_threads(n):
+            found.append(clone(model).fit(X))
+    for other in found[1:]:
+        assert np.array_equal(other.components_, found[0].components_)
+        assert np.array_equal(other.error_, found[0].error_)
+    assert not np.allclose(model.set_params(random_state=1).fit(X).components_, found[0].components_)
+
+
+def test_one_atom_a_row_assigns_like_spherical_k_means() -> None:
+    """T = 1: a row takes the atom with the largest |y . d|; for unit rows of one sign that is the nearest point."""
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.normal(size=(500, 6)))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    model = KSVD(7, n_nonzero_coefs=1, max_iter=10, random_state=0).fit(X)
+    used = np.abs(model.transform(X)).argmax(axis=1)
+    gaps = ((X[:, None] - model.components_[None]) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(used, gaps.argmin(axis=1))
+
+
+def test_points_with_binary_codes_are_k_means() -> None:
+    """The objective at a point is the squared distance to it: what the error of a binary code of one atom is."""
+    from tithe import Block, DictionaryObjective, KMeansObjective
+
+    X = np.random.default_rng(0).normal(size=(200, 4)) + 3.0
+    points = X[:3]
+    own = np.min([DictionaryObjective().cost(Block(X=X), point) for point in points], axis=0)
+    np.testing.assert_allclose(own, KMeansObjective().cost(Block(X=X), points), rtol=1e-13)
+
+
+def test_codes_dense_and_sparse_and_back() -> None:
+    X, _ = planted(3000)
+    X += 2.0
+    for mean in ("none", "global", "per_column"):
+        model = KSVD(50, n_nonzero_coefs=3, max_iter=3, mean=mean, random_state=0).fit(X)
+        codes, few = model.transform(X), model.encode(X)
+        assert sparse.issparse(few) and few.nnz <= 3 * len(X)
+        np.testing.assert_array_equal(few.toarray(), codes)
+        back = model.inverse_transform(few)
+        np.testing.assert_allclose(back, model.inverse_transform(codes), atol=1e-12)
+        own = X.mean(axis=1, keepdims=True) if mean == "per_column" else 0.0
+        np.testing.assert_allclose(model.reconstruct(X), back + own, atol=1e-9)
+        error = ((X - back - own) ** 2).mean()
+        assert model.score(X) == pytest.approx(-error)
+        assert error == pytest.approx(model.error_.min(), rel=1e-9)
+
+
+def test_many_rows_are_coded_in_blocks() -> None:
+    X, _ = planted(70_000)
+    model = KSVD(50, n_nonzero_coefs=2, max_iter=1, coreset_size=2000, random_state=0).fit(X)
+    codes = model.transform(X)
+    np.testing.assert_array_equal(codes[40_000:40_010], model.transform(X[40_000:40_010]))
+    np.testing.assert_array_equal(model.encode(X[-5:]).toarray(), codes[-5:])
+
+
+def test_float32_all_the_way() -> None:
+    X, atoms = planted(5000, d=12, k=20, most=2)
+    model = KSVD(20, n_nonzero_coefs=2, max_iter=40, random_state=0).fit(X.astype(np.float32))
+    assert model.components_.dtype == np.float32 and model.transform(X.astype(np.float32)).dtype == np.float32
+    assert distance(atoms, model.components_) < 0.03
+
+
+@pytest.mark.parametrize("options", [{"n_nonzero_coefs": 3}, {"tol": 0.5}, {"coding": "lasso", "alpha": 0.1}])
+def test_the_curve_is_the_true_error_and_the_best_is_kept(options) -> None:
+    X, _ = planted(2000, noise=0.3)
+    model = KSVD(30, max_iter=12, random_state=0, **options).fit(X)
+    assert model.error_.shape == (13,) and model.n_iter_ == 12
+    assert -model.score(X) == pytest.approx(model.error_.min(), rel=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(model.components_, axis=1), 1.0, rtol=1e-12)
+    largest = np.abs(model.components_).argmax(axis=1)
+    assert (model.components_[np.arange(30), largest] > 0).all()
+
+
+def test_starts() -> None:
+    X, atoms = planted(2000, noise=0.0)
+    model = KSVD(50, n_nonzero_coefs=3, max_iter=1, initial=atoms, random_state=0).fit(X)
+    assert model.error_[0] <= 1.5e-3
+    for k, d in ((256, 64), (100, 64), (30, 20), (10, 20)):
+        waves = cosine_atoms(k, d)
+        assert waves.shape == (k, d)
+        np.testing.assert_allclose(np.linalg.norm(waves, axis=1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(waves[0], d**-0.5, rtol=1e-12)
+    KSVD(30, n_nonzero_coefs=2, initial="dct", max_iter=2).fit(X)
+
+
+def test_rows_chosen_as_a_start_are_unlike() -> None:
+    X = np.concatenate([np.ones((500, 6)) * np.arange(1, 501)[:, None], np.eye(6), np.zeros((3, 6))])
+    atoms = data_atoms(X, 7, np.random.default_rng(0))
+    gram = np.abs(atoms @ atoms.T) - np.eye(7)
+    assert gram.max() <= 0.99 + 1e-9
+    assert data_atoms(np.zeros((4, 6)), 5, np.random.default_rng(0)).shape == (5, 6)
+
+
+def test_idle_and_twin_atoms_are_replaced() -> None:
+    rng = np.random.default_rng(0)
+    atoms = np.eye(5)[:4].copy()
+    atoms[2] = (atoms[0] + 1e-3 * atoms[1]) / np.linalg.norm(atoms[0] + 1e-3 * atoms[1])
+    X = rng.normal(size=(50, 5))
+    X[7], X[8] = [0, 0, 0, 0, 9.0], [0, 0, 0, 0, 8.0]  # the worst two are alike
+    residual = X * [0, 0, 1, 1, 1]
+    before = atoms.copy()
+    assert replace_idle(atoms, np.array([50.0, 40.0, 10.0, 0.0]), X, residual) == 2
+    np.testing.assert_array_equal(atoms[:2], before[:2])  # of twins the one that is used more stays
+    np.testing.assert_allclose(atoms[2], [0, 0, 0, 0, 1.0], atol=1e-12)
+    assert abs(atoms[3] @ atoms[2]) <= 0.99
+    assert replace_idle(atoms, np.ones(4), X, residual) == 0
+
+
+def test_duplicated_rows_as_candidates_count_once() -> None:
+    X, _ = planted(60, d=6, k=5, most=1)
+    weight = np.full(60, 3.0)
+    coding, rng = Coding(n_nonzero=1), np.random.default_rng
+    start = data_atoms(X, 20, rng(0))
+    a = learn_dictionary(X, weight, start, coding, max_iter=6, rng=rng(1))
+    b = learn_dictionary(np.repeat(X, 3, axis=0), None, start, coding, max_iter=6, rng=rng(1))
+    np.testing.assert_allclose(a[0], b[0], atol=1e-12)
+
+
+# -- bad and odd input -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_components": 0}, "n_components"),
+        ({"n_nonzero_coefs": 0}, "n_nonzero_coefs"),
+        ({"n_nonzero_coefs": 7, "n_components": 30}, "6 columns"),
+        ({"n_nonzero_coefs": 4, "n_components": 3}, "3 atoms"),
+        ({"tol": -1.0}, "tol"),
+        ({"tol": np.nan}, "tol"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"mean": "median"}, "mean"),
+        ({"coding": "lars"}, "coding"),
+        ({"initial": "random"}, "initial"),
+        ({"initial": np.ones((3, 6))}, "initial has shape"),
+        ({"initial": np.zeros((6, 6))}, "rows of zeros"),
+        ({"positive": True, "mean": "global"}, "mean='none'"),
+        ({"coreset_size": 3}, "coreset_size"),
+        ({"coreset_size": 20, "construction": "magic"}, "magic"),
+    ],
+)
+def test_parameters_that_mean_nothing(options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        KSVD(**options).fit(np.random.default_rng(0).normal(size=(40, 6)))
+
+
+def test_bad_rows() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 6))
+    model = KSVD(5, max_iter=2).fit(X)
+    with pytest.raises(ValueError, match="NaN"):
+        KSVD().fit(np.where(X > 2, np.nan, X))
+    with pytest.raises(ValueError, match="weights are zero"):
+        KSVD().fit(X, sample_weight=np.zeros(40))
+    with pytest.raises(ValueError, match="5 features"):
+        model.transform(X[:, :5])
+    with pytest.raises(ValueError, match="4 columns"):
+        model.inverse_transform(np.ones((2, 4)))
+    with pytest.raises(ValueError, match="too large"):
+        KSVD().fit(X * 1e200)
+    with pytest.raises(TypeError, match="dense"):
+        KSVD().fit(sparse.csr_matrix(X))
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scale_is_no_matter(scale: float, dtype: type) -> None:
+    X, _ = planted(500, d=8, k=10, most=2)
+    a = KSVD(10, n_nonzero_coefs=2, max_iter=10, initial=np.eye(10, 8) + 0.1, random_state=0).fit(X.astype(dtype))
+    b = clone(a).fit((X * scale).astype(dtype))
+    np.testing.assert_allclose(a.error_[:3] * scale * scale, b.error_[:3], rtol=1e-3)
+
+
+def test_fewer_rows_than_atoms_and_rows_of_zeros() -> None:
+    X = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0]])
+    model = KSVD(9, n_nonzero_coefs=1, random_state=0).fit(X)
+    assert model.components_.shape == (9, 3) and model.error_.min() < 1e-30
+    np.testing.assert_allclose(model.reconstruct(X), X, atol=1e-12)
+    model = KSVD(4, n_nonzero_coefs=2, random_state=0).fit(np.zeros((5, 3)))
+    assert model.error_.min() == 0.0 and not model.transform(np.zeros((2, 3))).any()
+    model = KSVD(4, n_nonzero_coefs=1, random_state=0).fit(X[1:2])
+    assert model.error_.min() < 1e-30
+
+
+def test_constant_columns_and_zero_weights() -> None:
+    X, _ = planted(300, d=8, k=10, most=2)
+    X[:, 3] = 5.0
+    weight = np.where(np.arange(300) < 150, 1.0, 0.0)
+    a = KSVD(10, n_nonzero_coefs=2, max_iter=5, random_state=0).fit(X, sample_weight=weight)
+    b = clone(a).fit(X[:150])
+    np.testing.assert_allclose(a.components_, b.components_, atol=1e-12)
+    X[:] = 5.0
+    assert KSVD(3, n_nonzero_coefs=1, random_state=0).fit(X).error_.min() < 1e-25
+
+
+# -- elsewhere -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mean", ["none", "global", "per_column"])
+def test_from_a_file(tmp_path, mean: str) -> None:
+    X, atoms = planted(30_000, d=12, k=20, most=2)
+    np.save(tmp_path / "signals.npy", X)
+    source = open_source(tmp_path / "signals.npy")
+    model = KSVD(20, n_nonzero_coefs=2, coreset_size=3000, mean=mean, max_iter=30, random_state=0).fit(source)
+    if mean != "per_column":
+        assert distance(atoms, model.components_) < 0.05
+    assert model.certify(source).value == pytest.approx(model.certify(X).value, rel=1e-9)
+    assert len(KSVD(20, n_nonzero_coefs=2, mean=mean, max_iter=1).fit(source).coreset_) <= 5000
+
+
+def test_pieces_of_rows() -> None:
+    X, atoms = planted(30_000, d=12, k=20, most=2)
+    model = KSVD(20, n_nonzero_coefs=2, coreset_size=3000, max_iter=30, random_state=0)
+    for part in np.array_split(X, 9):
+        model.partial_fit(part)
+    other = clone(model)
+    for part in np.array_split(X, 4):
+        other.partial_fit(part)
+    assert np.array_equal(model.components_, other.components_) and model.coreset_.n_seen == 30_000
+    assert distance(atoms, model.components_) < 0.05
+    before = model.components_
+    assert model.partial_fit(X[:10]).coreset_.n_seen == 30_010 and not np.array_equal(model.components_, before)
+    with pytest.raises(ValueError, match="12 features"):
+        model.partial_fit(X[:, :5])
+    with pytest.raises(ValueError, match="parameters have changed"):
+        model.set_params(n_components=21).partial_fit(X[:10])
+
+
+@pytest.mark.parametrize("mean", ["none", "per_column"])
+def test_few_pieces_are_a_fit(mean: str) -> None:
+    X, _ = planted(800, d=10, k=12, most=2)
+    weight = np.random.default_rng(0).integers(1, 4, 800).astype(float)
+    model = KSVD(12, n_nonzero_coefs=2, max_iter=5, mean=mean, random_state=0)
+    whole = clone(model).fit(X, sample_weight=weight)
+    for part, own in zip(np.array_split(X, 3), np.array_split(weight, 3), strict=True):
+        model.partial_fit(part, sample_weight=own)
+    np.testing.assert_array_equal(model.components_, whole.components_)
+    np.testing.assert_array_equal(model.transform(X), whole.transform(X))
+    assert not hasattr(KSVD(mean="global"), "partial_fit")
+
+
+def test_saved_and_loaded(tmp_path) -> None:
+    X, _ = planted(3000, d=12, k=20, most=2)
+    model = KSVD(20, n_nonzero_coefs=2, max_iter=3, coreset_size=500, random_state=0).fit(X)
+    save_model(model, tmp_path / "model.skops")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.skops").transform(X), model.transform(X))

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+
+from tithe import Block, CoresetStream, DictionaryObjective, build_coreset
+from tithe.core.registry import make
+from tithe.kernels.pursuit import pursue
+from tithe.objectives.dictionary import Reference
+from tithe.testing import check_construction, objective_checks
+
+REFERENCES = get_args(Reference)
+CHECKS = [
+    pytest.param(check, id=f"{reference}-{name}")
+    for reference in REFERENCES
+    for name, check in objective_checks(
+        DictionaryObjective(n_components=4, n_nonzero_coefs=2, reference=reference, max_iter=3)
+    )
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(check) -> None:
+    check()
+
+
+def patches(n: int = 4000, *, flat: float = 0.5, d: int = 16) -> np.ndarray:
+    """Rows half of which are flat, as patches of a cartoon are."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)) * rng.gamma(0.5, size=(n, 1)) + 3.0
+    X[rng.random(n) < flat] = 2.0
+    return X
+
+
+def test_errors_of_every_reference() -> None:
+    X = patches(500)
+    block, rng = Block(X=X), np.random.default_rng(0)
+    mean = X.mean(axis=0)
+
+    def error(reference: str) -> np.ndarray:
+        objective = DictionaryObjective(n_components=8, n_nonzero_coefs=2, reference=reference)
+        pilot = objective.pilot(block, rng=rng)
+        return objective.survey(block, pilot).cost
+
+    np.testing.assert_allclose(error("constant"), 16 * X.var(axis=1), atol=1e-12)
+    line = mean / np.linalg.norm(mean)
+    np.testing.assert_allclose(error("mean_line"), ((X - np.outer(X @ line, line)) ** 2).sum(axis=1), atol=1e-11)
+    np.testing.assert_allclose(error("mean_point"), ((X - mean) ** 2).sum(axis=1), rtol=1e-12)
+    top = np.linalg.svd(X, full_matrices=False)[2][:2]
+    np.testing.assert_allclose(error("singular"), ((X - X @ top.T @ top) ** 2).sum(axis=1), atol=1e-9)
+    for better in ("ksvd", "projective"):
+        assert error(better).sum() < error("singular").sum()
+
+
+def test_one_vector_in_the_dictionary_bounds_the_error() -> None:
+    """With D0 one of the atoms, pursuit is never worse than D0 alone: the first pick is at least as good."""
+    X = patches(2000, flat=0.1)
+    rng = np.random.default_rng(1)
+    atoms = rng.normal(size=(12, 16))
+    atoms[5] = 1.0
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    objective = DictionaryObjective(n_components=12, n_nonzero_coefs=3)
+    block = Block(X=X)
+    reference = objective.cost(block, objective.pilot(block, rng=rng))
+    assert (objective.cost(block, atoms) <= reference * (1 + 1e-12) + 1e-20).all()
+
+
+def test_cost_is_what_pursuit_leaves() -> None:
+    X = patches(300)
+    atoms = DictionaryObjective(n_components=6, n_nonzero_coefs=2).solve(Block(X=X), rng=np.random.default_rng(0))
+    own = DictionaryObjective(n_nonzero_coefs=2).cost(Block(X=X), atoms)
+    np.testing.assert_array_equal(own, pursue(X, atoms, n_nonzero=2)[2])
+
+
+def test_flat_rows_are_drawn_and_the_draw_is_unbiased() -> None:
+    """Half of the rows have no error at the reference; a dictionary without it must still be judged rightly."""
+    X = patches(1000)
+    block = Block(X=X)
+    objective = DictionaryObjective(n_components=5, n_nonzero_coefs=2)
+    rng = np.random.default_rng(0)
+    queries = [rng.normal(size=(5, 16)) for _ in range(3)]
+    queries = [q / np.linalg.norm(q, axis=1, keepdims=True) for q in queries]
+    full = np.array([objective.cost(block, q).sum() for q in queries])
+    found = []
+    for seed in range(2000):
+        small = build_coreset(X, objective=objective, coreset_size=60, calibrate=False, random_state=seed)
+        found.append([small.weights() @ objective.cost(small, q) for q in queries])
+    gap = np.mean(found, axis=0) - full
+    square = gap @ np.linalg.solve(np.cov(np.array(found).T) / len(found), gap)
+    assert stats.chi2.sf(square, len(queries)) > 1e-4
+    flat = X.std(axis=1) == 0.0
+    survey = objective.survey(block, objective.pilot(block, rng=rng))
+    p = objective.sensitivity(block, survey).at()
+    assert p.sum() == pytest.approx(1.0) and p[flat].sum() == pytest.approx(0.1 * flat.mean())
+
+
+@pytest.mark.parametrize("construction", ["sensitivity", "uniform", "lightweight", "rings"])
+def test_every_construction(construction: str) -> None:
+    check_construction(
+        make("construction", construction), DictionaryObjective(n_components=4, n_nonzero_coefs=2, max_iter=3)
+    )
+
+
+def test_a_stream_keeps_the_exact_totals() -> None:
+    X = patches(20_000, flat=0.3)
+    objective = DictionaryObjective(n_components=8, n_nonzero_coefs=2)
+    stream = CoresetStream(objective, coreset_size=500, leaf_size=2000, random_state=0)
+    for part in np.array_split(X, 7):
+        stream.push(part)
+    coreset = stream.coreset()
+    want = [len(X), 16 * X.var(axis=1).sum(), (X**2).sum()]
+    np.testing.assert_allclose(coreset.totals[0], want, rtol=1e-12)
+    own = objective.survey(coreset, coreset.pilot).totals[0]
+    np.testing.assert_allclose(own, want, rtol=0.02)
+
+
+def test_error_halves_as_rows_quadruple() -> None:
+    X = patches(8000, flat=0.2)
+    block = Block(X=X)
+    objective = DictionaryObjective(n_components=8, n_nonzero_coefs=2)
+    atoms = objective.solve(block.cut(0, 500), rng=np.random.default_rng(0))
+    full = objective.cost(block, atoms).sum()
+
+    def rms(size: int) -> float:
+        def share(seed: int) -> float:
+            small = build_coreset(X, objective=objective, coreset_size=size, calibrate=False, random_state=seed)
+            return small.weights() @ objective.cost(small, atoms) / full - 1.0
+
+        return float(np.sqrt(np.mean([share(seed) ** 2 for seed in range(150)])))
+
+    assert np.log2(rms(50) / rms(800)) / 4 == pytest.approx(0.5, abs=0.12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beta": 0.0}, "beta"),
+        ({"beta": 1.5}, "beta"),
+        ({"reference": "median"}, "reference"),
+        ({"n_components": 0}, "n_components"),
+        ({"n_nonzero_coefs": True}, "n_nonzero_coefs"),
+        ({"max_iter": 2.0}, "max_iter"),
+    ],
+)
+def test_bad_parameters(options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DictionaryObjective(**options)
+
+
+def test_sparse_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="dense"):
+        build_coreset(sparse.eye(50, format="csr"), objective="dictionary", coreset_size=10)
