@@ -45,6 +45,7 @@ _PUBLIC = {
     "CoresetSearchCV": "tithe.learners.search",
     "CoresetEstimator": "tithe.learners.meta",
     "KSVD": "tithe.learners.dictionary.ksvd",
+    "ImageDenoiser": "tithe.learners.dictionary.denoise",
     "choose_k": "tithe.learners.choose_k",
 }
 

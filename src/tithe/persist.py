@@ -37,6 +37,7 @@ _OUR_TYPES = {
     "tithe.learners.folds.Shares",
     "tithe.learners.leaves.Reservoir",
     "tithe.learners.dictionary.ksvd.KSVD",
+    "tithe.learners.dictionary.denoise.ImageDenoiser",
     "tithe.core.data.Coreset",
     "tithe.certify.Certificate",
     "tithe.objectives.clustering.KMeansObjective",

@@ -1,0 +1,70 @@
+"""How near a picture comes to another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.ndimage import correlate1d
+
+from tithe.core.data import Array
+
+_WINDOW, _SPREAD = 11, 1.5  # of Wang, Bovik, Sheikh and Simoncelli 2004
+_K1, _K2 = 0.01, 0.03
+_ROWS = 256  # of a picture that are compared at a time
+
+
+def data_range(image: Array) -> float:
+    """The largest value a pixel of this type can have; 1 for floats."""
+    return 1.0 if image.dtype.kind == "f" else float(np.iinfo(image.dtype).max)
+
+
+def psnr(image: Any, reference: Any, *, largest: float | None = None) -> float:
+    """Peak signal-to-noise ratio in decibels: 10 log10(largest^2 / mean squared difference); inf if equal."""
+    image, reference = _both(image, reference)
+    largest = data_range(reference) if largest is None else largest
+    total = 0.0
+    for top in range(0, len(image), _ROWS):
+        difference = image[top : top + _ROWS].astype(np.float64) - reference[top : top + _ROWS]
+        total += float(np.add.reduce(difference * difference, axis=None))
+    return float(np.inf) if total == 0.0 else float(10.0 * np.log10(largest * largest * image.size / total))
+
+
+def ssim(image: Any, reference: Any, *, largest: float | None = None) -> float:
+    """Mean structural similarity, of all channels and all places where a whole window fits.
+
+    Means and covariances are taken in a Gaussian window of 11 pixels and standard deviation 1.5.
+    """
+    image, reference = _both(image, reference)
+    largest = data_range(reference) if largest is None else largest
+    if min(image.shape[:2]) < _WINDOW:
+        raise ValueError(f"Pictures of {image.shape[0]} x {image.shape[1]} pixels are smaller than the window of SSIM.")
+    at = np.arange(_WINDOW) - _WINDOW // 2
+    window = np.exp(-0.5 * (at / _SPREAD) ** 2)
+    window /= window.sum()
+    total, count, edge = 0.0, 0, _WINDOW // 2
+    for top in range(0, len(image) - _WINDOW + 1, _ROWS):
+        rows = slice(top, min(len(image), top + _ROWS + _WINDOW - 1))
+        x, y = image[rows].astype(np.float64), reference[rows].astype(np.float64)
+        found = _similarity(x, y, window, largest)[edge:-edge, edge:-edge]
+        total, count = total + float(found.sum()), count + found.size
+    return total / count
+
+
+def _similarity(x: Array, y: Array, window: Array, largest: float) -> Array:
+    def mean(values: Array) -> Array:
+        smooth: Array = correlate1d(correlate1d(values, window, axis=0), window, axis=1)
+        return smooth
+
+    c1, c2 = (_K1 * largest) ** 2, (_K2 * largest) ** 2
+    mx, my = mean(x), mean(y)
+    vx, vy, both = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my
+    found: Array = (2 * mx * my + c1) * (2 * both + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))
+    return found
+
+
+def _both(image: Any, reference: Any) -> tuple[Array, Array]:
+    image, reference = np.asarray(image), np.asarray(reference)
+    if image.shape != reference.shape:
+        raise ValueError(f"The pictures differ in shape: {image.shape} and {reference.shape}.")
+    return image, reference

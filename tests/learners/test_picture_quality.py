@@ -1,0 +1,65 @@
+"""Noise estimates, PSNR and SSIM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tithe.learners.dictionary.noise import estimate_sigma
+from tithe.learners.dictionary.quality import psnr, ssim
+
+
+def smooth(shape: tuple[int, ...]) -> np.ndarray:
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    image = 128 + 60 * np.sin(x / 17.0) * np.cos(y / 23.0) + 30 * (x > 100)
+    return image if len(shape) == 2 else np.stack([image, 255 - image, 0.5 * image + 60], axis=2)
+
+
+@pytest.mark.parametrize("shape", [(200, 240), (200, 240, 3)])
+@pytest.mark.parametrize("sigma", [5.0, 10.0, 25.0, 50.0])
+def test_noise_is_found_within_five_percent(rng, shape, sigma) -> None:
+    noisy = smooth(shape) + sigma * rng.normal(size=shape)
+    assert estimate_sigma(noisy) == pytest.approx(sigma, rel=0.05)
+    assert estimate_sigma(noisy * 257) == pytest.approx(sigma * 257, rel=0.05)
+    if sigma <= 25:
+        assert estimate_sigma(noisy.clip(0, 255).round().astype(np.uint8)) == pytest.approx(sigma, rel=0.06)
+
+
+def test_dark_parts_where_noise_was_cut_off_do_not_count(rng) -> None:
+    image = np.full((256, 256), 120.0)
+    image[:, :150] = 2.0
+    noisy = (image + 20 * rng.normal(size=image.shape)).clip(0, 255).round().astype(np.uint8)
+    assert estimate_sigma(noisy) == pytest.approx(20.0, rel=0.06)
+
+
+def test_no_noise() -> None:
+    assert estimate_sigma(np.full((64, 64), 9, np.uint8)) == 0.0
+
+
+def test_psnr(rng) -> None:
+    image = rng.integers(0, 256, size=(600, 20), dtype=np.uint8)
+    assert psnr(image, image) == np.inf
+    assert psnr(image + 50.0, image) == pytest.approx(20 * np.log10(255 / 50))
+    with pytest.raises(ValueError, match="differ in shape"):
+        psnr(image, image[1:])
+
+
+def test_ssim_is_one_for_equal_pictures_and_refuses_tiny_ones(rng) -> None:
+    image = rng.random((40, 50))
+    assert ssim(image, image) == pytest.approx(1.0)
+    assert ssim(image, 1 - image) < 0.0
+    with pytest.raises(ValueError, match="smaller than the window"):
+        ssim(image[:10], image[:10])
+
+
+@pytest.mark.parametrize("shape", [(60, 80), (300, 33, 3)])
+def test_ssim_agrees_with_scikit_image(rng, shape) -> None:
+    metrics = pytest.importorskip("skimage.metrics")
+    image = smooth(shape).clip(0, 255).astype(np.uint8)
+    other = (image + 20 * rng.normal(size=shape)).clip(0, 255).astype(np.uint8)
+    theirs = metrics.structural_similarity(
+        image, other, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=255,
+        channel_axis=2 if len(shape) == 3 else None,
+    )  # fmt: skip
+    assert ssim(image, other) == pytest.approx(theirs, abs=1e-4)
+    assert psnr(image, other) == pytest.approx(metrics.peak_signal_noise_ratio(image, other), abs=1e-9)
