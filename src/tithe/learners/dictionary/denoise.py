@@ -16,12 +16,14 @@ from tithe.core.data import Array, Coreset
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import all_rows
 from tithe.learners.dictionary.averaging import Coder, Progress, averaged
+from tithe.learners.dictionary.inpaint import check_mask, filled
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.learners.dictionary.noise import estimate_sigma
 from tithe.learners.dictionary.patches import PatchSource
 from tithe.learners.dictionary.planes import Planes, as_pixels
 from tithe.learners.dictionary.quality import data_range
 from tithe.objectives.dictionary import DictionaryObjective
+from tithe.objectives.ksvd import cosine_atoms
 from tithe.sources.watched import WatchedSource
 
 _OWN = 30.0  # weight of the noisy pixel itself, times sigma, where pixels go to 255
@@ -133,17 +135,22 @@ class ImageDenoiser(BaseEstimator):
 
     # -- learning ------------------------------------------------------------------------------
 
-    def fit(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> ImageDenoiser:
+    def fit(self, image: Any, y: Any = None, *, mask: Any = None, progress: Progress | None = None) -> ImageDenoiser:
         """Learn the atoms from a picture's own patches.
 
         Parameters
         ----------
         image : array (h, w) or (h, w, 3) of uint8, uint16 or floats
         y : ignored
+        mask : array (h, w) of bool, optional
+            True where a pixel is missing. Such pixels are first filled in by cosines, so that there are whole
+            patches to learn from. The noise is then not estimated: without a ``sigma`` it is taken to be none.
         progress : callable, optional
             Called as ``progress(1, n_leaves, n_patches)`` while patches are read, see `WatchedSource`.
         """
         self._check()
+        if mask is not None:
+            image = self._filled_in(image, mask, cosine_atoms(self.n_components, self.patch_size**2), self.sigma or 0.0)
         planes = Planes(image)
         source = PatchSource(planes, patch_size=self.patch_size, centred=True)
         if self.n_components > (source.n_rows or 0):
@@ -153,7 +160,8 @@ class ImageDenoiser(BaseEstimator):
             )
         self.seconds_: dict[str, float] = {}
         with _timed(self.seconds_, "noise"):
-            self.sigma_ = estimate_sigma(planes) if self.sigma is None else float(self.sigma)
+            estimated = self.sigma is None and mask is None
+            self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)
         seed = as_seed(self.random_state)
         with _timed(self.seconds_, "reducing"):
             self.coreset_ = self._few(planes, seed, progress)
@@ -217,6 +225,32 @@ class ImageDenoiser(BaseEstimator):
         most = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
         _check_whole("n_nonzero_coefs", most, most=min(self.patch_size**2, self.n_components))
         return self._recoded(Planes(image), most, 0.0, 0.0, None)
+
+    def inpaint(self, image: Any, mask: Any) -> Array:
+        """The picture with its missing pixels filled in: of the same shape and type, known pixels as they were.
+
+        Patches are coded by what is known of them, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes
+        close from their edges; what was in them only, no dictionary can tell.
+
+        Parameters
+        ----------
+        image : array (h, w) or (h, w, 3)
+            Missing pixels may hold anything.
+        mask : array (h, w) of bool
+            True where a pixel is missing.
+        """
+        check_is_fitted(self)
+        return self._filled_in(image, mask, self.components_, self.sigma_)
+
+    def fit_inpaint(self, image: Any, mask: Any) -> Array:
+        """`fit` and `inpaint` of one picture."""
+        return self.fit(image, mask=mask).inpaint(image, mask)
+
+    def _filled_in(self, image: Any, mask: Any, atoms: Array, sigma: float) -> Array:
+        image, known = check_mask(image, mask)
+        PatchSource(image, patch_size=self.patch_size)  # checks picture and size
+        side = self.patch_size
+        return filled(image, known, atoms.astype(np.float32), side, self.n_nonzero_coefs, (self.gain * sigma) ** 2)
 
     def certify(self, image: Any) -> Certificate:
         """Mean squared error of a pixel over all patches of a picture, as this dictionary codes them."""

@@ -25,8 +25,8 @@ def estimate_sigma(image: Any) -> float:
     Coefficients of the diagonal wavelet band of each plane (`Planes`) hold noise and fine texture. Blocks of
     16 x 16 pixels are compared by their root mean square, the one that a tenth of them lies below is divided by what
     it is for noise alone, and the smallest of the planes is taken: colours differ less from place to place than
-    brightness does. Blocks with pixels at an end of the range of whole numbers, where noise was cut off, are left out as long as
-    a tenth of all remain.
+    brightness does. Blocks with pixels at an end of the range of whole numbers, where noise was cut off, are left
+    out as long as a tenth of all remain.
 
     The noise must be white and the same everywhere. Texture that is nowhere absent passes for noise: a colour
     photograph is found within 5 %, a grey one within 7 % where it has calm parts, and a lawn in grey is not. Noise
