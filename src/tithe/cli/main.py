@@ -10,6 +10,7 @@ from tithe import __version__
 from tithe.cli.build import build
 from tithe.cli.common import Stopped
 from tithe.cli.demo import demo
+from tithe.cli.denoise import denoise
 from tithe.cli.fit import fit
 from tithe.cli.inspect import inspect
 from tithe.cli.predict import predict
@@ -30,7 +31,7 @@ def cli() -> None:
     """
 
 
-for command in (build, demo, fit, inspect, predict, size, stream):
+for command in (build, demo, denoise, fit, inspect, predict, size, stream):
     cli.add_command(command)
 
 

@@ -1,0 +1,123 @@
+"""``tithe denoise``: a picture without its noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tithe.cli.common import bytes_text, print_table, seconds_text, seed_option
+from tithe.cli.progress import Reading, peak_memory
+
+
+class Sigma(click.ParamType):
+    """A standard deviation, or "auto"."""
+
+    name = "NUMBER|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | None:
+        if value is None or value == "auto":
+            return None
+        try:
+            sigma = float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is neither a number nor 'auto'.", param, ctx)
+        if not 0.0 < sigma < float("inf"):
+            self.fail(f"{value!r} is not above 0: without noise there is nothing to remove.", param, ctx)
+        return sigma
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=click.Path(dir_okay=False))
+@click.argument("output", metavar="OUT", type=click.Path(dir_okay=False))
+@click.option(
+    "--sigma",
+    type=Sigma(),
+    default="auto",
+    show_default=True,
+    help="Noise in grey levels of the picture (0 to 255, or to 65535 for 16 bits).",
+)
+@click.option("--patch", type=click.IntRange(min=2), default=8, show_default=True, help="Side of a patch in pixels.")
+@click.option("-k", "--atoms", type=click.IntRange(min=1), default=256, show_default=True, help="Atoms to learn.")
+@click.option("-m", "--size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Patches to keep.")
+@click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Pixels between coded patches.")
+@click.option("--reference", type=click.Path(dir_okay=False), help="The same picture without noise, to compare with.")
+@click.option("--show", type=click.Path(dir_okay=False), help="Picture of the atoms to write.")
+@seed_option
+def denoise(source, output, sigma, patch, atoms, size, step, reference, show, seed):  # type: ignore[no-untyped-def]
+    """Take the noise out of the picture IN and write it to OUT.
+
+    A dictionary is learned from a small weighted share of the picture's own patches; then all patches are coded in
+    it and averaged. Colours are kept, and so is an alpha channel where OUT can hold one (.png, .tif, .webp).
+
+    \b
+    Example:
+      tithe denoise in.jpg out.png --sigma auto
+      tithe denoise in.png out.png --sigma 25 --reference clean.png --show dictionary.png
+    """
+    from tithe import ImageDenoiser
+    from tithe.persist import check_output
+    from tithe.report.pictures import check_picture_name, write_picture
+    from tithe.sources.pictures import read_picture
+
+    for target in (output, *([show] if show else [])):
+        for given in (source, *([reference] if reference else [])):
+            check_output(target, beside=given if Path(given).exists() else None)
+        check_picture_name(target)
+    if show is not None and Path(show).absolute() == Path(output).absolute():
+        raise click.UsageError("--show and OUT name the same file.")
+    picture = read_picture(source)
+    clean = None if reference is None else _reference(reference, picture.pixels)
+    model = ImageDenoiser(sigma, patch_size=patch, n_components=atoms, coreset_size=size, step=step, random_state=seed)
+    with Reading(None, "learning", "coding") as reading:
+        pixels = model.fit_denoise(picture.pixels, progress=reading)
+        reading.say("writing")
+        notes = write_picture(output, replace(picture, pixels=pixels))
+        if show is not None:
+            _write_atoms(show, model.components_)
+    print_table(output, ["", ""], _about(model, picture.pixels, pixels, clean))
+    for note in (*(f"{source}: {n}" for n in picture.notes), *(f"{output}: {n}" for n in notes)):
+        click.echo(f"Note: {note}.")
+
+
+def _reference(path: str, noisy: Any) -> Any:
+    from tithe.sources.pictures import read_picture
+
+    clean = read_picture(path).pixels
+    if clean.shape != noisy.shape or clean.dtype != noisy.dtype:
+        raise ValueError(
+            f"{path!r} is {_size(clean)} and the noisy picture is {_size(noisy)}: they cannot be compared."
+        )
+    return clean
+
+
+def _size(pixels: Any) -> str:
+    colours = "in colour" if pixels.ndim == 3 else "in grey"
+    return f"{pixels.shape[1]} x {pixels.shape[0]} {colours} of {8 * pixels.dtype.itemsize} bits"
+
+
+def _write_atoms(path: str, atoms: Any) -> None:
+    from tithe.report.pictures import atoms_picture, write_picture
+    from tithe.sources.pictures import Picture
+
+    write_picture(path, Picture(pixels=atoms_picture(atoms)))
+
+
+def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
+    kept = len(model.coreset_)
+    about = [
+        ["picture", _size(noisy)],
+        ["noise (sigma)", f"{model.sigma_:.4g}{' (estimated)' if model.sigma is None else ''}"],
+        ["patches learned from", f"{kept:,} of {model.coreset_.n_seen:,}"],
+        ["atoms of a patch, on average", f"{model.n_atoms_mean_:.3f}"],
+        *([f"time for {phase}", seconds_text(seconds)] for phase, seconds in model.seconds_.items()),
+        ["peak memory", bytes_text(peak_memory())],
+    ]
+    if clean is not None:
+        from tithe.learners.dictionary.quality import psnr, ssim
+
+        about.append(["PSNR", f"{psnr(noisy, clean):.2f} -> {psnr(pixels, clean):.2f} dB"])
+        about.append(["SSIM", f"{ssim(noisy, clean):.4f} -> {ssim(pixels, clean):.4f}"])
+    return about
