@@ -65,7 +65,7 @@ class ImageDenoiser(BaseEstimator):
         Atoms of a patch where there is no noise that would say so, and in `reconstruct` and `inpaint`.
     max_iter : int
         Iterations of K-SVD.
-    construction, calibrate, engine
+    construction, engine
         See `build_coreset`.
     initial : {"dct", "data"} or array (k, d)
         Where K-SVD starts.
@@ -112,7 +112,6 @@ class ImageDenoiser(BaseEstimator):
         n_nonzero_coefs: int = 5,
         max_iter: int = 15,
         construction: Any = "auto",
-        calibrate: bool = True,
         initial: Any = "dct",
         data_range: float | None = None,
         engine: Any = "auto",
@@ -127,7 +126,6 @@ class ImageDenoiser(BaseEstimator):
         self.n_nonzero_coefs = n_nonzero_coefs
         self.max_iter = max_iter
         self.construction = construction
-        self.calibrate = calibrate
         self.initial = initial
         self.data_range = data_range
         self.engine = engine
@@ -185,7 +183,7 @@ class ImageDenoiser(BaseEstimator):
             objective=objective,
             construction=self.construction,
             coreset_size=self.coreset_size,
-            calibrate=self.calibrate,
+            calibrate=False,  # as in KSVD
             engine=self.engine,
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
         )
