@@ -4,7 +4,7 @@
 
 The paper (Feldman, Feigin and Sochen 2013) closes with signals of very high dimension. Here a film is made, frame by
 frame: scenes of different length with smooth backgrounds, things that move in front of them, light that changes, and
-noise. Frames (230,400 numbers each) are never all in memory; a coreset of them is kept, and K-SVD that starts from
+noise. Frames (172,800 numbers each) are never all in memory; a coreset of them is kept, and K-SVD that starts from
 frames of it finds the atoms. The error is that of all frames, coded with three atoms.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from common import save, show, timed
 from tithe import KSVD, Block
 
-H, W = 360, 640
+H, W = 360, 480
 LEAF = 32  # frames made at a time
 K, T = 24, 3
 
@@ -73,12 +73,12 @@ class Film:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=480)
-    parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--frames", type=int, default=320)
+    parser.add_argument("--size", type=int, default=64)
     arguments = parser.parse_args()
     film = Film(arguments.frames, seed=0)
     energy = float(np.mean([np.var(film.frame(i)) for i in range(0, arguments.frames, 16)]))
-    options: dict[str, Any] = {"n_components": K, "n_nonzero_coefs": T, "max_iter": 10, "random_state": 0}
+    options: dict[str, Any] = {"n_components": K, "n_nonzero_coefs": T, "max_iter": 6, "random_state": 0}
     rows, table = [], []
     for way in ("coreset", "weighted uniform", "all frames"):
         model = KSVD(**options)
