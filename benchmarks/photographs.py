@@ -190,7 +190,7 @@ def peers() -> dict[str, Any]:
             return means(noisy / 255, h=0.6 * sigma / 255, sigma=sigma / 255, **options) * 255
 
         found["skimage denoise_nl_means"] = by_means
-    if importlib.util.find_spec("bm3d"):
+    if importlib.util.find_spec("bm3d"):  # not free for every use, so installed by hand
         bm3d = importlib.import_module("bm3d").bm3d_rgb
         found["bm3d"] = lambda noisy, sigma: bm3d(noisy.astype(np.float64), sigma)
     return found
