@@ -173,6 +173,17 @@ def test_bad_rows_are_named_or_skipped_and_counted(folder, tmp_path, capsys) -> 
     assert ["bad", "rows,", "skipped", "1"] in lines
 
 
+@pytest.mark.parametrize("way", ["build", "fit"])
+def test_bad_rows_of_text_are_counted(tmp_path, capsys, way) -> None:
+    lines = [f"{i},{i % 7}" for i in range(3000)]
+    lines[17], lines[2999] = "nan,1", "4,"
+    (tmp_path / "rows.csv").write_text("a,b\n" + "\n".join(lines) + "\n")
+    command = [way, *(["kmeans"] if way == "fit" else []), tmp_path / "rows.csv", "-k", 2, "-m", 100]
+    assert run(*command, "--bad-rows", "skip", "-o", tmp_path / "out") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["bad", "rows,", "skipped", "2"] in lines
+
+
 def test_a_file_that_vanishes_is_named(folder, tmp_path, capsys, monkeypatch) -> None:
     from tithe.cli import build
 

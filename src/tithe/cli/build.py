@@ -22,6 +22,7 @@ from tithe.cli.common import (
     saying_how_to_go_on,
     seconds_text,
     seed_option,
+    skipped_rows,
     source_options,
 )
 from tithe.cli.outset import checkpoint_options, earlier_run, plan_table, settled_size
@@ -94,7 +95,7 @@ def build(  # type: ignore[no-untyped-def]
             feature_names = getattr(source, "feature_names", None)
             save_coreset(coreset, output, feature_names=None if feature_names is None else free_names(feature_names))
         remove_state(checkpoint)
-        rows = _about(coreset, source, why, seconds, earlier.n_rows)
+        rows = _about(coreset, source, why, seconds, earlier.n_rows, skips=how["bad_rows"] == "skip")
         if check:
             rows.append(_checked(source, coreset, goal, jobs, seed, stop, output))
     print_table(output, ["", ""], rows)
@@ -112,10 +113,11 @@ def _reduced(source: Any, goal: Any, size: Any, jobs: int | None, seed: int, **o
     return coreset, perf_counter() - start
 
 
-def _about(coreset: Any, source: Any, why: str, seconds: float, before: int) -> list[list[str]]:
+def _about(coreset: Any, source: Any, why: str, seconds: float, before: int, *, skips: bool) -> list[list[str]]:
     rows = [["rows", f"{coreset.n_seen:,}"]]
-    if source.n_rows is not None and source.n_rows > coreset.n_seen:
-        rows.append(["bad rows, skipped", f"{source.n_rows - coreset.n_seen:,}"])
+    n_skipped = skipped_rows(source, coreset) if skips else 0
+    if n_skipped:
+        rows.append(["bad rows, skipped", f"{n_skipped:,}"])
     return [
         *rows,
         ["rows kept", f"{len(coreset):,} ({len(coreset) / coreset.n_seen:.2%}; {why})"],

@@ -21,6 +21,7 @@ from tithe.cli.common import (
     saying_how_to_go_on,
     seconds_text,
     seed_option,
+    skipped_rows,
     source_options,
 )
 from tithe.cli.outset import checkpoint_options, earlier_run, plan_table
@@ -147,7 +148,7 @@ def _fitted(model: Any, source: Any) -> float:
 def _facts(model: Any, learner: str, where: Any, how: dict[str, Any], source: Any, seconds: float) -> Any:
     from tithe.report.fitted import Fit
 
-    n_skipped = None if source.n_rows is None else source.n_rows - model.coreset_.n_seen
+    n_skipped = skipped_rows(source, model.coreset_) if how["bad_rows"] == "skip" else 0
     options = {name: value for name, value in how.items() if value is not None}
     return Fit(
         learner=learner,
