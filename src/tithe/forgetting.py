@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from tithe.reducer import Plan, Reducer
 from tithe.sources.batches import Regrouper
 
 
-class Forgets:
+class Forgets(ABC):
     """The part of a stream that keeps leaves and makes nodes anew without some of their rows."""
 
     plan: Plan
@@ -38,11 +39,13 @@ class Forgets:
     def leaf_size(self) -> int:
         return self._rows.leaf_size
 
+    @abstractmethod
     def checkpoint(self, path: str | os.PathLike[str]) -> None:
-        raise NotImplementedError
+        """Write everything needed to go on."""
 
+    @abstractmethod
     def _top(self) -> int | None:
-        raise NotImplementedError
+        """The level up to which nodes merge."""
 
     @single_blas_thread()
     def forget(self, row_ids: Any) -> int:

@@ -79,6 +79,7 @@ def test_what_was_ignored_stays_ignored() -> None:
     try:
         with Stop():
             os.kill(os.getpid(), signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
 
