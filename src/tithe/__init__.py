@@ -46,6 +46,8 @@ _PUBLIC = {
     "CoresetEstimator": "tithe.learners.meta",
     "KSVD": "tithe.learners.dictionary.ksvd",
     "ImageDenoiser": "tithe.learners.dictionary.denoise",
+    "ODMClassifier": "tithe.learners.odm.kernel",
+    "MarginDistribution": "tithe.learners.odm.machine",
     "choose_k": "tithe.learners.choose_k",
 }
 

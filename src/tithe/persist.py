@@ -26,7 +26,7 @@ _FORMAT = 1
 # what reading lies as if they were metadata can raise
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
 _WEIGHT, _ROW, _TARGET = "sample_weight", "row_id", "y"
-# every type of ours that a model may hold, by name: a prefix would also admit what our modules import
+# every type that a model may hold besides what skops trusts, by name: a prefix would also admit what our modules import
 _OUR_TYPES = {
     "tithe.learners.cluster.CoresetKMeans",
     "tithe.learners.cluster.CoresetKMedians",
@@ -38,6 +38,11 @@ _OUR_TYPES = {
     "tithe.learners.leaves.Reservoir",
     "tithe.learners.dictionary.ksvd.KSVD",
     "tithe.learners.dictionary.denoise.ImageDenoiser",
+    "tithe.learners.odm.kernel.ODMClassifier",
+    "tithe.learners.odm.machine.MarginDistribution",
+    # scikit-learn's own, which skops does not vouch for because of the underscore: plain numbers and an estimator
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
     "tithe.core.data.Coreset",
     "tithe.certify.Certificate",
     "tithe.objectives.clustering.KMeansObjective",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tithe import KSVD, CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
+from tithe import KSVD, CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression, ODMClassifier
 
 
 @parametrize_with_checks(
@@ -13,6 +13,8 @@ from tithe import KSVD, CoresetEstimator, CoresetKMeans, CoresetKMedians, Corese
         CoresetKMeans(),
         CoresetKMedians(),
         CoresetLogisticRegression(),
+        ODMClassifier(),
+        ODMClassifier(kernel="linear", upper="fixed"),
         KSVD(),
         KSVD(mean="global", exact_update=True),
         KSVD(mean="per_column"),

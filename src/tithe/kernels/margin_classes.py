@@ -1,0 +1,302 @@
+"""Optimal margin distribution, many classes: exact steps on all multipliers of a row, and the gap.
+
+A row i of class y has multipliers alpha_l <= 0 for l != y, alpha_y = minus their sum, and beta >= 0 of the upper
+side. Its coefficients are v = alpha - beta e_y, and + beta e_q where q, a fixed rival, bounds the upper side
+(``rival[i] >= 0``); else the upper side compares with the fixed number ``level[i]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+_FAST = {"contract", "reassoc", "nsz"}
+_FEW = 48  # numbers up to which sorting by insertion is the fastest
+_CLOSE = 1e-13  # of the scale of beta: where the search for it ends
+_TRIES = 200
+_SETTLED = 1e-3  # share of the first sweep's movement below which another is not worth its time
+
+
+@njit(cache=True, nogil=True)
+def _sort_descending(numbers, n):  # type: ignore[no-untyped-def]
+    if n > _FEW:
+        numbers[:n] = -np.sort(-numbers[:n])
+        return
+    for i in range(1, n):
+        value = numbers[i]
+        j = i - 1
+        while j >= 0 and numbers[j] < value:
+            numbers[j + 1] = numbers[j]
+            j -= 1
+        numbers[j + 1] = value
+
+
+@njit(cache=True, nogil=True)
+def _multiplier(pull, own, flat, steep, spare):  # type: ignore[no-untyped-def]
+    """nu = (flat + sum of pull over Phi) / (steep + |Phi|), Phi = {l != own class: pull_l > nu}."""
+    n = 0
+    for label in range(len(pull)):
+        if label != own:
+            spare[n] = pull[label]
+            n += 1
+    _sort_descending(spare, n)
+    total, count = flat, steep
+    nu = total / count
+    for k in range(n):
+        if nu >= spare[k]:
+            break
+        total += spare[k]
+        count += 1.0
+        nu = total / count
+    return nu
+
+
+@njit(cache=True, nogil=True)
+def _lower_side(pull, label, square, soft, alpha, spare):  # type: ignore[no-untyped-def]
+    """alpha of one row by case 1 of the subproblem: the upper side is idle or its multiplier is fixed."""
+    ridge = square + soft
+    nu = _multiplier(pull, label, square * pull[label] / ridge, square / ridge, spare)
+    _alphas(pull, label, square, nu, alpha)
+    return nu
+
+
+@njit(cache=True, nogil=True)
+def _alphas(pull, label, square, nu, alpha):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for other in range(len(pull)):
+        if other != label:
+            alpha[other] = min(0.0, (nu - pull[other]) / square)
+            total -= alpha[other]
+    alpha[label] = total
+
+
+@njit(cache=True, nogil=True)
+def _with_level(rest, label, square, soft, stiff, low, high, level, alpha, pull, spare):  # type: ignore[no-untyped-def]
+    """alpha and beta where the upper side compares with a fixed number: cases 1 and 2, exactly one is consistent."""
+    for other in range(len(rest)):
+        pull[other] = rest[other] + (0.0 if other == label else low)
+    nu = _lower_side(pull, label, square, soft, alpha, spare)
+    ridge, lack = square + soft, level + high - rest[label]
+    if stiff == np.inf or nu <= pull[label] + ridge * lack / square:
+        return 0.0
+    steep = square + stiff
+    both = ridge * steep - square * square
+    flat = (square * square * lack + square * steep * pull[label]) / both
+    nu = _multiplier(pull, label, flat, square * steep / both, spare)
+    _alphas(pull, label, square, nu, alpha)
+    return max(0.0, (square * alpha[label] - lack) / steep)
+
+
+@njit(cache=True, nogil=True)
+def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, pull, spare):  # type: ignore[no-untyped-def]
+    """alpha and beta where the upper side compares with the score of a rival.
+
+    Given beta, alpha is case 1 with shifted pulls; the derivative by beta rises and is linear in pieces, so its root
+    is found by false position, halving the end that stays (Illinois).
+    """
+    for other in range(len(rest)):
+        pull[other] = rest[other] + (0.0 if other == label else low)
+    _lower_side(pull, label, square, soft, alpha, spare)
+    if stiff == np.inf:
+        return 0.0
+    base = rest[rival] - rest[label] + high
+    left, at_left = 0.0, square * (alpha[rival] - alpha[label]) + base
+    if at_left >= 0.0:
+        return 0.0
+    # alpha_q - alpha_y falls by at most 2 beta, so the derivative rises by stiff at the least
+    right = -at_left / stiff
+    at_right, last, beta, weight = 0.0, 0, right, 1.0
+    for step in range(_TRIES):
+        pull[rival] = rest[rival] + low + square * beta
+        pull[label] = rest[label] - square * beta
+        _lower_side(pull, label, square, soft, alpha, spare)
+        slope = square * (alpha[rival] - alpha[label]) + (2.0 * square + stiff) * beta + base
+        if slope == 0.0:
+            break
+        if slope > 0.0:
+            weight = 0.5 if last == 1 else 1.0
+            right, at_right, last = beta, slope, 1
+            at_left *= weight
+        else:
+            weight = 0.5 if last == -1 else 1.0
+            left, at_left, last = beta, slope, -1
+            at_right *= weight
+        if step == 0 and slope < 0.0:
+            break  # rounding alone: the end of the bracket is the root
+        if right - left <= _CLOSE * right:
+            break
+        beta = right - at_right * (right - left) / (at_right - at_left)
+        if not left < beta < right:
+            beta = 0.5 * (left + right)
+    return beta
+
+
+@njit(cache=True, nogil=True)
+def _at_origin(rest, label, soft, low, alpha):  # type: ignore[no-untyped-def]
+    strongest = 1 if label == 0 else 0
+    for other in range(len(rest)):
+        alpha[other] = 0.0
+        if other != label and rest[other] > rest[strongest]:
+            strongest = other
+    alpha[label] = max(0.0, low - rest[label] + rest[strongest]) / soft
+    alpha[strongest] = -alpha[label]
+
+
+@njit(cache=True, nogil=True)
+def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, change, alpha, pull, spare):  # type: ignore[no-untyped-def]
+    """The best (alpha, beta) of one row, given its scores ``rest`` (K,) without it and ``square``, k(x, x).
+
+    Writes v into ``change`` and gives beta.
+    """
+    if square <= 0.0:  # a row at the origin: its multipliers move nothing, and are what its loss asks for
+        beta = 0.0
+        _at_origin(rest, label, soft, low, alpha)
+    elif rival >= 0:
+        beta = _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, pull, spare)
+    else:
+        beta = _with_level(rest, label, square, soft, stiff, low, high, level, alpha, pull, spare)
+    for other in range(len(rest)):
+        change[other] = alpha[other]
+    change[label] -= beta
+    if rival >= 0:
+        change[rival] += beta
+    return beta
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def descend_square(square, label, rival, level, score, value, beta, soft, stiff, low, high, orders):  # type: ignore[no-untyped-def]
+    """Sweeps over the rows of one square (b, b) of the kernel matrix, in place.
+
+    score (K, b) and value (K, b) are scores and coefficients, rows in the second place; orders (sweeps, b).
+    """
+    n_classes, b = score.shape
+    rest, change, alpha, pull, spare = np.empty((5, n_classes))
+    first = 0.0
+    for sweep in range(len(orders)):
+        moved = 0.0
+        for k in range(b):
+            i = orders[sweep, k]
+            own = square[i, i]
+            for c in range(n_classes):
+                rest[c] = score[c, i] - own * value[c, i]
+            beta[i] = best_multipliers(
+                rest, label[i], rival[i], level[i], own, soft[i], stiff[i], low, high, change, alpha, pull, spare
+            )
+            for c in range(n_classes):
+                step = change[c] - value[c, i]
+                if step != 0.0:
+                    value[c, i] = change[c]
+                    moved += own * step * step
+                    for j in range(b):
+                        score[c, j] += step * square[i, j]
+        if sweep == 0:
+            first = moved
+        if moved <= _SETTLED * first:
+            return
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def descend_dense(X, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square):  # type: ignore[no-untyped-def]
+    """One sweep over the rows X (n, d) in ``order``: weights (K, d + 1) follow; ``constant`` is a last feature.
+
+    value (n, K) are the coefficients, square (n,) the squares of the rows' lengths, the constant included.
+    """
+    n_classes, d = weights.shape[0], X.shape[1]
+    rest, change, alpha, pull, spare = np.empty((5, n_classes))
+    for k in range(len(order)):
+        i = order[k]
+        own = square[i]
+        for c in range(n_classes):
+            total = constant * weights[c, d]
+            for j in range(d):
+                total += weights[c, j] * X[i, j]
+            rest[c] = total - own * value[i, c]
+        beta[i] = best_multipliers(
+            rest, label[i], rival[i], level[i], own, soft[i], stiff[i], low, high, change, alpha, pull, spare
+        )
+        for c in range(n_classes):
+            step = change[c] - value[i, c]
+            if step != 0.0:
+                value[i, c] = change[c]
+                for j in range(d):
+                    weights[c, j] += step * X[i, j]
+                weights[c, d] += step * constant
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def descend_csr(
+    data, indices, indptr, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square
+):  # type: ignore[no-untyped-def]  # fmt: skip
+    """`descend_dense` for rows in CSR form."""
+    n_classes, d = weights.shape[0], weights.shape[1] - 1
+    rest, change, alpha, pull, spare = np.empty((5, n_classes))
+    for k in range(len(order)):
+        i = order[k]
+        own = square[i]
+        for c in range(n_classes):
+            total = constant * weights[c, d]
+            for p in range(indptr[i], indptr[i + 1]):
+                total += weights[c, indices[p]] * data[p]
+            rest[c] = total - own * value[i, c]
+        beta[i] = best_multipliers(
+            rest, label[i], rival[i], level[i], own, soft[i], stiff[i], low, high, change, alpha, pull, spare
+        )
+        for c in range(n_classes):
+            step = change[c] - value[i, c]
+            if step != 0.0:
+                value[i, c] = change[c]
+                for p in range(indptr[i], indptr[i + 1]):
+                    weights[c, indices[p]] += step * data[p]
+                weights[c, d] += step * constant
+
+
+@njit(cache=True, nogil=True)
+def best_rivals(score, label, rival, level):  # type: ignore[no-untyped-def]
+    """The strongest other class of every row (n,) and its score (n,), from scores (n, K)."""
+    for i in range(len(label)):
+        best = -1
+        for c in range(score.shape[1]):
+            if c != label[i] and (best < 0 or score[i, c] > score[i, best]):
+                best = c
+        rival[i] = best
+        level[i] = score[i, best]
+
+
+@njit(cache=True, nogil=True)
+def classes_gap(score, value, beta, label, rival, level, cost, mu, low, high):  # type: ignore[no-untyped-def]
+    """(gap, loss of the convex problem, loss of the true one, value . score), added up over the rows.
+
+    Rows add what is not negative: C (xi - alpha_y / C)^2 / 2 + sum of -alpha_l (xi - what l lacks), and the like for
+    the upper side.
+    """
+    gap, loss, true_loss, norm = 0.0, 0.0, 0.0, 0.0
+    for i in range(len(label)):
+        y, c, upper = label[i], cost[i], mu * cost[i]
+        own = score[i, y]
+        best = -np.inf
+        for other in range(score.shape[1]):
+            norm += value[i, other] * score[i, other]
+            if other != y:
+                best = max(best, score[i, other])
+        lower = max(0.0, low - own + best)
+        pull = 0.0
+        for other in range(score.shape[1]):
+            if other != y:
+                alpha = value[i, other] - (beta[i] if other == rival[i] else 0.0)
+                pull -= alpha
+                gap -= alpha * (lower - (low - own + score[i, other]))
+        gap += 0.5 * c * (lower - pull / c) ** 2
+        over = own - (score[i, rival[i]] if rival[i] >= 0 else level[i]) - high
+        excess = max(0.0, over)
+        if upper > 0.0:
+            gap += (
+                0.5 * upper * (over - beta[i] / upper) ** 2 if over >= 0.0 else beta[i] * (beta[i] / (2 * upper) - over)
+            )
+        loss += 0.5 * c * lower * lower + 0.5 * upper * excess * excess
+        beyond = max(0.0, own - best - high)
+        true_loss += 0.5 * c * lower * lower + 0.5 * upper * beyond * beyond
+    return gap, loss, true_loss, norm

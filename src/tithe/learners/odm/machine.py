@@ -1,0 +1,152 @@
+"""What every optimal margin distribution machine shares: parameters, margins, probabilities."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from tithe.core.data import Array, Block
+from tithe.kernels.labels import label_numbers
+from tithe.learners.odm.multiclass import UPPER
+from tithe.sources.arrays import as_block
+
+_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_FOLDS = 5  # of the cross-validation that probabilities come from, at the most
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginDistribution:
+    """How the margins of some rows are distributed.
+
+    Parameters
+    ----------
+    mean, variance : float
+        Weighted.
+    levels, quantiles : tuple of float
+        The share of the weight that has a margin of at most the quantile.
+    """
+
+    mean: float
+    variance: float
+    levels: tuple[float, ...]
+    quantiles: tuple[float, ...]
+
+    @classmethod
+    def of(cls, margins: Array, weight: Array | None) -> MarginDistribution:
+        weight = np.ones(len(margins)) if weight is None else weight
+        order = np.argsort(margins, kind="stable")
+        ordered, mass = margins[order], np.cumsum(weight[order])
+        mean = float(np.average(margins, weights=weight))
+        places = np.searchsorted(mass, np.asarray(_LEVELS) * mass[-1] * (1.0 - 1e-12))
+        return cls(
+            mean=mean,
+            variance=float(np.average((margins - mean) ** 2, weights=weight)),
+            levels=_LEVELS,
+            quantiles=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
+        )
+
+
+def margins_of(scores: Array, codes: Array) -> Array:
+    """(n,): signed scores for two classes (n,), else that of the own class less the best other (n, K)."""
+    if scores.ndim == 1:
+        return np.where(codes == 1, scores, -scores)
+    rows = np.arange(len(scores))
+    others = scores.copy()
+    others[rows, codes] = -np.inf
+    found: Array = scores[rows, codes] - others.max(axis=1)
+    return found
+
+
+def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
+    """C_i = lam u_i / (W (1 - theta)^2): (n,)."""
+    weight = np.ones(n_rows) if weight is None else weight
+    costs: Array = lam / (1.0 - theta) ** 2 * (weight / weight.sum())
+    return costs
+
+
+class MarginMachine:
+    """Checks of lam, mu and theta, margins of rows, and probabilities by scikit-learn's own calibration.
+
+    Subclasses are classifiers of scikit-learn with these parameters and ``decision_function``.
+    """
+
+    lam: float
+    mu: float
+    theta: float
+    tol: float
+    max_iter: int
+    intercept_scaling: float
+    upper: str
+    probability: bool
+    classes_: Array
+    decision_function: Any
+
+    def _check_margin_parameters(self) -> None:
+        lam, mu, theta = self.lam, self.mu, self.theta
+        if not (is_number(lam) and 0.0 < lam < np.inf):
+            raise ValueError(f"lam must be a positive number, got {lam!r}.")
+        if not (is_number(mu) and 0.0 <= mu <= 1.0):
+            raise ValueError(f"mu must lie between 0 and 1, got {mu!r}.")
+        if not (is_number(theta) and 0.0 <= theta < 1.0):
+            raise ValueError(f"theta must be at least 0 and below 1, got {theta!r}.")
+        if not (is_number(self.tol) and 0.0 < self.tol < np.inf):
+            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
+        scaling = self.intercept_scaling
+        if not (is_number(scaling) and scaling > 0.0):
+            raise ValueError(f"intercept_scaling must be a positive number or infinity, got {scaling!r}.")
+        if self.upper not in UPPER:
+            raise ValueError(f"upper must be one of {', '.join(UPPER)}, got {self.upper!r}.")
+        for name in ("fit_intercept", "probability"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        most = self.max_iter
+        if isinstance(most, bool) or not isinstance(most, numbers.Integral) or most < 1:
+            raise ValueError(f"max_iter must be a whole number of at least 1, got {most!r}.")
+
+    def margins(self, X: Any, y: Any) -> Array:
+        """y f(x) for two classes, else f_y(x) less the best f of another class: (n,), larger is safer."""
+        check_is_fitted(self)
+        scores = self.decision_function(X)
+        y = column_or_1d(y)
+        if len(y) != len(scores):
+            raise ValueError(f"X has {len(scores)} rows and y has {len(y)}.")
+        codes = label_numbers(y, self.classes_)
+        if codes.min() < 0:
+            raise ValueError(f"y holds {y[codes < 0].tolist()[0]!r}, which is not a class that was fitted.")
+        return margins_of(scores, codes)
+
+    @available_if(lambda self: self.probability)
+    def predict_proba(self, X: Any) -> Array:
+        """(n, K) in the order of ``classes_``; with ``probability=True``.
+
+        From scikit-learn's `CalibratedClassifierCV` (sigmoid, five folds), which fits the machine once more.
+        """
+        check_is_fitted(self)
+        rows = as_block(X).X
+        validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
+        chances: Array = self.calibrated_.predict_proba(rows)
+        return chances
+
+    def _calibrate_probabilities(self, rows: Block) -> None:
+        """What `predict_proba` asks, from rows that all carry weight."""
+        self.__dict__.pop("calibrated_", None)
+        if not self.probability:
+            return
+        assert rows.y is not None
+        smallest = int(np.unique(rows.y, return_counts=True)[1].min())
+        if smallest < 2:
+            raise ValueError("probability=True needs at least two rows of every class: it holds some of them out.")
+        machine = clone(self).set_params(probability=False, class_weight=None)  # type: ignore[type-var]
+        held_out = CalibratedClassifierCV(machine, cv=min(_FOLDS, smallest), ensemble=False)
+        self.calibrated_ = held_out.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -1,0 +1,257 @@
+"""Many classes: block coordinate descent on the dual, inside rounds that make the upper side convex."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from tithe.core.data import Array
+from tithe.kernels.margin_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_square
+from tithe.learners.odm.gram import Gram, not_a_kernel
+
+UPPER = ("cccp", "fixed")
+_RENEW = 50  # rounds after which scores are computed afresh from the coefficients
+_ROUGH = 1e-2  # relative gap of the start, where only the lower side counts
+_STILL, _PATIENCE = 1e-13, 5  # relative gap below which rounds that bring little are rounding
+_OUTER = 20  # times that rivals are chosen anew, at the most
+
+
+@dataclass(kw_only=True)
+class ClassesDual(ABC):
+    """Coefficients v (n, K) of all classes, w_l = sum_i v_i^l phi(x_i), and what they give.
+
+    The margin of a row is f_y - max over l != y of f_l. The lower side of the loss, margins below 1 - theta, is
+    convex; the upper side is not. It is made so by a rival q that stays for a round (``rival``; the convex function
+    then lies above the true one J and touches it, so J never rises: CCCP), or by the rival's score that stays
+    (``level``; no such promise). `tithe.kernels.margin_classes` has the multipliers.
+    """
+
+    label: Array
+    cost: Array
+    n_classes: int
+    mu: float
+    theta: float
+    value: Array = field(init=False)
+    beta: Array = field(init=False)
+    rival: Array = field(init=False)
+    level: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.label)
+        self.value = np.zeros((n, self.n_classes))
+        self.beta, self.level = np.zeros(n), np.zeros(n)
+        self.rival = np.full(n, -1, np.int64)
+        self.soft = 1.0 / self.cost
+        self.mu_now = 0.0
+
+    @property
+    def low(self) -> float:
+        return 1.0 - self.theta
+
+    @property
+    def high(self) -> float:
+        return 1.0 + self.theta
+
+    @property
+    def stiff(self) -> Array:
+        return self.soft / self.mu_now if self.mu_now > 0.0 else np.full(len(self.soft), np.inf)
+
+    @abstractmethod
+    def sweep(self, rng: np.random.Generator) -> None:
+        """Exact steps on the multipliers of every row, in random order."""
+
+    @abstractmethod
+    def scores(self) -> Array:
+        """(n, K)."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Whatever follows from the coefficients is computed afresh: rounding is gone."""
+
+    def measure(self) -> tuple[float, float, float]:
+        """Gap and primal value of this round's convex problem, and the true objective J."""
+        gap, loss, true_loss, norm = classes_gap(
+            self.scores(),
+            self.value,
+            self.beta,
+            self.label,
+            self.rival,
+            self.level,
+            self.cost,
+            self.mu_now,
+            self.low,
+            self.high,
+        )
+        if not np.isfinite(norm):
+            raise ValueError("The margins overflow in double precision. Rescale the columns or the kernel.")
+        if norm < -1e-6 * loss:
+            raise not_a_kernel()
+        return gap, loss + 0.5 * norm, true_loss + 0.5 * norm
+
+    def choose_rivals(self, upper: str) -> None:
+        """Rivals or their scores as they are now; multipliers of the upper side move along with them."""
+        best, level = np.empty_like(self.rival), np.empty_like(self.level)
+        best_rivals(self.scores(), self.label, best, level)
+        if upper == "fixed":
+            self.level = level
+            return
+        moving = np.flatnonzero((self.beta > 0.0) & (best != self.rival))
+        self.value[moving, self.rival[moving]] -= self.beta[moving]
+        self.value[moving, best[moving]] += self.beta[moving]
+        self.rival = best
+        if len(moving):
+            self.renew()
+
+
+@dataclass(kw_only=True)
+class KernelClasses(ClassesDual):
+    """With a kernel matrix: scores (n, K) are kept."""
+
+    gram: Gram
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._scores = np.zeros_like(self.value)
+
+    def scores(self) -> Array:
+        return self._scores
+
+    def renew(self) -> None:
+        self._scores = self.gram.product(self.value)
+
+    def sweep(self, rng: np.random.Generator) -> None:
+        stiff, gram = self.stiff, self.gram
+        for chunk in rng.permutation(len(gram.slices)):
+            at = gram.slices[chunk]
+            value = np.ascontiguousarray(self.value[at].T)
+            descend_square(
+                gram.square(chunk, chunk),
+                self.label[at],
+                self.rival[at],
+                self.level[at],
+                np.ascontiguousarray(self._scores[at].T),
+                value,
+                self.beta[at],
+                self.soft[at],
+                stiff[at],
+                self.low,
+                self.high,
+                gram.orders(chunk, rng),
+            )
+            change = value.T - self.value[at]
+            self.value[at] = value.T
+            if change.any():
+                gram.add_product(chunk, change, self._scores)
+
+
+@dataclass(kw_only=True)
+class LinearClasses(ClassesDual):
+    """With rows and a constant feature: weights (K, d + 1) are kept, that of the constant last."""
+
+    X: Any
+    constant: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.weights = np.zeros((self.n_classes, self.X.shape[1] + 1))
+        rows = self.X
+        square = rows.multiply(rows).sum(axis=1) if sparse.issparse(rows) else np.einsum("ij,ij->i", rows, rows)
+        self._square = np.asarray(square, np.float64).ravel() + self.constant**2
+
+    def scores(self) -> Array:
+        found: Array = np.asarray(self.X @ self.weights[:, :-1].T) + self.constant * self.weights[:, -1]
+        return found
+
+    def renew(self) -> None:
+        self.weights[:, :-1] = np.asarray((self.X.T @ self.value).T)
+        self.weights[:, -1] = self.constant * self.value.sum(axis=0)
+
+    def sweep(self, rng: np.random.Generator) -> None:
+        rows = (self.X.data, self.X.indices, self.X.indptr) if sparse.issparse(self.X) else (self.X,)
+        descend: Any = descend_csr if sparse.issparse(self.X) else descend_dense
+        descend(
+            *rows,
+            self.constant,
+            rng.permutation(len(self.label)),
+            self.label,
+            self.rival,
+            self.level,
+            self.weights,
+            self.value,
+            self.beta,
+            self.soft,
+            self.stiff,
+            self.low,
+            self.high,
+            self._square,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassesSolution:
+    """``gap`` is that of the last convex problem; ``curve`` holds the true objective J after each round of rivals."""
+
+    value: Array
+    gap: float
+    primal: float
+    curve: list[float]
+    n_iter: int
+
+
+def solve_classes(
+    dual: ClassesDual, *, upper: str, tol: float, warn_above: float, max_iter: int, rng: np.random.Generator
+) -> ClassesSolution:
+    """Coefficients (n, K): first for the lower side alone, then with rivals chosen anew until J stays.
+
+    The rival that wins is the one that stays for a round (``upper="cccp"``) or its score (``"fixed"``). The
+    coefficients with the smallest J are given.
+    """
+    rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, max_iter, rng)
+    dual.mu_now = dual.mu
+    gap, primal, true = dual.measure()
+    best, curve = (true, dual.value.copy(), gap, primal), [true]
+    for _ in range(_OUTER if dual.mu > 0.0 else 0):
+        dual.choose_rivals(upper)
+        rounds += _inner(dual, tol, max_iter - rounds, rng)
+        gap, primal, true = dual.measure()
+        curve.append(true)
+        gained = best[0] - true
+        if true < best[0]:
+            best = (true, dual.value.copy(), gap, primal)
+        if gained <= tol * true or rounds >= max_iter:
+            break
+    true, value, gap, primal = best
+    dual.value = value
+    dual.renew()
+    if gap > warn_above * primal:
+        warnings.warn(
+            f"The duality gap is {gap / primal:.2g} of the value after {rounds} rounds, more than tol={warn_above:g}. "
+            f"Raise max_iter={max_iter}, lower lam, or scale the columns.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return ClassesSolution(value=value, gap=gap, primal=primal, curve=curve, n_iter=rounds)
+
+
+def _inner(dual: ClassesDual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
+    """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number."""
+    still, before = 0, np.inf
+    for number in range(1, max_iter + 1):
+        dual.sweep(rng)
+        gap, primal, _ = dual.measure()
+        if gap <= tol * primal or number % _RENEW == 0:
+            dual.renew()
+            gap, primal, _ = dual.measure()
+        if gap <= tol * primal:
+            return number
+        still = still + 1 if _STILL * primal > gap > 0.5 * before else 0
+        if still >= _PATIENCE:
+            return number
+        before = gap
+    return max_iter
