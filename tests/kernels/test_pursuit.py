@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import nnls
 from sklearn.linear_model import Lasso
 
-from tithe.kernels.atoms import row_keys, update_atoms, users_of
+from tithe.kernels.atoms import main_direction, row_keys, update_atoms, users_of
 from tithe.kernels.lasso import lasso_codes
 from tithe.kernels.pursuit import pursue
 from tithe.kernels.subspaces import subspace_errors
@@ -247,6 +247,23 @@ def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, positive: 
     kernel._stage(mine[0], starts, users, mine[1], weight, mine[2], np.arange(12), positive, exact)
     for other in [*found[1:], mine]:
         assert all(np.array_equal(a, b) for a, b in zip(other, found[0], strict=True))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_main_direction_of_residuals(rng: np.random.Generator, weighted: bool) -> None:
+    residual = rng.normal(size=(60_000, 40)) * np.r_[3.0, np.ones(39)]
+    users = np.flatnonzero(rng.random(60_000) < 0.9)
+    weight = rng.random(60_000) if weighted else None
+    start = unit_rows(rng, 1, 40)[0]
+    found = []
+    for n in (1, 2, 3):
+        with limit_threads(n):
+            found.append(main_direction(residual, users, weight, start))
+    assert all(np.array_equal(v, found[0][0]) and s == found[0][1] for v, s in found)
+    mine = residual[users] * (1.0 if weight is None else np.sqrt(weight[users])[:, None])
+    values, vectors = np.linalg.eigh(mine.T @ mine)
+    assert abs(found[0][0] @ vectors[:, -1]) == pytest.approx(1.0, abs=1e-6)
+    assert found[0][1] == pytest.approx(values[-1], rel=1e-4)
 
 
 def test_keys_follow_the_rows(rng: np.random.Generator) -> None:

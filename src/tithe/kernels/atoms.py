@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 _RUN = 4096  # users whose sums are added in one go
 _SMALL = 2_000_000  # numbers in the residuals of all users up to which one call on one thread is faster
 _ROUNDS = 30  # alternations of a non-negative atom and its coefficients where the best pair is wanted
+_STEPS = 10  # of the power method: a rough direction is enough
 _FAST = {"contract", "reassoc", "nsz"}
 
 
@@ -241,6 +242,27 @@ def _update_one(residual, start, stop, users, x, u, atoms, c, positive, exact): 
             _direction(sums, n_runs, positive, old, new)
     over_parts(lambda a, b: _push(residual, users, x, start, stop, old, new, positive, a, b), n_runs)
     atoms[c] = new
+
+
+def main_direction(residual: Array, users: Array, weight: Array | None, start: Array) -> tuple[Array, float]:
+    """A unit vector v (d,) along which the users' residuals lie most, and sum_i w_i (r_i . v)^2.
+
+    A few steps of the power method on sum_i w_i r_i r_i', which is never formed, from the unit vector ``start``.
+    """
+    d, n_runs = len(start), -(-len(users) // _RUN)
+    u = np.empty(0) if weight is None else weight
+    sums, none, x = np.empty((n_runs, d)), np.zeros(d), np.zeros(len(users))
+    found, square = start.copy(), 0.0
+    for _ in range(_STEPS):
+        trial = found.copy()
+
+        def pull(first: int, last: int, trial: Array = trial) -> None:
+            _pull(residual, users, x, u, 0, len(users), none, trial, True, False, sums, first, last)
+
+        over_parts(pull, n_runs, serial=len(users) * d < _SMALL)
+        square = float(np.add.reduce(np.add.reduce(sums) * trial))
+        _direction(sums, n_runs, False, trial, found)
+    return found, square
 
 
 @njit(cache=True, nogil=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.kernels.atoms import row_keys, update_atoms, users_of
+from tithe.kernels.atoms import main_direction, row_keys, update_atoms, users_of
 from tithe.kernels.lasso import lasso_codes
 from tithe.kernels.pursuit import Codes, pursue
 
@@ -18,6 +18,11 @@ _IDLE = 0.01  # share of the mean use below which an atom is not worth its place
 _NOTHING = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's energy that is but rounding
 _SWEEPS = 4  # updates of all atoms for each coding: they cost little beside it and save many iterations (measured)
 _CANDIDATES = 8  # rows looked at for each atom wanted
+_FURTHER = (
+    0.5  # of the way that an update moved an atom, it is moved on: 1 gains as much on some data and fails on other
+)
+_EVERY, _BEFORE_END = 4, 5  # iterations between exchanges of atoms, and those left to settle after the last
+_SPLITS = 4  # atoms looked at for a split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,10 @@ def learn_dictionary(
 ) -> tuple[Array, list[float]]:
     """The best dictionary met, and the weighted mean squared error of a signal at the start and after each iteration.
 
-    Signals are coded anew in every iteration, so the error may rise now and then: the best atoms are kept.
+    Signals are coded anew in every iteration, so the error may rise now and then: the best atoms are kept. Atoms
+    are moved on by half the way that the update stage moved them, and now and then the one that does least goes
+    where it can do more (`exchange`). On planted atoms that point the same way, where plain K-SVD ends at 1.7 times
+    the planted error after 40 iterations, either leads to 1.3 or less and both to 1.2 (means of six seeds).
     """
     total = float(len(X)) if weight is None else float(weight.sum())
     atoms = start.copy()
@@ -68,10 +76,14 @@ def learn_dictionary(
             break
         starts, *room = users_of(chosen, values, len(atoms), into=room)
         users, x = (part[: starts[-1]] for part in room)
+        before = atoms.copy()
         for _ in range(_SWEEPS):
             order = rng.permutation(len(atoms))
             update_atoms(residual, starts, users, x, weight, atoms, order, positive=coding.positive, exact=exact)
-        replace_idle(atoms, _use(starts, users, x, weight), X, residual)
+        moved_on(atoms, before, positive=coding.positive)
+        due = number % _EVERY == _EVERY - 1 and number < max_iter - _BEFORE_END
+        if not due or not exchange(atoms, starts, users, x, weight, residual, positive=coding.positive):
+            replace_idle(atoms, _use(starts, users, x, weight), X, residual)
     return _signed(best, coding.positive), curve
 
 
@@ -81,8 +93,11 @@ def _sum(values: Array, weight: Array | None) -> float:
 
 def _use(starts: Array, users: Array, x: Array, weight: Array | None) -> Array:
     """The weight of the signals that use each atom."""
-    counted = np.where(x != 0.0, 1.0 if weight is None else weight[users], 0.0)
-    return np.array([np.add.reduce(counted[a:b]) for a, b in pairwise(starts)])
+    return _by_atom(np.where(x != 0.0, 1.0 if weight is None else weight[users], 0.0), starts)
+
+
+def _by_atom(values: Array, starts: Array) -> Array:
+    return np.array([np.add.reduce(values[a:b]) for a, b in pairwise(starts)])
 
 
 def _signed(atoms: Array, positive: bool) -> Array:
@@ -91,6 +106,51 @@ def _signed(atoms: Array, positive: bool) -> Array:
         return atoms
     largest = np.abs(atoms).argmax(axis=1)
     return atoms * np.where(atoms[np.arange(len(atoms)), largest] < 0.0, -1.0, 1.0)[:, None]
+
+
+def moved_on(atoms: Array, before: Array, *, positive: bool = False) -> None:
+    """Atoms that were updated go on the same way, in place: d + (d - before) / 2, made unit."""
+    further = atoms + _FURTHER * (atoms - before)
+    atoms[:] = unit(np.maximum(further, 0.0) if positive else further)
+
+
+def exchange(
+    atoms: Array, starts: Array, users: Array, x: Array, weight: Array | None, residual: Array, *, positive: bool
+) -> bool:
+    """The atom that does least is given up for a split of one that stands for two, if that promises to pay.
+
+    An atom d that stands for two leaves residuals along one direction v: its users' sum of w (r . v)^2 is what a
+    split into d + t v and d - t v can gain, t^2 the ratio of this to sum w x^2. Without an atom, the one most like
+    it stands in, which costs (1 - c^2) sum w x^2, c their inner product.
+    """
+    w = 1.0 if weight is None else weight[users]
+    energy = _by_atom(w * np.square(x, dtype=np.float64), starts)
+    error = np.einsum("ij,ij->i", residual, residual, dtype=np.float64)
+    excess = _by_atom(w * (error[users] - _sum(error, weight) / _sum(np.ones(len(error)), weight)), starts)
+    gain, split, v = 0.0, -1, None
+    for c in np.argsort(-excess, kind="stable")[:_SPLITS]:
+        mine = users[starts[c] : starts[c + 1]]
+        if energy[c] > 0.0 and excess[c] > 0.0:
+            worst = residual[mine[np.argmax(error[mine])]][None].astype(np.float64)
+            direction, square = main_direction(residual, mine, weight, unit(worst)[0])
+            if square > max(gain, _NOTHING[residual.dtype.name] * energy[c]):
+                gain, split, v = square, int(c), direction
+    if split < 0:
+        return False
+    like = np.abs(atoms @ atoms.T)
+    np.fill_diagonal(like, 0.0)
+    cost = energy * np.maximum(0.0, 1.0 - like.max(axis=1) ** 2)
+    cost[split] = np.inf
+    least = int(np.argmin(cost))
+    if gain <= cost[least]:
+        return False
+    away = (gain / energy[split]) ** 0.5 * v
+    halves = np.stack([atoms[split] + away, atoms[split] - away])
+    halves = unit(np.maximum(halves, 0.0) if positive else halves)
+    if len(halves) < 2:
+        return False
+    atoms[[split, least]] = halves
+    return True
 
 
 def replace_idle(atoms: Array, use: Array, X: Array, residual: Array) -> int:
