@@ -168,17 +168,38 @@ def test_the_curve_is_the_true_error_and_the_best_is_kept(options) -> None:
     X, _ = planted(2000, noise=0.3)
     model = KSVD(30, max_iter=12, random_state=0, **options).fit(X)
     assert model.error_.shape == (13,) and model.n_iter_ == 12
-    assert -model.score(X) == pytest.approx(model.error_.min(), rel=1e-6)
+    assert -model.score(X) == pytest.approx(model.error_[model.best_iter_], rel=1e-6)
     np.testing.assert_allclose(np.linalg.norm(model.components_, axis=1), 1.0, rtol=1e-12)
     largest = np.abs(model.components_).argmax(axis=1)
     assert (model.components_[np.arange(30), largest] > 0).all()
+
+
+def test_with_a_tolerance_the_best_dictionary_needs_the_fewest_atoms() -> None:
+    """Every code just meets the tolerance, so the error says nothing: here it is smallest near the start."""
+    X, _ = planted(3000)
+    model = KSVD(50, tol=0.015, n_nonzero_coefs=20, max_iter=8, random_state=0).fit(X)
+    assert model.error_.argmin() < 3 and model.best_iter_ == 8
+    start = KSVD(50, tol=0.015, n_nonzero_coefs=20, max_iter=1, initial=data_atoms(X, 50, np.random.default_rng(0)))
+    assert model.encode(X).nnz < 0.95 * start.fit(X).encode(X).nnz
+
+
+def test_what_dictionaries_are_compared_by() -> None:
+    X, atoms = planted(50, d=6, k=5, most=2)
+    codes = Coding(n_nonzero=2)(X, atoms)
+    np.testing.assert_array_equal(Coding(n_nonzero=2).price(codes), codes[2])
+    few = Coding(n_nonzero=2, target=0.02)
+    chosen, _, error, _ = codes = few(X, atoms)
+    np.testing.assert_allclose(few.price(codes), (chosen >= 0).sum(axis=1) + np.maximum(0, error / 0.02 - 1))
+    lasso = Coding(penalty=0.3)
+    _, values, error, _ = codes = lasso(X, atoms)
+    np.testing.assert_allclose(lasso.price(codes), error / 2 + 0.3 * np.abs(values).sum(axis=1))
 
 
 def test_starts() -> None:
     X, atoms = planted(2000, noise=0.0)
     model = KSVD(50, n_nonzero_coefs=3, max_iter=1, initial=atoms, random_state=0).fit(X)
     assert model.error_[0] <= 1.5e-3
-    for k, d in ((256, 64), (100, 64), (30, 20), (10, 20)):
+    for k, d in ((256, 64), (100, 64), (30, 20), (10, 20), (7, 2), (3, 1)):
         waves = cosine_atoms(k, d)
         assert waves.shape == (k, d)
         np.testing.assert_allclose(np.linalg.norm(waves, axis=1), 1.0, rtol=1e-12)
@@ -207,6 +228,13 @@ def test_idle_and_twin_atoms_are_replaced() -> None:
     np.testing.assert_allclose(atoms[2], [0, 0, 0, 0, 1.0], atol=1e-12)
     assert abs(atoms[3] @ atoms[2]) <= 0.99
     assert replace_idle(atoms, np.ones(4), X, residual) == 0
+
+
+def test_non_negative_atoms_are_never_replaced_by_negative_rows() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 8))
+    for rows in (X, -np.abs(X)):
+        model = KSVD(10, n_nonzero_coefs=2, positive=True, initial="dct", max_iter=8, random_state=0).fit(rows)
+        assert model.components_.shape == (10, 8) and (model.components_ >= 0).all()
 
 
 def blended(rng: np.random.Generator, n: int = 600):
@@ -312,6 +340,8 @@ def test_bad_rows() -> None:
         model.inverse_transform(np.ones((2, 4)))
     with pytest.raises(ValueError, match="too large"):
         KSVD().fit(X * 1e200)
+    with pytest.raises(ValueError, match="single precision"):
+        KSVD().fit((X * 3e37).astype(np.float32))
     with pytest.raises(TypeError, match="dense"):
         KSVD().fit(sparse.csr_matrix(X))
 

@@ -24,6 +24,7 @@ from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictio
 _ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only so long
 _LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
 _LARGEST = 1e150  # squares of larger numbers overflow
+_LARGEST_SINGLE = 1e35  # of the length of a row: codes in single precision may be some hundred times as large
 _NORMAL, _CONFIDENCE = 1.959964, 0.95
 
 
@@ -81,6 +82,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         The row that was taken out, where ``mean="global"``.
     coreset_ : Coreset or None
         What was learned from; None where that was all rows of an array because no size was given.
+    best_iter_ : int
+        The iteration whose atoms were kept: that of the smallest ``error_``, with ``tol`` that whose codes need the
+        fewest atoms, and with lasso codes that of the smallest penalised error.
     n_iter_, n_features_in_ : int
 
     Examples
@@ -96,7 +100,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     ((3000, 4), 2)
     """
 
-    _fitted = ("coreset_", "components_", "error_", "n_iter_", "_n_features_out")
+    _fitted = ("coreset_", "components_", "error_", "best_iter_", "n_iter_", "_n_features_out")
     calibrate = False  # it does not lower the error of the dictionary: see DictionaryObjective
     polish = 0
 
@@ -196,7 +200,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         start = self._given_start()
         if start is None:
             start = data_atoms(coreset.X, self._n_atoms(), rng_for(seed, "start"), positive=bool(self.positive))
-        atoms, curve = learn_dictionary(
+        atoms, curve, self.best_iter_ = learn_dictionary(
             coreset.X,
             coreset.sample_weight,
             start,
@@ -272,7 +276,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         given = X if is_source(X) else self._signals(X, sample_weight, reset=False)
         every = Rows(given, self.engine)
         sums = every.total(self._error_sums)
-        return _mean_certificate(sums, every.n_rows, float(self.error_.min()))
+        return _mean_certificate(sums, every.n_rows, float(self.error_[self.best_iter_]))
 
     def _error_sums(self, block: Block) -> Array:
         rows = centred(block, self.mean, self.mean_).X.astype(self.components_.dtype, copy=False)
@@ -374,8 +378,11 @@ def _dense(X: Any) -> Any:
 
 
 def _not_too_large(block: Block) -> Block:
-    if max(float(block.X.max()), -float(block.X.min())) > _LARGEST / block.X.size**0.5:
+    largest = max(float(block.X.max()), -float(block.X.min()))
+    if largest > _LARGEST / block.X.size**0.5:
         raise ValueError("The squares of X are too large to be added up in double precision. Rescale X.")
+    if block.X.dtype == np.float32 and largest > _LARGEST_SINGLE / block.n_features**0.5:
+        raise ValueError("X is too large to be coded in single precision. Rescale X, or give it as float64.")
     return block
 
 
