@@ -311,6 +311,7 @@ def test_duplicated_rows_as_candidates_count_once() -> None:
         ({"n_nonzero_coefs": 4, "n_components": 3}, "3 atoms"),
         ({"tol": -1.0}, "tol"),
         ({"tol": np.nan}, "tol"),
+        ({"coding": "lasso", "alpha": None}, "alpha"),
         ({"max_iter": 0}, "max_iter"),
         ({"mean": "median"}, "mean"),
         ({"coding": "lars"}, "coding"),
@@ -353,6 +354,25 @@ def test_scale_is_no_matter(scale: float, dtype: type) -> None:
     a = KSVD(10, n_nonzero_coefs=2, max_iter=10, initial=np.eye(10, 8) + 0.1, random_state=0).fit(X.astype(dtype))
     b = clone(a).fit((X * scale).astype(dtype))
     np.testing.assert_allclose(a.error_[:3] * scale * scale, b.error_[:3], rtol=1e-3)
+
+
+def test_certificates_at_any_scale() -> None:
+    X, _ = planted(400, d=8, k=10, most=2, noise=0.1)
+    model = KSVD(10, n_nonzero_coefs=2, max_iter=3, initial=np.eye(10, 8) + 0.1, random_state=0).fit(X)
+    want = model.certify(X)
+    for weight in (1e200, 1e-200):
+        found = model.certify(X, sample_weight=np.full(400, weight))
+        np.testing.assert_allclose(found.interval, want.interval, rtol=1e-9)
+    large = clone(model).fit(X * 1e100).certify(X * 1e100)
+    np.testing.assert_allclose(large.interval, np.multiply(want.interval, 1e200), rtol=1e-6)
+
+
+def test_rows_too_large_for_atoms_in_single_precision() -> None:
+    X, _ = planted(400, d=8, k=10, most=2)
+    model = KSVD(10, n_nonzero_coefs=2, max_iter=2, random_state=0).fit(X.astype(np.float32))
+    for use in (model.transform, model.encode, model.reconstruct, model.certify):
+        with pytest.raises(ValueError, match="single precision"):
+            use(X * 1e60)
 
 
 def test_fewer_rows_than_atoms_and_rows_of_zeros() -> None:

@@ -153,3 +153,21 @@ def test_bad_parameters(options, message: str) -> None:
 def test_sparse_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="dense"):
         build_coreset(sparse.eye(50, format="csr"), objective="dictionary", coreset_size=10)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_rows_without_weight_have_no_say(reference: str) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 8))
+    weight = np.repeat([0.0, 1.0], 150)
+    objective = DictionaryObjective(n_components=6, n_nonzero_coefs=3, reference=reference, max_iter=2)
+    for way in (objective.pilot, objective.solve):
+        a = way(Block(X=X, sample_weight=weight), rng=np.random.default_rng(0))
+        b = way(Block(X=X[150:]), rng=np.random.default_rng(0))
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e-30, 1e140])
+def test_scores_at_any_scale(scale: float) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 8)) * scale
+    coreset = build_coreset(X, objective=DictionaryObjective(n_components=6), coreset_size=50, random_state=0)
+    assert coreset.weights().sum() == pytest.approx(300)

@@ -18,6 +18,7 @@ from tithe.objectives.ksvd import Coding, data_atoms, learn_dictionary, unit
 
 Reference = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
 
+_LEAST = float(np.finfo(np.float64).tiny)  # what is less has no inverse
 _SAMPLE = 5000  # rows that a reference is learned from
 _RESTARTS, _TURNS = 3, 5  # of the search for subspaces
 
@@ -92,7 +93,7 @@ class DictionaryObjective:
         if self.reference == "mean_line":
             line = unit(column_means(block)[None])
             return line if len(line) else np.full((1, d), d**-0.5)
-        some = sample_rows(block, max(_SAMPLE, 20 * self.n_components), rng)
+        some = sample_rows(_carrying(block), max(_SAMPLE, 20 * self.n_components), rng)
         X, most = np.asarray(some.X, np.float64), self._most(d, self.n_components)
         with single_blas_thread():
             if self.reference == "singular":
@@ -119,7 +120,7 @@ class DictionaryObjective:
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
         """(1 - beta) u err / cost + beta u / W."""
         weight, cost, _ = survey.totals[0]
-        slope, base = ((1.0 - self.beta) / cost, self.beta / weight) if cost > 0.0 else (0.0, 1.0 / weight)
+        slope, base = ((1.0 - self.beta) / cost, self.beta / weight) if cost > _LEAST else (0.0, 1.0 / weight)
         return Scores(cost=survey.cost, slope=slope, base=np.array([base]), weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
@@ -139,6 +140,7 @@ class DictionaryObjective:
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
         """k atoms (k, d) by K-SVD, from ``init`` or from rows of the block; the best met."""
         _dense(block)
+        block = _carrying(block)
         start = data_atoms(block.X, self.n_components, rng, positive=self.positive) if init is None else unit(init)
         coding = Coding(n_nonzero=self._most(block.n_features, len(start)), positive=self.positive)
         return learn_dictionary(block.X, block.sample_weight, start, coding, max_iter=self.max_iter, rng=rng)[0]
@@ -161,6 +163,12 @@ class DictionaryObjective:
 def _dense(block: Block) -> None:
     if sparse.issparse(block.X):
         raise ValueError("Dictionary learning needs dense rows: X is sparse. Convert it with X.toarray() if it fits.")
+
+
+def _carrying(block: Block) -> Block:
+    """The rows that carry weight: others must not become atoms."""
+    own = block.sample_weight
+    return block if own is None or own.all() else block.take(np.flatnonzero(own))
 
 
 def _energy(block: Block) -> Array:

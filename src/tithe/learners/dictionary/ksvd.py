@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tithe.core.protocols import is_source
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
+from tithe.learners.dictionary.held_out import mean_certificate
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
 
@@ -25,11 +27,6 @@ _ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only s
 _LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
 _LARGEST = 1e150  # squares of larger numbers overflow
 _LARGEST_SINGLE = 1e35  # of the length of a row: codes in single precision may be some hundred times as large
-_NORMAL, _CONFIDENCE = 1.959964, 0.95
-
-
-def _can_stream(learner: KSVD) -> bool:
-    return learner.mean != "global"
 
 
 class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -159,7 +156,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self._learn(self._few(rows, seed), rows, seed)
         return self
 
-    @available_if(_can_stream)
+    @available_if(lambda learner: learner.mean != "global")
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KSVD:
         """Take in more rows, which need not be kept; atoms are learned when they are asked for.
 
@@ -257,7 +254,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         check_is_fitted(self)
         block = self._signals(X, None, reset=False)
         rest = np.empty_like(block.X, dtype=self.components_.dtype)
-        rows = centred(block, self.mean, self.mean_).X.astype(self.components_.dtype, copy=False)
+        rows = self._without_means(block)
         for at, _, _, residual in self._coded(rows, with_residual=True):
             rest[at] = residual
         return block.X - rest
@@ -274,20 +271,25 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """
         check_is_fitted(self)
         given = X if is_source(X) else self._signals(X, sample_weight, reset=False)
+        if isinstance(given, Block) and given.sample_weight is not None:  # squares of any weights must be numbers
+            given = replace(given, sample_weight=given.sample_weight / given.sample_weight.max())
         every = Rows(given, self.engine)
-        sums = every.total(self._error_sums)
-        return _mean_certificate(sums, every.n_rows, float(self.error_[self.best_iter_]))
+        scale = float(self.error_[0]) or 1.0  # and so must those of errors
+        sums = every.total(lambda block: self._error_sums(block, scale))
+        return mean_certificate(sums, scale, every.n_rows, float(self.error_[self.best_iter_]))
 
-    def _error_sums(self, block: Block) -> Array:
-        rows = centred(block, self.mean, self.mean_).X.astype(self.components_.dtype, copy=False)
+    def _error_sums(self, block: Block, scale: float) -> Array:
         coding, u = self._coding(), block.weights()
-        error = coding(rows, self.components_)[2] / block.n_features
+        error = coding(self._without_means(block), self.components_)[2] / block.n_features / scale
         return np.array([np.add.reduce(v) for v in (u, u * error, u * u, u * u * error, u * u * error * error)])
 
     def _for_coding(self, X: Any) -> Array:
         check_is_fitted(self)
-        block = self._signals(X, None, reset=False)
-        rows: Array = centred(block, self.mean, self.mean_).X
+        return self._without_means(self._signals(X, None, reset=False))
+
+    def _without_means(self, block: Block) -> Array:
+        """The rows as they are coded: without means and in the precision of the atoms."""
+        rows: Array = centred(_not_too_large(block, self.components_.dtype), self.mean, self.mean_).X
         return rows.astype(self.components_.dtype, copy=False)
 
     def _coded(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:
@@ -314,7 +316,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
         for name, number in (("tol", self.tol), ("alpha", self.alpha)):
-            if number is not None and not (isinstance(number, numbers.Real) and 0.0 <= number < np.inf):
+            if not (number is None and name == "tol") and not (
+                isinstance(number, numbers.Real) and 0.0 <= number < np.inf
+            ):
                 raise ValueError(f"{name} must be a number of at least 0, got {number!r}.")
         if self.positive and self.mean != "none":
             raise ValueError("positive=True needs mean='none': rows without their means have negative entries.")
@@ -377,36 +381,15 @@ def _dense(X: Any) -> Any:
     return X
 
 
-def _not_too_large(block: Block) -> Block:
+def _not_too_large(block: Block, dtype: Any = None) -> Block:
+    """The block, if it can be coded in that precision, or else in its own."""
     largest = max(float(block.X.max()), -float(block.X.min()))
     if largest > _LARGEST / block.X.size**0.5:
         raise ValueError("The squares of X are too large to be added up in double precision. Rescale X.")
-    if block.X.dtype == np.float32 and largest > _LARGEST_SINGLE / block.n_features**0.5:
+    if (dtype or block.X.dtype) == np.float32 and largest > _LARGEST_SINGLE / block.n_features**0.5:
         raise ValueError("X is too large to be coded in single precision. Rescale X, or give it as float64.")
     return block
 
 
 def _not_negative(atoms: Array, positive: bool) -> Array:
     return np.abs(atoms) if positive else atoms
-
-
-def _mean_certificate(sums: Array, n_rows: int, small: float) -> Certificate:
-    """From sums of u, u e, u^2, u^2 e and u^2 e^2 over the rows, e the error of a row."""
-    weight, total, w2, w2e, w2ee = sums
-    mean = total / weight
-    spread = max(0.0, w2ee - 2.0 * mean * w2e + mean * mean * w2) ** 0.5 / weight
-    low, high = max(0.0, mean - _NORMAL * spread), mean + _NORMAL * spread
-    relative = small / mean - 1.0 if mean > 0 else (0.0 if small == 0 else np.inf)
-    return Certificate(
-        kind="estimate",
-        value=float(mean),
-        relative=float(relative),
-        confidence=_CONFIDENCE,
-        interval=(float(low), float(high)),
-        n_rows=n_rows,
-        passes=1,
-        sentence=(
-            f"The mean squared error is {mean:.6g} on these {n_rows} rows (95 % for rows of their kind: {low:.6g} to "
-            f"{high:.6g}); training ended with {small:.6g}, which is {relative:+.2%} off."
-        ),
-    )
