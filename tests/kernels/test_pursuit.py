@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -160,6 +161,25 @@ def test_lasso_codes_equal_scikit_learn(rng: np.random.Generator, positive: bool
     want = np.array([model.fit(atoms.T, y).coef_ for y in X])
     np.testing.assert_allclose(dense(chosen, values, 25), want, atol=1e-6)
     np.testing.assert_allclose(error, (residual**2).sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "positive"), [(1e-2, False), (1e-3, False), (0.0, False), (1e-2, True), (0.0, True)]
+)
+def test_lasso_codes_with_hardly_a_penalty(rng: np.random.Generator, penalty: float, positive: bool) -> None:
+    """The way there leads through more atoms than columns; what is kept must be as good as all of them."""
+    atoms, X = unit_rows(rng, 40, 6), rng.normal(size=(30, 6))
+    X = np.abs(rng.normal(size=(30, 40))) @ atoms if positive else X
+    chosen, values, error, _ = lasso_codes(X, atoms, penalty=penalty, positive=positive)
+    codes = dense(chosen, values, 40)
+    np.testing.assert_allclose(error, ((X - codes @ atoms) ** 2).sum(axis=1), atol=1e-12)
+    assert not positive or (codes >= -1e-12).all()
+    model = Lasso(alpha=max(penalty, 1e-9) / 6, fit_intercept=False, positive=positive, tol=1e-8, max_iter=20_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        best = np.array([model.fit(atoms.T, y).coef_ for y in X])
+    want = ((X - best @ atoms) ** 2).sum(axis=1) / 2 + penalty * np.abs(best).sum(axis=1)
+    assert (error / 2 + penalty * np.abs(codes).sum(axis=1) <= 1.001 * want + 1e-9).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -47,8 +47,37 @@ def _settle(alpha, i, gram, penalty, positive, close, picks, x, count):  # type:
             return
 
 
-@_row_njit
-def _descend(alpha, i, gram, penalty, positive, close, picks, x, taken):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _thin_out(atoms, picks, x, count):  # type: ignore[no-untyped-def]
+    """A code of more atoms than columns becomes one of as many that is as good; returns how many it has.
+
+    Among d + 1 atoms there are z with sum_t z_t atom_t = 0. Along z, on the side where |x|_1 does not grow, nothing
+    changes but x, until an entry vanishes.
+    """
+    d = atoms.shape[1]
+    few = np.empty((d, d + 1))
+    while count > d:
+        for t in range(d + 1):
+            few[:, t] = atoms[picks[t]]
+        z = np.linalg.svd(few, full_matrices=True)[2][d]
+        side = -1.0 if (np.sign(x[: d + 1]) * z).sum() > 0.0 else 1.0
+        step, gone = np.inf, -1
+        for t in range(d + 1):
+            fall = -side * z[t] * np.sign(x[t])
+            if fall > 0.0 and abs(x[t]) / fall < step:
+                step, gone = abs(x[t]) / fall, t
+        if gone < 0:  # entries whose fall is but rounding
+            gone = np.argmin(np.abs(x[: d + 1]))
+            step = 0.0
+        for t in range(d + 1):
+            x[t] += side * step * z[t]
+        count -= 1
+        picks[gone], x[gone] = picks[count], x[count]
+    return count
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken):  # type: ignore[no-untyped-def]
     """One signal: the atom that violates the conditions most joins, until none does."""
     count = 0
     for c in range(len(taken)):
@@ -72,6 +101,11 @@ def _descend(alpha, i, gram, penalty, positive, close, picks, x, taken):  # type
             else:
                 taken[picks[t]] = False
         count = kept
+        if count > atoms.shape[1]:
+            count = _thin_out(atoms, picks, x, count)
+            taken[:] = False
+            for t in range(count):
+                taken[picks[t]] = True
     return count
 
 
@@ -97,7 +131,7 @@ def _code(X, across, atoms, gram, most, penalty, positive, relative, into, first
                     rest[j] = here[i, j]
                     energy += rest[j] * rest[j]
                 close = relative * np.sqrt(energy)
-                count = min(most, _descend(alpha, i, gram, penalty, positive, close, picks, x, taken))
+                count = _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken)
                 for t in range(most):
                     chosen[start + i, t] = picks[t] if t < count else -1
                     values[start + i, t] = x[t] if t < count else 0.0
