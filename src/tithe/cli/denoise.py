@@ -69,6 +69,7 @@ def denoise(source, output, sigma, patch, atoms, size, step, reference, show, se
     if show is not None and Path(show).absolute() == Path(output).absolute():
         raise click.UsageError("--show and OUT name the same file.")
     picture = read_picture(source)
+    check_picture_name(output, picture.pixels.shape)
     clean = None if reference is None else _reference(reference, picture.pixels)
     model = ImageDenoiser(sigma, patch_size=patch, n_components=atoms, coreset_size=size, step=step, random_state=seed)
     with Reading(None, "learning", "coding") as reading:

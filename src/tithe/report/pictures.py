@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io as memory
 import os
 from pathlib import Path
 from typing import Any
@@ -10,47 +11,73 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.persist import replacing
+from tithe.report.deep_pictures import write_deep
 from tithe.sources.pictures import Picture
 
 _ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
 _DEEP_FORMATS = (".png", ".tif", ".tiff")  # that hold 16 bits
+_LONGEST = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side of what is lossy
 _ZOOM, _LINE = 5, 2  # pixels for each entry of an atom, and between atoms
 _PAPER = 255
 
 
-def check_picture_name(path: str | os.PathLike[str]) -> None:
-    """Refuse, before any work is done, a name whose ending no picture format has."""
+def check_picture_name(path: str | os.PathLike[str], shape: tuple[int, ...] = (8, 8)) -> None:
+    """Refuse, before any work is done, a name whose ending stands for no format that can hold such a picture."""
     from PIL import Image
 
     ending = Path(path).suffix.lower()
-    if Image.registered_extensions().get(ending) not in Image.SAVE:
-        raise ValueError(f"{os.fspath(path)!r}: no picture format ends in {ending!r}. Take .png, .jpg or .tif.")
+    form = Image.registered_extensions().get(ending)
+    try:
+        Image.new("RGB", (8, 8)).save(memory.BytesIO(), format=form if form in Image.SAVE else "")
+    except (KeyError, OSError, ValueError) as error:
+        what = f"no picture format ends in {ending!r}. Take .png, .jpg or .tif."
+        raise ValueError(f"{os.fspath(path)!r}: {what}") from error
+    most = _LONGEST.get(ending, max(shape))
+    if max(shape) > most:
+        raise ValueError(f"{os.fspath(path)!r}: {ending} has at most {most} pixels along a side. Take .png or .tif.")
 
 
 def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
     """Write a picture in the format of its name; returns what the format could not hold.
 
-    The file appears at once and whole. JPEG is written with quality 95.
+    The file appears at once and whole. JPEG and WebP are written with quality 95.
     """
+    check_picture_name(path, picture.pixels.shape)
+    ending = Path(path).suffix.lower()
+    pixels, alpha, notes = picture.pixels, picture.alpha, []
+    if alpha is not None and ending not in _ALPHA_FORMATS:
+        notes.append(f"the alpha channel was dropped: {ending} has none")
+        alpha = None
+    deep = pixels.dtype == np.uint16 and ending in _DEEP_FORMATS
+    if deep and alpha is not None and pixels.ndim == 2 and ending != ".png":  # which few programs read
+        notes.append(f"grey with alpha became colour in {ending}")
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    elif pixels.dtype == np.uint16 and not deep:
+        notes.append(f"16 bits became 8 in {ending}")
+        pixels, alpha = _as_bytes(pixels), None if alpha is None else _as_bytes(alpha)
+    with replacing(path) as temporary:
+        if deep:
+            write_deep(temporary, pixels, alpha, picture.profile, png=ending == ".png")
+        else:
+            _save(temporary, ending, pixels, alpha, picture.profile)
+    return notes
+
+
+def _save(path: Path, ending: str, pixels: Array, alpha: Array | None, profile: bytes | None) -> None:
     from PIL import Image
 
-    check_picture_name(path)
-    ending = Path(path).suffix.lower()
-    pixels, notes = picture.pixels, []
-    if pixels.dtype == np.uint16 and (pixels.ndim == 3 or ending not in _DEEP_FORMATS):
-        notes.append(f"16 bits became 8 in {ending}")
-        pixels = (pixels // 257).astype(np.uint8)
     image = Image.fromarray(pixels)
-    if picture.alpha is not None and ending in _ALPHA_FORMATS:
-        image.putalpha(Image.fromarray(picture.alpha))
-    elif picture.alpha is not None:
-        notes.append(f"the alpha channel was dropped: {ending} has none")
-    options: dict[str, Any] = {"quality": 95} if ending in (".jpg", ".jpeg") else {}
-    if picture.profile:
-        options["icc_profile"] = picture.profile
-    with replacing(path) as temporary:
-        image.save(temporary, format=Image.registered_extensions()[ending], **options)
-    return notes
+    if alpha is not None:
+        image.putalpha(Image.fromarray(alpha))
+    options: dict[str, Any] = {"quality": 95} if ending in _LONGEST else {}
+    if profile:
+        options["icc_profile"] = profile
+    image.save(path, format=Image.registered_extensions()[ending], **options)
+
+
+def _as_bytes(values: Array) -> Array:
+    """16 bits as the nearest 8."""
+    return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
 def atoms_picture(atoms: Array) -> Array:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
+import sys
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,9 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
 
+_OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+_BITS, _PLANAR = 258, 284  # tags of TIFF
+
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
@@ -20,7 +26,7 @@ class Picture:
     Parameters
     ----------
     pixels : array (h, w) or (h, w, 3) of uint8 or uint16
-    alpha : array (h, w) of uint8, optional
+    alpha : array (h, w) of the same type, optional
         How opaque each pixel is.
     profile : bytes, optional
         What the colours mean (ICC).
@@ -37,41 +43,132 @@ class Picture:
 def read_picture(path: str | os.PathLike[str]) -> Picture:
     """A picture of any format and mode that Pillow knows, turned upright as its camera says.
 
-    Palettes become colours; an alpha channel is set aside. Of several frames the first is read. 16-bit grey
-    stays as it is; 16-bit colour is read with 8 bits, which is all that Pillow does, and noted.
+    Palettes become colours; an alpha channel is set aside. Of several frames the first is read. PNG and TIFF files
+    of 16 bits stay as they are, in grey and in colour; other colours of more than 8 bits are read with 8 and noted.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     name = os.fspath(path)
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {name!r}.")
-    notes = []
     try:
-        with Image.open(path) as image:
-            n_frames = getattr(image, "n_frames", 1)
-            if n_frames > 1:
-                notes.append(f"the first of {n_frames} frames was read")
-            if _is_deep_colour(path, image):
+        return _read(path)
+    except Image.UnidentifiedImageError as error:
+        raise FileFormatError(f"{name!r} is not a picture: {error}") from error
+    except FileFormatError as error:
+        raise FileFormatError(f"{name!r} cannot be read: {error}") from error
+    except (PermissionError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file fails in as many ways as there are formats
+        raise FileFormatError(f"{name!r} is not a whole picture file: {error}") from error
+
+
+def _read(path: str | os.PathLike[str]) -> Picture:
+    from PIL import Image, ImageOps
+
+    notes = []
+    with Image.open(path) as image:
+        n_frames = getattr(image, "n_frames", 1)
+        if n_frames > 1:
+            notes.append(f"the first of {n_frames} frames was read")
+        if image.format == "PNG":
+            _check_chunks(path)
+        layout = _layout(image)
+        profile = None if image.mode in ("CMYK", "LAB", "YCbCr") else image.info.get("icc_profile")
+        if _is_deep(image, layout):
+            pixels, alpha = _deep_arrays(path, layout, image.info.get("transparency"))
+        else:
+            if layout[-4:-1] == ";16" and image.mode in ("RGB", "RGBA", "CMYK"):
                 notes.append("16-bit colours were read with 8 bits")
             image.load()
-            upright = ImageOps.exif_transpose(image)
-            profile = image.info.get("icc_profile")
-            pixels, alpha = _arrays(upright, notes)
-    except (Image.UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, EOFError) as error:
-        if isinstance(error, PermissionError):
-            raise
-        what = "is not a picture" if isinstance(error, Image.UnidentifiedImageError) else "is not a whole picture file"
-        raise FileFormatError(f"{name!r} {what}: {error}") from error
+            pixels, alpha = _arrays(ImageOps.exif_transpose(image), notes)
     return Picture(pixels=pixels, alpha=alpha, profile=profile, notes=notes)
 
 
-def _is_deep_colour(path: str | os.PathLike[str], image: Any) -> bool:
-    """Whether a PNG holds colours of 16 bits: Pillow says nothing of it. Byte 24 is the depth, 25 the kind."""
-    if image.format != "PNG" or image.mode not in ("RGB", "RGBA"):
-        return False
+def _check_chunks(path: str | os.PathLike[str]) -> None:
+    """Refuse a PNG that ends early or whose parts do not have their checksums: Pillow looks at no pixel's."""
     with open(path, "rb") as file:
-        head = file.read(26)
-    return len(head) == 26 and head[24] == 16
+        file.seek(8)
+        kind = b""
+        while kind != b"IEND":
+            head = file.read(8)
+            if len(head) < 8:
+                raise OSError("it ends before its last part")
+            left, kind = struct.unpack(">I4s", head)
+            checksum = zlib.crc32(kind)
+            while left:
+                data = file.read(min(left, 1 << 20))
+                if not data:
+                    raise OSError("it ends before its last part")
+                left, checksum = left - len(data), zlib.crc32(data, checksum)
+            if file.read(4) != struct.pack(">I", checksum):
+                raise OSError(f"the checksum of a part, {kind!r}, is wrong")
+
+
+# -- 16 bits ---------------------------------------------------------------------------------------
+
+
+def _layout(image: Any) -> str:
+    """How a pixel's bytes stand in the file, in Pillow's words; of a PPM of more than 8 bits as if it were a PNG."""
+    args = image.tile[0][3] if image.tile else ""
+    if image.format == "PPM" and isinstance(args, tuple) and args[-1] > 255:
+        return f"{args[0]};16B"
+    return args if isinstance(args, str) else str(args[0]) if args else ""
+
+
+def _is_deep(image: Any, layout: str) -> bool:
+    """Whether all 16 bits of colours, or of grey and alpha, can be had."""
+    if image.format == "TIFF":
+        bits, planar = image.tag_v2.get(_BITS, (1,)), image.tag_v2.get(_PLANAR, 1)
+        if planar == 2 and len(bits) > 1 and max(bits) > 8:  # of which Pillow makes stripes
+            raise FileFormatError("its 16-bit colours stand in separate planes; write them pixel by pixel")
+    elif image.format != "PNG":
+        return False
+    return layout[:-1] in ("RGB;16", "RGBA;16", "RGBX;16") or (layout == "LA;16B" and image.mode == "RGBA")
+
+
+def _deep_arrays(path: str | os.PathLike[str], layout: str, clear: Any) -> tuple[Array, Array | None]:
+    """Pixels and alpha of 16 bits. ``clear`` is the colour that stands for full transparency, if any.
+
+    Pillow makes pixels of one byte a channel, the higher one. Told that the bytes stand the other way round, it
+    gives the lower ones; and grey with alpha has four bytes, as have the four channels it is read as.
+    """
+    if layout == "LA;16B":
+        both = _bytes_as(path, "RGBA")
+        high, low = both[..., ::2], both[..., 1::2]
+    else:
+        high, low = (_bytes_as(path, way) for way in (layout, layout[:-1] + _OTHER_ORDER[layout[-1]]))
+    values = high.astype(np.uint16)
+    values <<= 8
+    values |= low
+    channels = values.shape[2]
+    if channels in (2, 4):
+        pixels = np.ascontiguousarray(values[..., 0] if channels == 2 else values[..., :3])
+        return pixels, np.ascontiguousarray(values[..., -1])
+    return values, None if clear is None else _opaque(np.not_equal(values, np.array(clear, np.uint16)))
+
+
+def _bytes_as(path: str | os.PathLike[str], layout: str) -> Array:
+    """The picture as it is when its bytes are taken to stand in this way, upright."""
+    from PIL import Image, ImageOps
+
+    with Image.open(path) as image:
+        image.tile = [
+            tile._replace(args=(layout, *tile.args[1:]) if isinstance(tile.args, tuple) else layout)
+            for tile in image.tile
+        ]
+        image.load()
+        return np.asarray(ImageOps.exif_transpose(image))
+
+
+def _opaque(differs: Array) -> Array:
+    """Alpha of 16 bits where pixels (h, w) or (h, w, 3) differ from the one that is transparent."""
+    if differs.ndim == 3:
+        differs = np.any(differs, axis=2)
+    return differs.astype(np.uint16) * np.uint16(65535)
+
+
+# -- 8 bits, and grey ------------------------------------------------------------------------------
 
 
 def _arrays(image: Any, notes: list[str]) -> tuple[Array, Array | None]:
@@ -79,14 +176,15 @@ def _arrays(image: Any, notes: list[str]) -> tuple[Array, Array | None]:
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
             raise FileFormatError("its values do not fit into 16 bits")
-        return values.astype(np.uint16), None
+        clear = image.info.get("transparency")
+        return values.astype(np.uint16), None if clear is None else _opaque(np.not_equal(values, clear))
     if image.mode == "F":
         raise FileFormatError("its pixels are floating point numbers; load it as an array and use ImageDenoiser")
     alpha = None
-    if image.mode in ("LA", "RGBA", "PA", "La", "RGBa") or "transparency" in image.info:
+    if image.mode in ("LA", "RGBA", "PA", "RGBa") or "transparency" in image.info:
         whole = image.convert("RGBA")
         alpha = np.asarray(whole.getchannel("A"))
-        image = whole.convert("L") if image.mode in ("LA", "La") else whole.convert("RGB")
+        image = whole.convert("L") if image.mode in ("L", "LA", "1") else whole.convert("RGB")
     if image.mode not in ("L", "RGB"):
         grey = image.mode == "1"
         notes.append("black and white became grey" if grey else f"its mode, {image.mode}, was changed to RGB")
