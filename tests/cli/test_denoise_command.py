@@ -63,6 +63,22 @@ def test_noise_is_estimated(noisy, tmp_path, capsys) -> None:
     assert 13 < float(re.search(r"noise \(sigma\)\s+([\d.]+) \(estimated\)", capsys.readouterr().out).group(1)) < 17
 
 
+def test_noise_that_was_cut_off(tmp_path, capsys) -> None:
+    dark = np.full((96, 96), 10.0)
+    dark[:, 60:] = 120.0
+    noisy = (dark + 30 * np.random.default_rng(0).normal(size=dark.shape)).clip(0, 255).round().astype(np.uint8)
+    Image.fromarray(noisy).save(tmp_path / "in.png")
+    Image.fromarray(dark.astype(np.uint8)).save(tmp_path / "clean.png")
+    found = {}
+    for way in ("auto", "yes", "no"):
+        wanted = ["--sigma", 30, "--clipped", way, "--reference", tmp_path / "clean.png"]
+        assert run("denoise", tmp_path / "in.png", tmp_path / "out.png", *FAST, *wanted) == 0
+        out = capsys.readouterr().out
+        found[way] = float(re.search(r"PSNR\s+[\d.]+ -> ([\d.]+) dB", out).group(1))
+        assert ("noise cut off at" in out) == (way != "no")
+    assert min(found["auto"], found["yes"]) > found["no"] + 3
+
+
 def test_modes_of_pictures(noisy, tmp_path, capsys) -> None:
     grey = Image.fromarray(noisy[..., 0])
     alpha = np.arange(48 * 64, dtype=np.uint8).reshape(48, 64)

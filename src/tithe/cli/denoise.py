@@ -43,10 +43,17 @@ class Sigma(click.ParamType):
 @click.option("-k", "--atoms", type=click.IntRange(min=1), default=256, show_default=True, help="Atoms to learn.")
 @click.option("-m", "--size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Patches to keep.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Pixels between coded patches.")
+@click.option(
+    "--clipped",
+    type=click.Choice(["auto", "yes", "no"]),
+    default="auto",
+    show_default=True,
+    help="Whether noise was cut off at black and white, which is then undone.",
+)
 @click.option("--reference", type=click.Path(dir_okay=False), help="The same picture without noise, to compare with.")
 @click.option("--show", type=click.Path(dir_okay=False), help="Picture of the atoms to write.")
 @seed_option
-def denoise(source, output, sigma, patch, atoms, size, step, reference, show, seed):  # type: ignore[no-untyped-def]
+def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference, show, seed):  # type: ignore[no-untyped-def]
     """Take the noise out of the picture IN and write it to OUT.
 
     A dictionary is learned from a small weighted share of the picture's own patches; then all patches are coded in
@@ -71,7 +78,15 @@ def denoise(source, output, sigma, patch, atoms, size, step, reference, show, se
     picture = read_picture(source)
     check_picture_name(output, picture.pixels.shape)
     clean = None if reference is None else _reference(reference, picture.pixels)
-    model = ImageDenoiser(sigma, patch_size=patch, n_components=atoms, coreset_size=size, step=step, random_state=seed)
+    model = ImageDenoiser(
+        sigma,
+        patch_size=patch,
+        n_components=atoms,
+        coreset_size=size,
+        step=step,
+        clipped={"auto": "auto", "yes": True, "no": False}[clipped],
+        random_state=seed,
+    )
     with Reading(None, "learning", "coding") as reading:
         pixels = model.fit_denoise(picture.pixels, progress=reading)
         reading.say("writing")
@@ -99,6 +114,10 @@ def _size(pixels: Any) -> str:
     return f"{pixels.shape[1]} x {pixels.shape[0]} {colours} of {8 * pixels.dtype.itemsize} bits"
 
 
+def _ends(black: bool, white: bool) -> str:
+    return " and ".join(["black"] * black + ["white"] * white)
+
+
 def _write_atoms(path: str, atoms: Any) -> None:
     from tithe.report.pictures import atoms_picture, write_picture
     from tithe.sources.pictures import Picture
@@ -111,6 +130,7 @@ def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
     about = [
         ["picture", _size(noisy)],
         ["noise (sigma)", f"{model.sigma_:.4g}{' (estimated)' if model.sigma is None else ''}"],
+        *([["noise cut off at", _ends(*model.clipped_)]] if any(model.clipped_) else []),
         ["patches learned from", f"{kept:,} of {model.coreset_.n_seen:,}"],
         ["atoms of a patch, on average", f"{model.n_atoms_mean_:.3f}"],
         *([f"time for {phase}", seconds_text(seconds)] for phase, seconds in model.seconds_.items()),

@@ -69,7 +69,10 @@ def averaged(
         total[:, : carried.shape[1]] = carried
         for plane in range(planes.n_planes):
             with single_blas_thread():
-                rest = code(*source.lines(plane, first, last))
+                X, energy, strength = source.lines(plane, first, last)
+                rest = code(X, energy)
+            if strength is not None:
+                rest *= strength[:, None].astype(rest.dtype)
             add_patches(rest, tops[first:last] - base, lefts, side, total[plane])
         end = planes.height if last == len(tops) else int(tops[last])
         carried = total[:, end - base :]

@@ -16,6 +16,7 @@ from tithe.core.data import Array, Coreset, concat
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import all_rows
 from tithe.learners.dictionary.averaging import Coder, Progress, averaged
+from tithe.learners.dictionary.clipping import ClippedNoise, find_clipping
 from tithe.learners.dictionary.inpaint import check_mask, filled
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.learners.dictionary.noise import estimate_sigma
@@ -71,6 +72,9 @@ class ImageDenoiser(BaseEstimator):
         Where K-SVD starts.
     data_range : float, optional
         What a white pixel is: 255 or 65535 by default, after the type, and 1 for floats.
+    clipped : bool or "auto"
+        Whether noise was cut off at black and white, as it is when a noisy picture is saved. It is then not centred
+        there, which is undone (`ClippedNoise`). "auto": if pixels of whole numbers look like it.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -79,6 +83,8 @@ class ImageDenoiser(BaseEstimator):
         The atoms.
     sigma_ : float
         The noise that was given or estimated in `fit`.
+    clipped_ : tuple of two bools
+        Whether it was cut off there at black and at white.
     coreset_ : Coreset
         The patches that were learned from.
     learner_ : KSVD
@@ -114,6 +120,7 @@ class ImageDenoiser(BaseEstimator):
         construction: Any = "auto",
         initial: Any = "dct",
         data_range: float | None = None,
+        clipped: bool | str = "auto",
         engine: Any = "auto",
         random_state: Any = None,
     ) -> None:
@@ -128,6 +135,7 @@ class ImageDenoiser(BaseEstimator):
         self.construction = construction
         self.initial = initial
         self.data_range = data_range
+        self.clipped = clipped
         self.engine = engine
         self.random_state = random_state
 
@@ -160,21 +168,26 @@ class ImageDenoiser(BaseEstimator):
         with _timed(self.seconds_, "noise"):
             estimated = self.sigma is None and mask is None
             self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)
+            clipping = None if mask is not None else self._clipping(planes)
+            self.clipped_ = (False, False) if clipping is None else (clipping.black, clipping.white)
         seed = as_seed(self.random_state)
         with _timed(self.seconds_, "reducing"):
-            self.coreset_ = self._few(planes, seed, progress)
+            self.coreset_ = self._few(planes, clipping, seed, progress)
         with _timed(self.seconds_, "learning"):
             self.learner_ = self._learner(int(rng_for(seed, "learn").integers(2**62)))
             self.learner_.fit(self.coreset_.X, sample_weight=self.coreset_.sample_weight)
         self.components_ = self.learner_.components_
         return self
 
-    def _few(self, planes: Planes, seed: int, progress: Progress | None) -> Coreset:
+    def _clipping(self, planes: Planes) -> ClippedNoise | None:
+        return find_clipping(planes, self.sigma_, self.clipped, self.data_range)
+
+    def _few(self, planes: Planes, clipping: ClippedNoise | None, seed: int, progress: Progress | None) -> Coreset:
         """The patches to learn from. Those that noise alone could be take no atom and teach nothing."""
         above = self._target() if self.sigma_ > 0.0 else 0.0
-        source = PatchSource(planes, patch_size=self.patch_size, above=above)
+        source = PatchSource(planes, patch_size=self.patch_size, above=above, clipping=clipping)
         if len(source.sample(None, rng=rng_for(seed, "look"))) < self.n_components:
-            source = PatchSource(planes, patch_size=self.patch_size)
+            source = PatchSource(planes, patch_size=self.patch_size, clipping=clipping)
         if self.coreset_size is None:
             return all_rows(concat([task() for task in source.tasks()]), DictionaryObjective.name)
         objective = DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
@@ -211,7 +224,8 @@ class ImageDenoiser(BaseEstimator):
         if self.sigma_ == 0.0:
             return planes.image.copy()
         scale = (data_range(planes.image) if self.data_range is None else float(self.data_range)) / 255.0
-        return self._recoded(planes, self._most(), self._target(), _OWN * scale / self.sigma_, progress)
+        own = _OWN * scale / self.sigma_
+        return self._recoded(planes, self._most(), self._target(), own, progress, self._clipping(planes))
 
     def fit_denoise(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> Array:
         """`fit` and `denoise` of one picture."""
@@ -222,7 +236,7 @@ class ImageDenoiser(BaseEstimator):
         check_is_fitted(self)
         most = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
         _check_whole("n_nonzero_coefs", most, most=min(self.patch_size**2, self.n_components))
-        return self._recoded(Planes(image), most, 0.0, 0.0, None)
+        return self._recoded(Planes(image), most, 0.0, 0.0)
 
     def inpaint(self, image: Any, mask: Any) -> Array:
         """The picture with its missing pixels filled in: of the same shape and type, known pixels as they were.
@@ -255,13 +269,24 @@ class ImageDenoiser(BaseEstimator):
         check_is_fitted(self)
         return self.learner_.certify(PatchSource(image, patch_size=self.patch_size, centred=True))
 
-    def _recoded(self, planes: Planes, most: int, target: float, own: float, progress: Progress | None) -> Array:
-        source = PatchSource(planes, patch_size=self.patch_size, step=self.step, centred=True)
+    def _recoded(
+        self,
+        planes: Planes,
+        most: int,
+        target: float,
+        own: float,
+        progress: Progress | None = None,
+        clipping: ClippedNoise | None = None,
+    ) -> Array:
+        source = PatchSource(planes, patch_size=self.patch_size, step=self.step, clipping=clipping)
         code = Coder(self.components_, most, target)
         result = np.empty_like(planes.image)
         with _timed(self.seconds_, "coding"):
             for top, taken in averaged(source, code, own, progress=progress):
-                result[top : top + taken.shape[1]] = as_pixels(planes.changed(top, taken), result.dtype)
+                values = planes.changed(top, taken)
+                if clipping is not None:
+                    values = clipping.undone(values)
+                result[top : top + taken.shape[1]] = as_pixels(values, result.dtype)
         self.n_atoms_mean_ = code.n_atoms / code.n_patches
         return result
 
@@ -284,6 +309,8 @@ class ImageDenoiser(BaseEstimator):
                 raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
         for name in ("patch_size", "n_components", "step", "n_nonzero_coefs", "max_iter"):
             _check_whole(name, getattr(self, name))
+        if self.clipped not in (True, False, "auto"):
+            raise ValueError(f"clipped must be True, False or 'auto', got {self.clipped!r}.")
         d = self.patch_size**2
         if self.n_nonzero_coefs > d:
             raise ValueError(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tithe.core.data import Array, Block
 from tithe.kernels.patches import cut_patches
+from tithe.learners.dictionary.clipping import ClippedNoise
 from tithe.learners.dictionary.planes import Planes
 
 LEAF = 65_536  # patches cut at a time
@@ -51,6 +52,9 @@ class PatchSource:
     above : float
         Patches whose energy is not above this are left out, as files leave out bad rows: ids count them, and so
         does ``n_rows``.
+    clipping : ClippedNoise, optional
+        How noise was cut off. Patches are then divided by how strong it still is in them, which is less near black
+        and white, so that it is the same in all.
 
     Examples
     --------
@@ -64,7 +68,14 @@ class PatchSource:
     replayable = True
 
     def __init__(
-        self, image: Any, *, patch_size: int = 8, step: int = 1, centred: bool = True, above: float = -1.0
+        self,
+        image: Any,
+        *,
+        patch_size: int = 8,
+        step: int = 1,
+        centred: bool = True,
+        above: float = -1.0,
+        clipping: ClippedNoise | None = None,
     ) -> None:
         self.planes = image if isinstance(image, Planes) else Planes(image)
         h, w = self.planes.height, self.planes.width
@@ -81,7 +92,7 @@ class PatchSource:
                 "Take a smaller patch_size."
             )
         self.patch_size, self.step, self.centred = int(patch_size), int(step), bool(centred)
-        self.above = float(above)
+        self.above, self.clipping = float(above), clipping
         self.tops, self.lefts = corners(h, patch_size, step), corners(w, patch_size, step)
         self.n_rows: int | None = self.planes.n_planes * len(self.tops) * len(self.lefts)
         self.n_features = self.patch_size**2
@@ -100,7 +111,7 @@ class PatchSource:
         digest = hashlib.sha256()
         for rows in self.planes.stripes():
             digest.update(np.ascontiguousarray(image[rows]).tobytes())
-        about = f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centred} {self.above}"
+        about = f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centred} {self.above} {self.clipping}"
         return f"patches {digest.hexdigest()} {about}"
 
     def with_leaf_rows(self, least: int) -> PatchSource:
@@ -125,7 +136,7 @@ class PatchSource:
             plane, row = divmod(line, down)
             lines = min(stop - line, down - row)
             here = slice(at * across, (at + lines) * across)
-            X[here], energy[here] = self.lines(plane, row, row + lines)
+            X[here], energy[here], _ = self.lines(plane, row, row + lines)
             line, at = line + lines, at + lines
         return self._kept(X, energy, ids)
 
@@ -133,12 +144,21 @@ class PatchSource:
         keep = np.flatnonzero(energy > self.above)
         return Block(X=X, indices=ids) if len(keep) == len(X) else Block(X=X[keep], indices=ids[keep])
 
-    def lines(self, plane: int, first: int, last: int) -> tuple[Array, Array]:
-        """The patches of rows of patches ``first`` to ``last`` of a plane, and their energies."""
+    def lines(self, plane: int, first: int, last: int) -> tuple[Array, Array, Array | None]:
+        """The patches of rows of patches ``first`` to ``last`` of a plane, their energies, and what divided them."""
         tops = self.tops[first:last]
-        stripe = self.planes.read(plane, int(tops[0]), int(tops[-1]) + self.patch_size)
-        top = np.repeat(tops - tops[0], len(self.lefts))
-        return cut_patches(stripe, top, np.tile(self.lefts, len(tops)), self.patch_size, centred=self.centred)
+        return self._cut(plane, np.repeat(tops, len(self.lefts)), np.tile(self.lefts, len(tops)))
+
+    def _cut(self, plane: int, tops: Array, lefts: Array) -> tuple[Array, Array, Array | None]:
+        """Patches of a plane at their upper left corners, of which the first is the highest and the last the lowest."""
+        top, bottom = int(tops[0]), int(tops[-1]) + self.patch_size
+        stripe = self.planes.read(plane, top, bottom)
+        X, energy = cut_patches(stripe, tops - top, lefts, self.patch_size, centred=self.centred)
+        if self.clipping is None:
+            return X, energy, None
+        strength = self.clipping.strength(self.planes, plane, top, bottom, self.patch_size)[tops - top, lefts]
+        X /= strength[:, None].astype(X.dtype)
+        return X, energy / strength**2, strength
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` patches (None: 65,536) from all over the picture, less those that are left out."""
@@ -154,10 +174,6 @@ class PatchSource:
                 plane = int(line[start]) // len(self.tops)
                 end = min(int(stop), int(np.searchsorted(line, (plane + 1) * len(self.tops))))
                 tops = self.tops[line[start:end] - plane * len(self.tops)]
-                stripe = self.planes.read(plane, int(tops[0]), int(tops[-1]) + self.patch_size)
-                lefts = self.lefts[left[start:end]]
-                X[start:end], energy[start:end] = cut_patches(
-                    stripe, tops - tops[0], lefts, self.patch_size, centred=self.centred
-                )
+                X[start:end], energy[start:end], _ = self._cut(plane, tops, self.lefts[left[start:end]])
                 start = end
         return self._kept(X, energy, ids)

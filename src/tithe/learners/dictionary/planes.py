@@ -71,6 +71,15 @@ class Planes:
                 mixed += _MIX[plane, colour] * rows[..., colour]
         return (mixed / _NORM[plane]).astype(np.float32)
 
+    def channels(self, top: int, bottom: int) -> list[Array]:
+        """Rows ``top`` to ``bottom`` of grey, or of each colour: (bottom - top, w), as they are."""
+        rows = self.image[top:bottom]
+        return [rows] if self.n_planes == 1 else [rows[..., colour] for colour in range(3)]
+
+    def shares(self, plane: int) -> Array:
+        """What the variance of each channel contributes to that of a plane."""
+        return np.ones(1) if self.n_planes == 1 else (_MIX[plane] / _NORM[plane]) ** 2
+
     def changed(self, top: int, taken: Array) -> Array:
         """The rows from ``top`` on less what is taken out of the planes (planes, rows, w): float64."""
         rows = self.image[top : top + taken.shape[1]].astype(np.float64)
