@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tithe import ImageDenoiser, load_model, save_model
+from tithe.kernels.threads import limit_threads
+from tithe.learners.dictionary.averaging import Coder, averaged
 from tithe.learners.dictionary.clipping import ClippedNoise, find_clipping, kept_variance, moments
 from tithe.learners.dictionary.patches import PatchSource
 from tithe.learners.dictionary.planes import Planes
@@ -99,6 +101,23 @@ def test_patches_have_noise_of_one_strength() -> None:
     some = source.sample(300, rng=rng)
     np.testing.assert_allclose(some.X, X[some.row_ids()], atol=1e-4)
     assert source.identity != PatchSource(source.planes).identity
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_stripes_and_threads_change_no_bit(dtype) -> None:
+    noisy = saved(stairs(colours=True), 50.0).astype(dtype)
+    model = denoiser(clipped=True, data_range=255).fit(noisy)
+    noise = ClippedNoise(50.0, 255.0, black=True, white=True)
+    for step in (1, 3):
+        source = PatchSource(noisy, step=step, clipping=noise)
+        results = []
+        for stripe, threads in ((1000, 1), (1, 2), (7, 3)):
+            with limit_threads(threads):
+                coder = Coder(model.components_, 32, model._target())
+                results.append(
+                    np.concatenate([part for _, part in averaged(source, coder, 1.2, stripe=stripe)], axis=1)
+                )
+        assert all(np.array_equal(results[0], other) for other in results[1:])
 
 
 def test_bad_option() -> None:

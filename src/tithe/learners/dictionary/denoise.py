@@ -27,6 +27,8 @@ from tithe.objectives.dictionary import DictionaryObjective
 from tithe.objectives.ksvd import cosine_atoms
 from tithe.sources.watched import WatchedSource
 
+_POLISH = 50_000  # patches that atoms are polished on, of at most so many that are cut for it
+_CUT = 1_000_000
 _OWN = 30.0  # weight of the noisy pixel itself, times sigma, where pixels go to 255
 
 
@@ -65,7 +67,10 @@ class ImageDenoiser(BaseEstimator):
     n_nonzero_coefs : int
         Atoms of a patch where there is no noise that would say so, and in `reconstruct` and `inpaint`.
     max_iter : int
-        Iterations of K-SVD.
+        Iterations of K-SVD on the coreset.
+    polish : int
+        Iterations after that on some 50,000 patches, drawn uniformly: the more patches an atom is learned from, the
+        less of their noise stays in it. 0: none.
     construction, engine
         See `build_coreset`.
     initial : {"dct", "data"} or array (k, d)
@@ -117,6 +122,7 @@ class ImageDenoiser(BaseEstimator):
         step: int = 1,
         n_nonzero_coefs: int = 5,
         max_iter: int = 15,
+        polish: int = 6,
         construction: Any = "auto",
         initial: Any = "dct",
         data_range: float | None = None,
@@ -132,6 +138,7 @@ class ImageDenoiser(BaseEstimator):
         self.step = step
         self.n_nonzero_coefs = n_nonzero_coefs
         self.max_iter = max_iter
+        self.polish = polish
         self.construction = construction
         self.initial = initial
         self.data_range = data_range
@@ -172,22 +179,29 @@ class ImageDenoiser(BaseEstimator):
             self.clipped_ = (False, False) if clipping is None else (clipping.black, clipping.white)
         seed = as_seed(self.random_state)
         with _timed(self.seconds_, "reducing"):
-            self.coreset_ = self._few(planes, clipping, seed, progress)
+            source = self._patches(planes, clipping, rng_for(seed, "look"))
+            self.coreset_ = self._few(source, seed, progress)
         with _timed(self.seconds_, "learning"):
-            self.learner_ = self._learner(int(rng_for(seed, "learn").integers(2**62)))
+            self.learner_ = self._learner(self.initial, self.max_iter, seed)
             self.learner_.fit(self.coreset_.X, sample_weight=self.coreset_.sample_weight)
+            more = self._more(source, rng_for(seed, "polish"))
+            if more is not None:
+                self.learner_ = self._learner(self.learner_.components_, self.polish, seed).fit(more)
         self.components_ = self.learner_.components_
         return self
 
     def _clipping(self, planes: Planes) -> ClippedNoise | None:
         return find_clipping(planes, self.sigma_, self.clipped, self.data_range)
 
-    def _few(self, planes: Planes, clipping: ClippedNoise | None, seed: int, progress: Progress | None) -> Coreset:
-        """The patches to learn from. Those that noise alone could be take no atom and teach nothing."""
+    def _patches(self, planes: Planes, clipping: ClippedNoise | None, rng: np.random.Generator) -> PatchSource:
+        """The patches to learn about. Those that noise alone could be take no atom and teach nothing."""
         above = self._target() if self.sigma_ > 0.0 else 0.0
         source = PatchSource(planes, patch_size=self.patch_size, above=above, clipping=clipping)
-        if len(source.sample(None, rng=rng_for(seed, "look"))) < self.n_components:
-            source = PatchSource(planes, patch_size=self.patch_size, clipping=clipping)
+        if len(source.sample(None, rng=rng)) >= self.n_components:
+            return source
+        return PatchSource(planes, patch_size=self.patch_size, clipping=clipping)
+
+    def _few(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
         if self.coreset_size is None:
             return all_rows(concat([task() for task in source.tasks()]), DictionaryObjective.name)
         objective = DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
@@ -201,15 +215,24 @@ class ImageDenoiser(BaseEstimator):
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
         )
 
-    def _learner(self, seed: int) -> KSVD:
+    def _more(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
+        """Patches to polish the atoms on; None where all were learned from, or none are wanted."""
+        seen, kept = self.coreset_.n_seen, len(self.coreset_)
+        if self.polish == 0 or kept >= min(seen, _POLISH):
+            return None
+        share = seen / int(source.n_rows or 1)  # the others are cut too, and left out
+        rows: Array = source.sample(min(_CUT, int(_POLISH / share)), rng=rng).X
+        return rows if len(rows) > kept else None
+
+    def _learner(self, initial: Any, max_iter: int, seed: int) -> KSVD:
         noisy = self.sigma_ > 0.0
         return KSVD(
             self.n_components,
             n_nonzero_coefs=self._most() if noisy else min(self.n_nonzero_coefs, self.n_components),
             tol=self._target() if noisy else None,
-            max_iter=self.max_iter,
-            initial=self.initial,
-            random_state=seed,
+            max_iter=max_iter,
+            initial=initial,
+            random_state=int(rng_for(seed, "learn").integers(2**62)),
         )
 
     # -- using what was learned ----------------------------------------------------------------
@@ -309,6 +332,8 @@ class ImageDenoiser(BaseEstimator):
                 raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
         for name in ("patch_size", "n_components", "step", "n_nonzero_coefs", "max_iter"):
             _check_whole(name, getattr(self, name))
+        if self.polish != 0:
+            _check_whole("polish", self.polish)
         if self.clipped not in (True, False, "auto"):
             raise ValueError(f"clipped must be True, False or 'auto', got {self.clipped!r}.")
         d = self.patch_size**2
