@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
 import numpy as np
@@ -181,6 +182,29 @@ def test_bad_input_is_refused_with_code_2(noisy, tmp_path, capsys) -> None:
         assert re.search(says, capsys.readouterr().err.replace("\n", " ")), says
         assert not out.exists()
     assert good.read_bytes() == before
+
+
+def test_pictures_smaller_than_the_window_of_ssim(noisy, tmp_path, capsys) -> None:
+    Image.fromarray(noisy[:9, :40]).save(tmp_path / "in.png")
+    wanted = ["-k", 8, "--reference", tmp_path / "in.png"]
+    assert run("denoise", tmp_path / "in.png", tmp_path / "out.png", *FAST, *wanted) == 0
+    out = capsys.readouterr().out
+    assert "PSNR" in out and "SSIM" not in out
+
+
+def test_a_full_disk_leaves_nothing_behind(noisy, tmp_path, monkeypatch, capsys) -> None:
+    Image.fromarray(noisy).save(tmp_path / "in.png")
+    (tmp_path / "out.png").write_bytes(b"as it was")
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    monkeypatch.setattr("tithe.report.pictures.check_picture_name", lambda *a: None)
+    assert run("denoise", tmp_path / "in.png", tmp_path / "out.png", *FAST) != 0
+    assert "No space left" in capsys.readouterr().err
+    assert (tmp_path / "out.png").read_bytes() == b"as it was"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.png", "out.png"]
 
 
 def test_atoms_stand_side_by_side(rng) -> None:

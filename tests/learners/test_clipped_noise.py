@@ -121,5 +121,7 @@ def test_stripes_and_threads_change_no_bit(dtype) -> None:
 
 
 def test_bad_option() -> None:
-    with pytest.raises(ValueError, match="clipped must be"):
-        denoiser(clipped="maybe").fit(stairs())
+    for bad in ("maybe", None, 1, np.array([True, False])):
+        with pytest.raises(ValueError, match="clipped must be"):
+            denoiser(clipped=bad).fit(stairs())
+    assert find_clipping(Planes(saved(stairs(), 50.0)), 50.0, np.False_, None) is None

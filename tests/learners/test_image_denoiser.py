@@ -189,6 +189,8 @@ def test_conventions(clean, tmp_path) -> None:
         ({"sigma": np.nan}, "sigma must be"),
         ({"sigma": np.inf}, "sigma must be"),
         ({"sigma": "much"}, "sigma must be"),
+        ({"sigma": 1e300}, "rescale the picture"),
+        ({"patch_size": 1, "n_nonzero_coefs": 1}, "at least 2"),
         ({"gain": 0.0}, "gain must be"),
         ({"patch_size": 2.5}, "patch_size must be"),
         ({"patch_size": 500}, "smaller patch_size"),

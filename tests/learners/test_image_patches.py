@@ -104,6 +104,13 @@ def test_planes_are_orthonormal_and_grey_has_one(rng) -> None:
     assert not grey.read(1, 0, 12).any() and not grey.read(2, 0, 12).any()
 
 
+@pytest.mark.parametrize("dtype", [">u2", ">f4", ">f8"])
+def test_any_byte_order(rng, dtype) -> None:
+    image = rng.integers(0, 256, size=(20, 17)).astype(dtype)
+    np.testing.assert_array_equal(Planes(image).read(0, 0, 20), image.astype(np.float32))
+    assert Planes(image).image.dtype.isnative
+
+
 def test_pixels_stay_within_their_type() -> None:
     np.testing.assert_array_equal(as_pixels(np.array([-3.0, 1.6, 300.0]), np.uint8), [0, 2, 255])
     assert as_pixels(np.array([-3.0]), np.float32)[0] == -3.0
@@ -119,6 +126,10 @@ def test_pixels_stay_within_their_type() -> None:
         (np.zeros((30, 30), bool), {}, "uint8, uint16"),
         (np.zeros((0, 30)), {}, "no pixels"),
         (np.full((30, 30), 1e20), {}, "Rescale"),
+        (np.full((30, 30), 1e-20), {}, "no larger than 1e-20.*Rescale"),
+        (np.zeros((30, 30, 1)), {}, "last axis"),
+        (np.zeros((30, 30, 2)), {}, "alpha"),
+        (np.zeros((30, 30), np.int32), {}, "uint8, uint16"),
         (np.where(np.eye(30, k=2), np.nan, 1.0), {}, "row 0 and column 2"),
     ],
 )

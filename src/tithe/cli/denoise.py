@@ -137,8 +137,9 @@ def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
         ["peak memory", bytes_text(peak_memory())],
     ]
     if clean is not None:
-        from tithe.learners.dictionary.quality import psnr, ssim
+        from tithe.learners.dictionary.quality import WINDOW, psnr, ssim
 
         about.append(["PSNR", f"{psnr(noisy, clean):.2f} -> {psnr(pixels, clean):.2f} dB"])
-        about.append(["SSIM", f"{ssim(noisy, clean):.4f} -> {ssim(pixels, clean):.4f}"])
+        if min(clean.shape[:2]) >= WINDOW:
+            about.append(["SSIM", f"{ssim(noisy, clean):.4f} -> {ssim(pixels, clean):.4f}"])
     return about

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import ndtr, ndtri
 
@@ -96,19 +94,21 @@ def _window_sums(rows: Array, side: int) -> Array:
     return total
 
 
-def find_clipping(planes: Planes, sigma: float, clipped: Any, largest: float | None) -> ClippedNoise | None:
+def find_clipping(planes: Planes, sigma: float, clipped: bool | str, largest: float | None) -> ClippedNoise | None:
     """How the noise of a picture was cut off; None where it was not.
 
     ``clipped`` says so, or is "auto": then calm blocks near an end must have as many pixels at it as noise that was cut
     off there would leave. Floating point numbers need not have been cut off at all, and are not looked at.
     """
-    limit = data_range(planes.image) if largest is None else largest
-    if clipped is False or sigma <= 0.0 or (clipped == "auto" and planes.image.dtype.kind == "f"):
+    if not clipped or sigma <= 0.0:
         return None
-    black = white = True
-    if clipped == "auto":
-        limit = data_range(planes.image)
-        black, white = (_is_cut_off(planes, sigma, limit, end) for end in (0, limit))
+    if clipped != "auto":
+        limit = data_range(planes.image) if largest is None else largest
+        return ClippedNoise(sigma, limit, black=True, white=True)
+    if planes.image.dtype.kind == "f":
+        return None
+    limit = data_range(planes.image)
+    black, white = (_is_cut_off(planes, sigma, limit, end) for end in (0.0, limit))
     return ClippedNoise(sigma, limit, black=black, white=white) if black or white else None
 
 

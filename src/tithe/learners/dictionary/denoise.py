@@ -29,6 +29,7 @@ from tithe.sources.watched import WatchedSource
 
 _POLISH = 50_000  # patches that atoms are polished on, of at most so many that are cut for it
 _CUT = 1_000_000
+_NOISIEST = 1e15  # as large as pixels may be
 _OWN = 30.0  # weight of the noisy pixel itself, times sigma, where pixels go to 255
 
 
@@ -330,11 +331,17 @@ class ImageDenoiser(BaseEstimator):
         for name, value in (("gain", self.gain), ("data_range", self.data_range)):
             if value is not None and not (_is_number(value, 0.0) and value > 0):
                 raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+        if self.sigma is not None and self.sigma > _NOISIEST:
+            raise ValueError(f"sigma={self.sigma:g} is more than {_NOISIEST:g}: rescale the picture.")
         for name in ("patch_size", "n_components", "step", "n_nonzero_coefs", "max_iter"):
             _check_whole(name, getattr(self, name))
         if self.polish != 0:
             _check_whole("polish", self.polish)
-        if self.clipped not in (True, False, "auto"):
+        if self.patch_size < 2:
+            raise ValueError("patch_size must be at least 2: a patch of one pixel is nothing but its mean.")
+        if not isinstance(self.clipped, (bool, np.bool_)) and not (
+            isinstance(self.clipped, str) and self.clipped == "auto"
+        ):
             raise ValueError(f"clipped must be True, False or 'auto', got {self.clipped!r}.")
         d = self.patch_size**2
         if self.n_nonzero_coefs > d:

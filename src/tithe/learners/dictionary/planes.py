@@ -11,6 +11,12 @@ from tithe.core.data import Array
 # rows: the sum of the colours, red against blue, green against both; orthogonal, so white noise stays white
 _MIX = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
 _NORM = np.linalg.norm(_MIX, axis=1)
+_LARGEST = 1e15  # and the other way round the smallest
+_LEAVE_OUT = {
+    (1,): " Leave out the last axis: image[..., 0].",
+    (2,): " An alpha channel is not noise: leave it out, image[..., 0].",
+    (4,): " An alpha channel is not noise: leave it out, image[..., :3].",
+}
 _STRIPE = 1 << 20  # pixels looked at together
 
 
@@ -28,9 +34,10 @@ class Planes:
 
     def __init__(self, image: Any) -> None:
         image = np.asarray(image)
+        image = image.astype(image.dtype.newbyteorder("="), copy=False)
         colours = image.ndim == 3 and image.shape[2] == 3
         if image.ndim != 2 and not colours:
-            more = " An alpha channel is not noise: leave it out, image[..., :3]." if image.shape[2:] == (4,) else ""
+            more = _LEAVE_OUT.get(image.shape[2:], "")
             raise ValueError(f"A picture has shape (height, width) or (height, width, 3), got {image.shape}.{more}")
         if image.dtype not in (np.uint8, np.uint16, np.float32, np.float64):
             raise ValueError(f"A picture holds uint8, uint16, float32 or float64, got {image.dtype}. Convert it first.")
@@ -43,6 +50,7 @@ class Planes:
             self._check_finite()
 
     def _check_finite(self) -> None:
+        largest = 0.0
         for rows in self.stripes():
             part = self.image[rows]
             if not np.isfinite(part).all():
@@ -51,8 +59,12 @@ class Planes:
                     f"The pixel in row {rows.start + at[0]} and column {at[1]} is NaN or infinite. Pixels that are not "
                     "known can be filled in: inpaint(image, mask)."
                 )
-            if max(float(part.max()), -float(part.min())) > 1e15:
-                raise ValueError("The picture has values above 1e15, whose squares are too large. Rescale it.")
+            largest = max(largest, float(part.max()), -float(part.min()))
+        if largest > _LARGEST or 0.0 < largest < 1.0 / _LARGEST:
+            what = f"above {_LARGEST:g}" if largest > 1.0 else f"no larger than {largest:.2g}"
+            raise ValueError(
+                f"The picture has values {what}, whose squares single precision does not hold. Rescale it."
+            )
 
     def stripes(self) -> list[slice]:
         """Runs of rows, of a size to work on at once."""

@@ -9,7 +9,7 @@ from scipy.ndimage import correlate1d
 
 from tithe.core.data import Array
 
-_WINDOW, _SPREAD = 11, 1.5  # of Wang, Bovik, Sheikh and Simoncelli 2004
+WINDOW, _SPREAD = 11, 1.5  # of SSIM, after Wang, Bovik, Sheikh and Simoncelli 2004
 _K1, _K2 = 0.01, 0.03
 _ROWS = 256  # of a picture that are compared at a time
 
@@ -37,14 +37,14 @@ def ssim(image: Any, reference: Any, *, largest: float | None = None) -> float:
     """
     image, reference = _both(image, reference)
     largest = data_range(reference) if largest is None else largest
-    if min(image.shape[:2]) < _WINDOW:
+    if min(image.shape[:2]) < WINDOW:
         raise ValueError(f"Pictures of {image.shape[0]} x {image.shape[1]} pixels are smaller than the window of SSIM.")
-    at = np.arange(_WINDOW) - _WINDOW // 2
+    at = np.arange(WINDOW) - WINDOW // 2
     window = np.exp(-0.5 * (at / _SPREAD) ** 2)
     window /= window.sum()
-    total, count, edge = 0.0, 0, _WINDOW // 2
-    for top in range(0, len(image) - _WINDOW + 1, _ROWS):
-        rows = slice(top, min(len(image), top + _ROWS + _WINDOW - 1))
+    total, count, edge = 0.0, 0, WINDOW // 2
+    for top in range(0, len(image) - WINDOW + 1, _ROWS):
+        rows = slice(top, min(len(image), top + _ROWS + WINDOW - 1))
         x, y = image[rows].astype(np.float64), reference[rows].astype(np.float64)
         found = _similarity(x, y, window, largest)[edge:-edge, edge:-edge]
         total, count = total + float(found.sum()), count + found.size
