@@ -123,7 +123,7 @@ class ImageDenoiser(BaseEstimator):
         step: int = 1,
         n_nonzero_coefs: int = 5,
         max_iter: int = 15,
-        polish: int = 6,
+        polish: int = 10,
         construction: Any = "auto",
         initial: Any = "dct",
         data_range: float | None = None,
