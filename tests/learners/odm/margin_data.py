@@ -1,0 +1,30 @@
+"""Small problems of margins, for the tests of linear machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tithe.learners.odm.linear_problem import LinearProblem
+
+
+def margin_rows(n: int = 400, d: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, signs of a noisy line, and weights."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) + 0.3
+    signs = np.where(X @ rng.normal(size=d) + 0.7 * rng.normal(size=n) > 0.2, 1.0, -1.0)
+    return X, signs, rng.uniform(0.2, 3.0, n)
+
+
+def margin_problem(
+    lam: float = 100.0,
+    mu: float = 0.5,
+    theta: float = 0.2,
+    *,
+    rows: tuple[Any, np.ndarray, np.ndarray] | None = None,
+    **other: Any,
+) -> LinearProblem:
+    X, signs, weight = margin_rows() if rows is None else rows
+    cost = lam * weight / (weight.sum() * (1.0 - theta) ** 2)
+    return LinearProblem(X=X, signs=signs, cost=cost, mu=mu, theta=theta, **other)
