@@ -15,6 +15,7 @@ _PUBLIC = {
     "KMeansObjective": "tithe.objectives.clustering",
     "KMedianObjective": "tithe.objectives.clustering",
     "LogisticObjective": "tithe.objectives.logistic",
+    "MarginObjective": "tithe.objectives.margin",
     "DictionaryObjective": "tithe.objectives.dictionary",
     "GenericObjective": "tithe.objectives.generic",
     "Uniform": "tithe.constructions.uniform",

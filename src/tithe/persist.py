@@ -48,6 +48,7 @@ _OUR_TYPES = {
     "tithe.objectives.clustering.KMeansObjective",
     "tithe.objectives.clustering.KMedianObjective",
     "tithe.objectives.logistic.LogisticObjective",
+    "tithe.objectives.margin.MarginObjective",
     "tithe.objectives.logistic_bound.Clusters",
     "tithe.objectives.dictionary.DictionaryObjective",
     "tithe.objectives.generic.GenericObjective",

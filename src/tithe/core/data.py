@@ -172,11 +172,14 @@ class Survey:
         The pilot's group that each row belongs to. None: there is only one.
     totals : (G, q) float64
         Weighted sums of the moments of the rows of each group.
+    pilot : array or None
+        The pilot itself, where sensitivities need it.
     """
 
     cost: Array
     labels: Array | None
     totals: Array
+    pilot: Array | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

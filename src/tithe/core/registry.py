@@ -20,6 +20,7 @@ _OURS: dict[str, dict[str, str]] = {
         "kmeans": "tithe.objectives.clustering:KMeansObjective",
         "kmedian": "tithe.objectives.clustering:KMedianObjective",
         "logistic": "tithe.objectives.logistic:LogisticObjective",
+        "margin": "tithe.objectives.margin:MarginObjective",
         "dictionary": "tithe.objectives.dictionary:DictionaryObjective",
         "generic": "tithe.objectives.generic:GenericObjective",
     },
@@ -43,7 +44,7 @@ _OURS: dict[str, dict[str, str]] = {
     },
 }
 _ALIASES: dict[str, dict[str, str]] = {
-    "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian"},
+    "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian", "odm": "margin"},
     "construction": {"urs": "uniform", "rdsf": "regressed"},
     "engine": {},
     "store": {},

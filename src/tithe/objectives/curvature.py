@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,17 +28,18 @@ def curvature_cost(block: Block, n_margins: int) -> int:
     return pairs * len(block) * size * size
 
 
-def curvature_blocks(block: Block, chance: Array, bend: Array, centre: Array | None = None) -> Array | None:
+def curvature_blocks(
+    block: Block, bend: Array, cross: Callable[[int, int, slice], Array], centre: Array | None = None
+) -> Array | None:
     """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
 
-    chance, bend (n, k): for margins a and b, rows count with bend_a if a = b and else with
-    -chance_a chance_b times their weight. Columns are those of the rows less ``centre``.
+    For scores a and b, rows count with bend_a, bend (n, k), if a = b, and else with ``cross(a, b, rows)``;
+    both contain their weights. Columns are those of the rows less ``centre``.
     """
     k, size = bend.shape[1], block.n_features + 1
     if size > _WIDE:
         return None
     whole = k * size <= _WIDE
-    weight = block.weights()
     pairs = [(a, b) for a in range(k) for b in (range(a, k) if whole else (a,))]
     # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
     chunk = max(_ROWS // 8, -(-len(block) // _CHUNKS)) if k == 1 else len(block)
@@ -48,7 +50,7 @@ def curvature_blocks(block: Block, chance: Array, bend: Array, centre: Array | N
         for number in range(first, last):
             (a, b), start = tasks[number]
             at = slice(start, start + chunk)
-            mixed = bend[at, a] if a == b else -chance[at, a] * chance[at, b] * weight[at]
+            mixed = bend[at, a] if a == b else cross(a, b, at)
             products[number] = _gram(block.X[at], mixed, centre)
 
     over_parts(run, len(tasks), serial=len(block) * size * len(pairs) < 50_000)

@@ -51,7 +51,7 @@ class LabelledObjective:
         if len(found) < 2:
             raise ValueError(
                 f"y holds only one class, {found.tolist()[0]!r}, in the rows at hand: there is nothing to tell apart. "
-                "If others come later in a stream, name all: LogisticObjective(classes=...)."
+                f"If others come later in a stream, name all: {type(self).__name__}(classes=...)."
             )
         return replace(self, classes=tuple(found.tolist()))
 

@@ -115,7 +115,8 @@ def _looks(objective: Any) -> None:
 def _sums(objective: Any) -> None:
     block = small_problem()
     halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
-    params = objective.pilot(block, rng=np.random.default_rng(1))
+    # half way to the pilot: where the gradient is zero there is only rounding to compare
+    params = 0.5 * objective.pilot(block, rng=np.random.default_rng(1))
     whole = objective.evaluation(objective.sums(block, params), params)
     parts = objective.evaluation(objective.sums(halves[0], params) + objective.sums(halves[1], params), params)
     np.testing.assert_allclose(parts.value, whole.value, rtol=1e-12)

@@ -1,0 +1,283 @@
+"""Margin distributions: what a coreset for a linear optimal margin distribution machine must preserve."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array, Block, Evaluation, Survey
+from tithe.kernels.margin import MarginSums, margin_sweep
+from tithe.objectives.linear_margins import LinearMargins
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginObjective(LinearMargins):
+    """f(x, y) = loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u of a row.
+
+    Two classes: u = +-(x . w + b), + for the second. K > 2 classes: u = f_y - max_(l != y) f_l of the scores
+    f_l = x . w_l + b_l. The value of a solution for rows of weights s, W = sum s, is
+
+        P = |w|^2 / 2 + (b / intercept_scaling)^2 / 2 + lam / (2 W (1 - theta)^2) sum_i s_i loss(u_i),
+
+    summed over the classes. Weight 2 is a row twice; scaling all weights changes nothing; a coreset, whose
+    weights add up to those of all rows, carries the same lam. (Zhang and Zhou 2019; lam is twice theirs.)
+
+    Parameters
+    ----------
+    lam : float
+        > 0: how much the margins count beside the penalty.
+    mu : float
+        In [0, 1]: how much a margin above the band counts beside one below. 0: a squared hinge.
+    theta : float
+        In [0, 1): half the width of the band 1 +- theta in which margins cost nothing.
+    fit_intercept : bool
+    intercept_scaling : float
+        > 0; infinity: no penalty on the intercept.
+    classes : tuple or None
+        Labels, in the order of their numbers. None: taken from the rows at hand.
+    max_iter, tol : int, float
+        `solve` stops after so many rounds, or when a step of Newton promises less than this share.
+
+    Notes
+    -----
+    Bound, two classes. With C_i = lam s_i / (W (1 - theta)^2), the numbers g_i = -C_i loss'(u_i) / 2 of the
+    optimality conditions are a point of the dual problem, and so are t_j g_i for any t_j >= 0, one for each
+    group j of rows (below or above the band, by class). There
+
+        P - P* <= P - D(t g) = |w - sum_j t_j V_j|^2 / 2 + sum_j (1 - t_j)^2 L_j,
+
+    V_j the sum of g_i z_i, z = +-(x, intercept_scaling), and L_j the part of the losses of the group in P. All
+    t_j = 1 give |gradient|^2 / 2, all t_j = 0 give P. One common t is best in closed form. A free intercept needs
+    sum_j t_j R_j = 0, R_j the sum of the last coordinates: (1, ..., 1) is projected onto that, in the metric of
+    the L_j, first.
+
+    Bound, more classes. P is not convex, as margins above the band pull back; leaving these out it is, and
+    strongly: P0 <= P, any subgradient gives its dual point, and P - P* <= P - P0 + (P0 - D0). For a free
+    intercept the shares by class are the stationary distribution of a Markov chain (see `LogisticObjective`);
+    with more than 32 classes the bound is then only that losses are not negative. `solve` finds a place that no
+    step leads down from: close to the smallest value, but not proved to be.
+
+    Sensitivity. For every dual point, P(w) >= D + |w - w'|^2 / 2 with w' = sum_j t_j V_j; the root of a loss
+    changes by at most b_i |w - w'|, b_i = |z_i| (times sqrt(2) for more classes). So for all w, with a_i the root
+    of the loss at w',
+
+        s_i lam loss_i / (2 W (1 - theta)^2) / P <= lam s_i / (2 W (1 - theta)^2) (a_i^2 / D + 2 b_i^2):
+
+    the share of a row in the whole value. a_i is bounded from the pilot, and P* >= lam / 2 / (1 + lam max b^2 /
+    (1 - theta)^2) serves where D is smaller. With a free intercept this is a score, not a bound.
+    """
+
+    lam: float = 100.0
+    mu: float = 0.5
+    theta: float = 0.2
+    intercept_scaling: float = 1.0
+
+    name: ClassVar[str] = "margin"
+    best_construction: ClassVar[str] = "influence"
+    totals_at_solution: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name, fits, say in (
+            ("lam", lambda v: 0.0 < v < np.inf, "a positive number"),
+            ("mu", lambda v: 0.0 <= v <= 1.0, "a number from 0 to 1"),
+            ("theta", lambda v: 0.0 <= v < 1.0, "a number of at least 0 and below 1"),
+            ("intercept_scaling", lambda v: v > 0.0, "a positive number, or infinity"),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
+                raise ValueError(f"{name} must be {say}, got {value!r}.")
+        super().__post_init__()
+
+    # -- what constructions need ---------------------------------------------------------------
+
+    def pull(self, cost: Array) -> Array:
+        """How hard rows of these losses pull at their margin: half the slope below the band, 1 / sqrt(mu) of it above.
+
+        The loss does not tell on which side a margin is.
+        """
+        return np.sqrt(cost)
+
+    def survey(self, block: Block, pilot: Array) -> Survey:
+        return replace(super().survey(block, pilot), pilot=pilot)
+
+    def sensitivity(self, block: Block, survey: Survey) -> Array:
+        """A bound, for all parameters, on the share of each row in the value: (n,); see the class."""
+        assert survey.pilot is not None
+        sums = self.sums(block, survey.pilot)
+        gap, distance = self._dual(sums, survey.pilot)
+        dual = self._value(sums, survey.pilot) - gap
+        scaling = self.intercept_scaling if np.isfinite(self.intercept_scaling) else 1.0
+        square = _row_squares(block.X) + (scaling * scaling if self.fit_intercept else 0.0)
+        if self.n_classes > 2:
+            square = 2.0 * square
+        least = 0.5 * self.lam / (1.0 + self.lam * square.max(initial=0.0) / (1.0 - self.theta) ** 2)
+        root = np.sqrt(survey.cost) + np.sqrt(square) * distance
+        return self._unit(sums.count.sum()) * block.weights() * (root * root / max(dual, least) + 2.0 * square)
+
+    # -- what a learner needs ------------------------------------------------------------------
+
+    def evaluation(self, sums: MarginSums, params: Array) -> Evaluation:
+        """What `evaluate` says of all rows that were added up."""
+        unit = self._unit(sums.count.sum())
+        value = self._value(sums, params)
+        coefficient, intercept = self._penalty()
+        gradient = unit * sums.gradient
+        gradient[:, :-1] += coefficient * params[:, :-1]
+        gradient[:, -1] += intercept * params[:, -1]
+        if not self.fit_intercept:
+            gradient[:, -1] = 0.0
+        return Evaluation(
+            value=value,
+            gradient=gradient,
+            bound=min(self._dual(sums, params)[0], value),
+            diagonal=None if sums.diagonal is None else unit * sums.diagonal,
+            totals=self.totals_of(sums),
+        )
+
+    def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
+        """What `solve` gives, and how many times it looked at all rows."""
+        if self.n_classes == 2:
+            return super().minimise(block, init=init)
+        from tithe.objectives.smoothed_margin import cooled  # which knows this class
+
+        return cooled(self, block, init)
+
+    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
+        toward, margin = self._margins(block, params, self.codes(block))
+        change = np.einsum("ik,ik->i", toward, self.margins(block.X, direction))
+        return self._second(margin) * change * change
+
+    def row_margins(self, block: Block, params: Array) -> Array:
+        """The margin of every row: (n,)."""
+        return self._margins(block, params, self.codes(block))[1]
+
+    # -- inside --------------------------------------------------------------------------------
+
+    @property
+    def _free(self) -> bool:
+        return self.fit_intercept and not np.isfinite(self.intercept_scaling)
+
+    def _sweep(self, block: Block, params: Array, **what: Any) -> tuple[Array | None, MarginSums]:
+        return margin_sweep(
+            block.X,
+            self.codes(block),
+            params,
+            n_classes=self.n_classes,
+            mu=self.mu,
+            theta=self.theta,
+            weight=block.sample_weight,
+            by_class=self._free,
+            **what,
+        )
+
+    def _slopes(self, sums: MarginSums) -> Array:
+        return sums.gradient
+
+    def _penalty(self) -> tuple[float, float]:
+        return 1.0, self.intercept_scaling**-2.0 if self.fit_intercept else 0.0
+
+    def _unit(self, weight: float) -> float:
+        """lam / (2 W (1 - theta)^2); 0 where nothing has weight."""
+        return 0.5 * self.lam / (float(weight) * (1.0 - self.theta) ** 2) if weight > 0.0 else 0.0
+
+    def _value(self, sums: MarginSums, params: Array) -> float:
+        coefficient, intercept = self._penalty()
+        penalty = coefficient * np.vdot(params[:, :-1], params[:, :-1]) + intercept * params[:, -1] @ params[:, -1]
+        return float(0.5 * penalty + self._unit(sums.count.sum()) * sums.loss.sum())
+
+    def _margins(self, block: Block, params: Array, codes: Array) -> tuple[Array, Array]:
+        """The derivatives of each margin in the scores (n, k): +-1 or e_y - e_rival; and the margins (n,)."""
+        scores = self.margins(block.X, params).astype(np.float64, copy=False)
+        if self.n_classes == 2:
+            toward = 2.0 * codes[:, None] - 1.0
+        else:
+            rows = np.arange(len(codes))
+            others = scores.copy()
+            others[rows, codes] = -np.inf
+            toward = np.zeros_like(scores)
+            toward[rows, codes] = 1.0
+            toward[rows, others.argmax(axis=1)] = -1.0
+        return toward, np.einsum("ik,ik->i", toward, scores)
+
+    def _second(self, margin: Array) -> Array:
+        """loss''."""
+        return 2.0 * (margin < 1.0 - self.theta) + 2.0 * self.mu * (margin > 1.0 + self.theta)
+
+    def _residuals(self, block: Block, params: Array, codes: Array) -> Array:
+        """loss' times the derivative of the margin: (n, k)."""
+        toward, u = self._margins(block, params, codes)
+        slope = -2.0 * np.maximum(0.0, 1.0 - self.theta - u) + 2.0 * self.mu * np.maximum(0.0, u - 1.0 - self.theta)
+        return slope[:, None] * toward
+
+    def _bends(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        toward, margin = self._margins(block, params, self.codes(block))
+        second = self._second(margin) * block.weights()
+        return second[:, None] * toward * toward, lambda a, b, at: second[at] * toward[at, a] * toward[at, b]
+
+    def _dual(self, sums: MarginSums, params: Array) -> tuple[float, float]:
+        """What the value provably exceeds the smallest by, at the most, and |w - w'| at the dual point w'."""
+        convex = slice(0, 2 if self.n_classes == 2 else 1)  # with more classes only what is below the band
+        unit = self._unit(sums.count.sum())
+        k = len(params)
+        sides = -unit * sums.sides[convex]
+        groups = sides.reshape(-1, *params.shape)
+        if not self._free:
+            share, losses = np.ones(len(groups)), unit * sums.loss[convex].sum(axis=1)
+        elif sides.shape[1] == 1:
+            share, losses = np.zeros(len(groups)), unit * sums.loss[convex].sum(axis=1)
+        elif k == 1:
+            losses = unit * sums.loss[convex].ravel()
+            share = _onto_plane(groups[:, 0, -1], losses)
+        else:
+            losses = unit * sums.loss[0]
+            share = _stationary(groups[:, :, -1])
+        # in coordinates (w, b / scaling), where the penalty is half the square; a free intercept has none
+        last = self.intercept_scaling if self.fit_intercept and not self._free else 0.0
+        place, along = params.copy(), np.einsum("g,gkj->kj", share, groups)
+        place[:, -1] = place[:, -1] / last if last > 0.0 else 0.0
+        along[:, -1] *= last
+        steep = float(np.vdot(along, along) + 2.0 * (share * share) @ losses)
+        common = (float(np.vdot(place, along)) + 2.0 * share @ losses) / steep if steep > 0.0 else 0.0
+        share, left = max(common, 0.0) * share, place - max(common, 0.0) * along
+        square = float(np.vdot(left, left))
+        beyond = 0.0 if self.n_classes == 2 else unit * float(sums.loss[1].sum())
+        return 0.5 * square + float((1.0 - share) ** 2 @ losses) + beyond, float(np.sqrt(square))
+
+
+def _stationary(flow: Array) -> Array:
+    """s >= 0 with s . flow = 0, flow (K, K) with rows that add up to zero, negative off the diagonal; or zeros."""
+    share = np.zeros(len(flow))
+    there = np.diagonal(flow) > 0.0
+    if there.any():
+        share[there] = np.abs(np.linalg.svd(flow[there].T)[2][-1])
+    # more than one such s, or none: some classes are rivals of no others
+    return share if np.abs(share @ flow).max() <= 1e-12 * np.abs(flow).max() else np.zeros(len(flow))
+
+
+def _onto_plane(normal: Array, metric: Array) -> Array:
+    """The point s >= 0 with normal . s = 0 that is nearest to (1, ..., 1) in sum metric (s - 1)^2."""
+    there = metric > 0.0
+    share = np.where(there, 1.0, 0.0)
+    while there.any():
+        steep = normal[there] ** 2 @ (1.0 / metric[there])
+        step = normal[there].sum() / steep if steep > 0.0 else 0.0
+        share[there] = 1.0 - step * normal[there] / metric[there]
+        if share[there].min() >= 0.0:
+            break
+        share[share < 0.0] = 0.0
+        there &= share > 0.0
+    return share
+
+
+def _row_squares(X: Any) -> Array:
+    """|x|^2 of every row: (n,)."""
+    if sparse.issparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
+    squares: Array = np.einsum("ij,ij->i", X, X).astype(np.float64)
+    return squares
