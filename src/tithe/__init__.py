@@ -27,6 +27,7 @@ _PUBLIC = {
     "Cablr": "tithe.constructions.clustered",
     "Acvs": "tithe.constructions.clustered",
     "Regressed": "tithe.constructions.regressed",
+    "BallCover": "tithe.constructions.ball_cover",
     "build_coreset": "tithe.build",
     "CoresetStream": "tithe.stream",
     "open_source": "tithe.sources.files",

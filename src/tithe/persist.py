@@ -59,6 +59,7 @@ _OUR_TYPES = {
     "tithe.constructions.influence.Influence",
     "tithe.constructions.leverage.Leverage",
     "tithe.constructions.leverage.Leverages",
+    "tithe.constructions.ball_cover.BallCover",
     "tithe.constructions.clustered.Cablr",
     "tithe.constructions.clustered.Acvs",
     "tithe.constructions.clustered.Prepared",

@@ -18,6 +18,7 @@ class Construction:
     requires: ClassVar[tuple[str, ...]] = ()
     surveys: ClassVar[bool] = False
     looks: ClassVar[int] = 1  # times a draw reads all rows
+    unbiased: ClassVar[bool] = True  # sums over many draws have the full sum as their mean
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
         """Itself, unless a construction learns something from the rows at hand."""

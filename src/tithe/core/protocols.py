@@ -109,12 +109,13 @@ class ConvexObjective(Objective, Protocol):
 
 
 class Construction(Protocol):
-    """How rows are chosen. Unbiased: E[sum_i w_i f(x_i)] over the draw is the full sum."""
+    """How rows are chosen. Unbiased, unless it says otherwise: E[sum_i w_i f(x_i)] over the draw is the full sum."""
 
     name: ClassVar[str]
     requires: ClassVar[tuple[str, ...]]  # methods of the objective, checked before anything is read
     surveys: ClassVar[bool]  # whether `reduce` needs the survey of the whole block
     looks: ClassVar[int]  # times `reduce` reads all rows
+    unbiased: ClassVar[bool]  # else the weights add up exactly, and rows stand for those near them
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
         """What is learned once from the rows at hand and used for every leaf; itself if nothing is, or was already."""

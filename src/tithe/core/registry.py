@@ -34,6 +34,7 @@ _OURS: dict[str, dict[str, str]] = {
         "cablr": "tithe.constructions.clustered:Cablr",
         "acvs": "tithe.constructions.clustered:Acvs",
         "regressed": "tithe.constructions.regressed:Regressed",
+        "ball_cover": "tithe.constructions.ball_cover:BallCover",
     },
     "engine": {
         "serial": "tithe.engines.serial:SerialEngine",

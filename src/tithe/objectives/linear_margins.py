@@ -95,6 +95,11 @@ class LinearMargins(LabelledObjective):
         """k: one for two classes, else one a class."""
         return 1 if self.n_classes == 2 else self.n_classes
 
+    @property
+    def constant(self) -> float:
+        """The last coordinate of every row as the losses see it, beside the columns: 0 without an intercept."""
+        return 1.0 if self.fit_intercept else 0.0
+
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
         """The solution on a small sample, whatever the number of rows: (k, d + 1)."""
         rows = sample_rows(block, min(_SAMPLE, max(2000, 10 * (block.n_features + 1))), rng)

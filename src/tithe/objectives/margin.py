@@ -95,6 +95,11 @@ class MarginObjective(LinearMargins):
 
     # -- what constructions need ---------------------------------------------------------------
 
+    @property
+    def constant(self) -> float:
+        """The last coordinate of every row beside a penalty of |.|^2 / 2; 1 where the intercept is free."""
+        return super().constant * (1.0 if self._free else self.intercept_scaling)
+
     def pull(self, cost: Array) -> Array:
         """How hard rows of these losses pull at their margin: half the slope below the band, 1 / sqrt(mu) of it above.
 
@@ -111,8 +116,7 @@ class MarginObjective(LinearMargins):
         sums = self.sums(block, survey.pilot)
         gap, distance = self._dual(sums, survey.pilot)
         dual = self._value(sums, survey.pilot) - gap
-        scaling = self.intercept_scaling if np.isfinite(self.intercept_scaling) else 1.0
-        square = _row_squares(block.X) + (scaling * scaling if self.fit_intercept else 0.0)
+        square = _row_squares(block.X) + self.constant**2
         if self.n_classes > 2:
             square = 2.0 * square
         least = 0.5 * self.lam / (1.0 + self.lam * square.max(initial=0.0) / (1.0 - self.theta) ** 2)

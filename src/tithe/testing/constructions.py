@@ -20,11 +20,18 @@ DRAWS = 2000
 def construction_checks(construction: Any, objective: Any | None = None) -> Iterator[tuple[str, Check]]:
     """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
     objective = KMeansObjective(n_clusters=3) if objective is None else objective
+    unbiased = getattr(construction, "unbiased", True)
     for weighted in (False, True):
         kind = "weighted" if weighted else "plain"
-        yield f"unbiased ({kind} rows)", partial(_unbiased, construction, objective, weighted)
+        if unbiased:
+            yield f"unbiased ({kind} rows)", partial(_unbiased, construction, objective, weighted)
+        else:
+            yield f"weights add up ({kind} rows)", partial(_exact, construction, objective, weighted)
         yield f"sizes, ids and weights ({kind} rows)", partial(_form, construction, objective, weighted)
-    yield "error falls like the root of the size", partial(_slope, construction, objective)
+    if unbiased:
+        yield "error falls like the root of the size", partial(_slope, construction, objective)
+    else:
+        yield "error falls with the size", partial(_falls, construction, objective)
     yield "same seed, same bits", partial(_same_seed, construction, objective)
     yield "scaling the weights scales the result", partial(_scaling, construction, objective)
     yield "rows of weight zero are never drawn", partial(_zero, construction, objective)
@@ -33,7 +40,8 @@ def construction_checks(construction: Any, objective: Any | None = None) -> Iter
 def check_construction(construction: Any, objective: Any | None = None) -> None:
     """Run every check; the first broken promise raises AssertionError with its name.
 
-    Takes some seconds: the unbiasedness of 2000 draws is tested by Hotelling's T^2.
+    Takes some seconds: the unbiasedness of 2000 draws is tested by Hotelling's T^2. A construction that is not
+    unbiased says so (``unbiased = False``); its weights must then add up to those of the rows every time.
     """
     _run(construction_checks(construction, objective))
 
@@ -82,6 +90,23 @@ def _unbiased(construction: Any, objective: Any, weighted: bool) -> None:
     q = len(mean)
     p = stats.f.sf(t2 * (DRAWS - q) / (q * (DRAWS - 1)), q, DRAWS - q)
     assert p > 1e-4, f"biased: mean relative errors {mean}, p = {p:.2g}"
+
+
+def _exact(construction: Any, objective: Any, weighted: bool) -> None:
+    bench = _Bench(construction, objective, small_problem(weighted=weighted))
+    for seed in range(20):
+        np.testing.assert_allclose(bench.draw(48, seed).weights().sum(), bench.block.total_weight, rtol=1e-12)
+
+
+def _falls(construction: Any, objective: Any) -> None:
+    bench = _Bench(construction, objective, small_problem(4000, weighted=False, outlier=False))
+    costs = bench.queries(3)
+    full = costs @ bench.block.weights()
+    worst = []
+    for size in (50, 400, 3200):
+        drawn = bench.draw(size, 0)
+        worst.append(np.abs(costs[:, drawn.row_ids()] @ drawn.weights() / full - 1.0).max())
+    assert worst[2] < worst[0] and worst[2] < 0.1, f"errors {worst}"
 
 
 def _form(construction: Any, objective: Any, weighted: bool) -> None:
