@@ -144,7 +144,7 @@ def _stochastic(
             problem.X,
             problem.signs,
             problem.cost,
-            _drawn(share, n if follow else 2 * n, rng),
+            drawn(share, n if follow else 2 * n, rng),
             share,
             eta=eta,
             mu=problem.mu,
@@ -172,7 +172,7 @@ def _stochastic(
     )
 
 
-def _drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
+def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
     """``size`` rows in random order, each as often as its share of them says, rounded up or down at random."""
     edges = np.cumsum(share)
     points = (np.arange(size) + rng.random()) * (edges[-1] / size)
