@@ -55,9 +55,30 @@ def test_build_for_logistic_regression(rows, tmp_path, capsys, construction: str
     assert set(load_coreset(out).y) == {"up", "down"}
 
 
+@pytest.mark.parametrize("construction", ["auto", "sensitivity", "ball_cover"])
+def test_build_for_margin_distributions(rows, tmp_path, capsys, construction: str) -> None:
+    out = tmp_path / "c.parquet"
+    command = ["build", rows, "--objective", "margin", "--lam", "20", "--mu", "0.3", "--theta", "0.1"]
+    command += ["--target", "label", "--weight", "w", "-m", 300, "--construction", construction, "--check"]
+    assert run(*command, "-o", out) == 0
+    assert "excess loss" in capsys.readouterr().out
+    coreset = load_coreset(out)
+    assert set(coreset.y) == {"up", "down"} and coreset.provenance["objective"] == "margin"
+
+
+def test_size_for_margin_distributions(rows, capsys) -> None:
+    command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3"]
+    assert run(*command, "--data", rows) == 0
+    assert "lam = 100, mu = 0.5, theta = 0.2" in capsys.readouterr().out
+    assert run(*command) == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["build", "ROWS", "-o", "x.parquet", "--objective", "margin", "--weight", "w"],
+        ["build", "ROWS", "-o", "x.parquet", "--objective", "margin", "--target", "label", "--theta", "1"],
+        ["build", "ROWS", "-o", "x.parquet", "--objective", "margin", "--target", "label", "--mu", "1.5"],
         ["build", "ROWS", "-o", "x.parquet", "--objective", "logistic", "--weight", "w"],
         ["build", "ROWS", "-o", "x.parquet", "--objective", "logistic", "--target", "label", "-C", "0"],
         ["build", "missing.csv", "-o", "x.parquet"],

@@ -217,16 +217,20 @@ def test_what_does_not_fit_the_stream_is_refused(tmp_path, monkeypatch, capsys, 
     assert (sha(Path("c.parquet")), generation(Path("c.parquet.checkpoint"))) == before
 
 
-def test_logistic_knows_the_classes_of_files_and_must_be_told_others(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("objective", ["logistic", "margin"])
+def test_classes_of_files_are_known_and_others_must_be_told(tmp_path, monkeypatch, objective: str) -> None:
     table = rows_table(3000).sort_by("label")
     pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
-    options = ["--objective", "logistic", "--target", "label", "-m", 100, "--leaf-size", 500]
+    options = ["--objective", objective, "--target", "label", "-m", 100, "--leaf-size", 500]
     assert run("stream", tmp_path / "rows.csv", *options, "-o", tmp_path / "file.parquet") == 0
     give(monkeypatch, table)
     assert run("stream", "-", *options, "-o", tmp_path / "blind.parquet") == 2
     give(monkeypatch, table)
     assert run("stream", "-", *options, "--classes", "no,yes", "-o", tmp_path / "told.parquet") == 0
     assert sha(tmp_path / "told.parquet") == sha(tmp_path / "file.parquet")
+    if objective == "margin":  # an option that says something else about the stream is refused
+        again = ["stream", tmp_path / "rows.csv", "--target", "label", "--resume", "-o", tmp_path / "file.parquet"]
+        assert run(*again, "--lam", 7) == 2
 
 
 def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tithe.cli.common import (
+    LABELLED,
     STDIN,
     Size,
     Stopped,
@@ -51,8 +52,8 @@ from tithe.core.registry import names
 @checkpoint_options
 @click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
-    where, how, output, size, eps, objective, clusters, inverse_penalty, classes, construction, calibrate, seed, jobs,
-    checkpoint, every, resume, dry_run, check,
+    where, how, output, size, eps, objective, construction, calibrate, seed, jobs, checkpoint, every, resume, dry_run,
+    check, **goals,
 ):  # fmt: skip
     """Reduce files to a small weighted Parquet file.
 
@@ -72,12 +73,12 @@ def build(  # type: ignore[no-untyped-def]
 
     check_output(output)
     check_apart(output, where)
-    if objective == "logistic":
+    if objective in LABELLED:
         how.check_labels(where)
     checkpoint = checkpoint or f"{output}.checkpoint"
     options = {"construction": construction, "calibrate": calibrate}
     with Stop() as stop:
-        source, goal = how.open(where), make_objective(objective, clusters, inverse_penalty, classes)
+        source, goal = how.open(where), make_objective(objective, **goals)
         if dry_run:
             size, why = settled_size(source, goal, size, eps=eps, seed=seed)
             plan = plan_table(
@@ -138,7 +139,7 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
     try:
         with Reading(source.n_rows, "checking") as reading:
             watched = stoppable(source, stop, progress=reading)
-            if goal.name == "logistic":
+            if goal.name in LABELLED:
                 goal = goal.for_rows(coreset)
                 params = goal.solve(coreset, rng=rng_for(seed, "solve"))
                 gap = certify_gap(goal, watched, params, coreset, engine=make_engine(jobs))

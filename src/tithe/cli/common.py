@@ -14,6 +14,7 @@ import click
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
+LABELLED = ("logistic", "margin")  # objectives of rows with classes
 _READING = ("format", "target", "weight", "categories", "bad_rows", "n_features")
 
 
@@ -22,11 +23,11 @@ class Stopped(Exception):
 
 
 def objective_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--objective``, ``--clusters`` and ``--penalty``."""
-    command = penalty_option(clusters_option(command))
+    """``--objective``, ``--clusters``, ``--penalty`` and what `margin_options` gives."""
+    command = penalty_option(clusters_option(margin_options(command)))
     return click.option(
         "--objective",
-        type=click.Choice(["kmeans", "kmedian", "logistic", "generic"]),
+        type=click.Choice(["kmeans", "kmedian", *LABELLED, "generic"]),
         default="kmeans",
         show_default=True,
         help="What the coreset must preserve.",
@@ -46,8 +47,39 @@ penalty_option = click.option(
     help="Logistic: inverse strength of the penalty.",
 )
 classes_option = click.option(
-    "--classes", metavar="A,B,...", help="Logistic: all classes, where they cannot be looked up beforehand."
+    "--classes", metavar="A,B,...", help="Logistic, margin: all classes, where they cannot be looked up beforehand."
 )
+
+
+def margin_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--lam``, ``--mu`` and ``--theta``."""
+    for option in (
+        click.option(
+            "--theta",
+            type=click.FloatRange(0.0, 1.0, max_open=True),
+            default=0.2,
+            show_default=True,
+            help="Margin: half the width of the band in which margins cost nothing.",
+        ),
+        click.option(
+            "--mu",
+            type=click.FloatRange(0.0, 1.0),
+            default=0.5,
+            show_default=True,
+            help="Margin: how much margins above the band count, beside those below.",
+        ),
+        click.option(
+            "--lam",
+            type=click.FloatRange(min=0.0, min_open=True),
+            default=100.0,
+            show_default=True,
+            help="Margin: how much margins count beside the penalty.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Threads; each holds a leaf of the data. [default: all cores]"
@@ -61,12 +93,18 @@ eps_option = click.option(
 )
 
 
-def make_objective(name: str, clusters: int, inverse_penalty: float = 1.0, classes: str | None = None) -> Any:
-    """The objective that the options describe."""
+def make_objective(
+    name: str, *, clusters: int = 8, inverse_penalty: float = 1.0, classes: str | None = None, **margin: float
+) -> Any:
+    """The objective that the options describe; ``margin``: lam, mu and theta."""
     from tithe.core.registry import resolve
 
-    logistic = {"C": inverse_penalty, "classes": None if classes is None else _labels(classes)}
-    options: dict[str, Any] = {"generic": {}, "logistic": logistic}.get(name, {"n_clusters": clusters})
+    labels = None if classes is None else _labels(classes)
+    options: dict[str, Any] = {
+        "generic": {},
+        "logistic": {"C": inverse_penalty, "classes": labels},
+        "margin": {**margin, "classes": labels},
+    }.get(name, {"n_clusters": clusters})
     return resolve("objective", name)(**options)
 
 
@@ -136,7 +174,7 @@ class SourceOptions(dict[str, Any]):
 
             if find_files(list(where), "auto")[1] == "libsvm":
                 return
-        raise click.UsageError("Logistic regression needs --target, the column of classes.")
+        raise click.UsageError("Classes are learned from a column of classes: name it with --target.")
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -178,11 +178,11 @@ def _print_plan(
     if learner == "logistic":
         from tithe.learners.base import auto_size
 
-        goal, size = make_objective("logistic", 0, model.C), model.coreset_size
+        goal, size = make_objective("logistic", inverse_penalty=model.C), model.coreset_size
         size = auto_size(source.n_rows, source.n_features) if size == "auto" else size
     else:
         goal, size = (
-            make_objective("kmeans" if learner == "kmeans" else "kmedian", model.n_clusters),
+            make_objective("kmeans" if learner == "kmeans" else "kmedian", clusters=model.n_clusters),
             model.coreset_size,
         )
     plan = plan_table(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.common import clusters_option, make_objective, penalty_option, print_table, seed_option, source_options
+from tithe.cli.common import (
+    LABELLED,
+    clusters_option,
+    make_objective,
+    margin_options,
+    penalty_option,
+    print_table,
+    seed_option,
+    source_options,
+)
 
 _THEOREMS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "all"), ("rings", "one"))
 
@@ -12,13 +21,14 @@ _THEOREMS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "al
 @click.command()
 @click.option(
     "--objective",
-    type=click.Choice(["kmeans", "kmedian", "logistic"]),
+    type=click.Choice(["kmeans", "kmedian", *LABELLED]),
     default="kmeans",
     show_default=True,
     help="What to preserve.",
 )
 @clusters_option
 @penalty_option
+@margin_options
 @click.option("--eps", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
 @click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
@@ -26,22 +36,22 @@ _THEOREMS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "al
 @click.option("--data", metavar="SOURCE", help="Measure on a sample of this file, folder or pattern (the pilot rule).")
 @source_options
 @seed_option
-def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data, how, seed):  # type: ignore[no-untyped-def]
+def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data, how, seed, **margin):  # type: ignore[no-untyped-def]
     """Rows that suffice for a relative error EPS with probability 1 - DELTA.
 
-    Theorems are cautious by orders of magnitude, and there is none here for logistic; with --data trial coresets are
-    measured instead.
+    Theorems are cautious by orders of magnitude, and there is none here for logistic and margin; with --data trial
+    coresets are measured instead.
 
     \b
     Example:
       tithe size -k 20 --eps 0.05 --data rows.parquet
       tithe size --objective logistic --target y --data 'data/*.parquet'
     """
-    if objective == "logistic":
+    if objective in LABELLED:
         if data is None:
-            raise click.UsageError("For logistic regression the size is measured: give files with --data.")
+            raise click.UsageError(f"For {objective} the size is measured: give files with --data.")
         how.check_labels([data])
-    goal = make_objective(objective, clusters, inverse_penalty)
+    goal = make_objective(objective, clusters=clusters, inverse_penalty=inverse_penalty, **margin)
     table = []
     if data is not None:
         from tithe import propose_size
@@ -54,10 +64,13 @@ def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data,
         table.append([f"{proposed:,}", "pilot rule", f"trial coresets had a distortion of {measured:.4f}"])
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
-    for construction, queries in _THEOREMS if objective != "logistic" else ():
+    for construction, queries in _THEOREMS if objective not in LABELLED else ():
         from tithe.metrics import size_for
 
         bound = size_for(goal, eps, delta, n_features=features, construction=construction, queries=queries, n_rows=rows)
         table.append([f"{bound.size:,}", f"{construction}, theorem", bound.formula])
-    about = f"C = {inverse_penalty:g}" if objective == "logistic" else f"k = {clusters}"
+    about = {
+        "logistic": f"C = {inverse_penalty:g}",
+        "margin": ", ".join(f"{name} = {value:g}" for name, value in sorted(margin.items())),
+    }.get(objective, f"k = {clusters}")
     print_table(f"{objective}, {about}, eps = {eps}, delta = {delta}", ["rows", "by", "how"], table)

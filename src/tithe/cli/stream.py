@@ -12,6 +12,7 @@ from typing import Any, Self
 import click
 
 from tithe.cli.common import (
+    LABELLED,
     STDIN,
     SourceOptions,
     Stopped,
@@ -27,6 +28,8 @@ from tithe.cli.common import (
 from tithe.cli.outset import checkpoint_every_option
 from tithe.cli.progress import Reading, Stop
 from tithe.core.registry import names
+
+_GOALS = ("clusters", "inverse_penalty", "classes", "lam", "mu", "theta")
 
 
 @click.command()
@@ -76,7 +79,7 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
 
     check_output(output)
     check_apart(output, where)
-    if where and not resume and options["objective"] == "logistic":
+    if where and not resume and options["objective"] in LABELLED:
         how.check_labels(where)
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
@@ -242,7 +245,7 @@ def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[st
 
     if Path(checkpoint).exists():
         raise ValueError(f"{checkpoint!r} is there already: go on with it (--resume), or name another (--checkpoint).")
-    goal = make_objective(*(options[name] for name in ("objective", "clusters", "inverse_penalty", "classes")))
+    goal = make_objective(options["objective"], **{name: options[name] for name in _GOALS})
     if getattr(goal, "classes", ()) is None and source.replayable:  # else those of the first leaf
         goal = replace(goal, classes=tuple(source.classes().tolist()))
     return CoresetStream(
@@ -269,6 +272,7 @@ def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) 
         "objective": plan.objective.name,
         "clusters": getattr(plan.objective, "n_clusters", None),
         "inverse_penalty": getattr(plan.objective, "C", None),
+        **{name: getattr(plan.objective, name, None) for name in ("lam", "mu", "theta")},
         "calibrate": plan.calibrate,
         "seed": plan.seed,
         "leaf_size": running.leaf_size,
