@@ -255,27 +255,24 @@ class Gap:
 
     def certificate(self, n_rows: int, *, passes: int) -> Certificate:
         value = self.evaluation.value
+        if self.bound <= _NEARLY * self.estimate:
+            return bound_certificate(value, self.bound, n_rows, passes=passes)
         scale = 1.0 / value if value > 0 else 0.0
-        proved = self.bound <= _NEARLY * self.estimate
         low, high = self._interval()
-        most = f"provably at most {self.bound * scale:.2g} of itself"
-        if proved:
-            said = f"above the smallest possible by {most}"
-        else:
-            said = (
-                f"above the smallest possible by about {self.estimate * scale:.2g} of itself (95 %: "
-                f"{low * scale:.2g} to {high * scale:.2g}), {most}"
-            )
         return Certificate(
-            kind="bound" if proved else "estimate",
-            value=self.bound if proved else self.estimate,
-            relative=(self.bound if proved else self.estimate) * scale,
-            confidence=None if proved else _CONFIDENCE,
-            interval=None if proved else (low, high),
+            kind="estimate",
+            value=self.estimate,
+            relative=self.estimate * scale,
+            confidence=_CONFIDENCE,
+            interval=(low, high),
             bound=self.bound,
             n_rows=n_rows,
             passes=passes,
-            sentence=f"The loss, penalty included, is {value:.8g} on all {n_rows} rows, {said}.",
+            sentence=(
+                f"The loss, penalty included, is {value:.8g} on all {n_rows} rows, above the smallest possible by "
+                f"about {self.estimate * scale:.2g} of itself (95 %: {low * scale:.2g} to {high * scale:.2g}), "
+                f"provably at most {self.bound * scale:.2g} of itself."
+            ),
         )
 
     def _doubt(self) -> float:
@@ -284,6 +281,24 @@ class Gap:
 
     def _interval(self) -> tuple[float, float]:
         return self.estimate / self._doubt(), min(self.bound, self.estimate * self._doubt())
+
+
+def bound_certificate(value: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
+    """A certificate of what is proved: the value exceeds the smallest one by no more than the bound."""
+    relative = bound / value if value > 0 else 0.0
+    return Certificate(
+        kind="bound",
+        value=bound,
+        relative=relative,
+        confidence=None,
+        bound=bound,
+        n_rows=n_rows,
+        passes=passes,
+        sentence=(
+            f"The loss, penalty included, is {value:.8g} on all {n_rows} rows, above the smallest possible by provably "
+            f"at most {relative:.2g} of itself."
+        ),
+    )
 
 
 def gap_at(
@@ -321,6 +336,13 @@ def certify_gap(
     evaluation = _evaluated(objective, every, params, diagonal=True, centre=centre)
     metric = objective.metric(coreset, params, diagonal=evaluation.diagonal, centre=centre)
     return gap_at(objective, evaluation, metric, coreset, params).certificate(every.n_rows, passes=1)
+
+
+def certify_bound(objective: Any, rows: Block | Source, params: Array, *, engine: Any = "auto") -> Certificate:
+    """The same, but only what is proved: no coreset is needed."""
+    every = Rows(rows, engine)
+    evaluation = _evaluated(objective, every, params, diagonal=False, centre=None)
+    return bound_certificate(evaluation.value, evaluation.bound, every.n_rows, passes=1)
 
 
 def _evaluated(objective: Any, every: Rows, params: Array, *, diagonal: bool, centre: Array | None) -> Evaluation:
