@@ -44,6 +44,7 @@ _PUBLIC = {
     "CoresetKMeans": "tithe.learners.cluster",
     "CoresetKMedians": "tithe.learners.cluster",
     "CoresetLogisticRegression": "tithe.learners.logistic",
+    "LinearODMClassifier": "tithe.learners.odm.linear",
     "CoresetSearchCV": "tithe.learners.search",
     "CoresetEstimator": "tithe.learners.meta",
     "KSVD": "tithe.learners.dictionary.ksvd",

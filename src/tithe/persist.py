@@ -31,6 +31,7 @@ _OUR_TYPES = {
     "tithe.learners.cluster.CoresetKMeans",
     "tithe.learners.cluster.CoresetKMedians",
     "tithe.learners.logistic.CoresetLogisticRegression",
+    "tithe.learners.odm.linear.LinearODMClassifier",
     "tithe.learners.search.CoresetSearchCV",
     "tithe.learners.meta.CoresetEstimator",
     "tithe.learners.folds.FoldStreams",

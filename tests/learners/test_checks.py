@@ -5,7 +5,15 @@ from __future__ import annotations
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tithe import KSVD, CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression, ODMClassifier
+from tithe import (
+    KSVD,
+    CoresetEstimator,
+    CoresetKMeans,
+    CoresetKMedians,
+    CoresetLogisticRegression,
+    LinearODMClassifier,
+    ODMClassifier,
+)
 
 
 @parametrize_with_checks(
@@ -15,6 +23,8 @@ from tithe import KSVD, CoresetEstimator, CoresetKMeans, CoresetKMedians, Corese
         CoresetLogisticRegression(),
         ODMClassifier(),
         ODMClassifier(kernel="linear", upper="fixed"),
+        LinearODMClassifier(),
+        LinearODMClassifier(intercept_scaling=float("inf")),
         KSVD(),
         KSVD(mean="global", exact_update=True),
         KSVD(mean="per_column"),

@@ -249,11 +249,14 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin):
         return factor[codes] if weight is None else weight * factor[codes]
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
-        if isinstance(self.coreset_size, str) and self.coreset_size == "auto":
+        return self._sized(self.coreset_size, n_rows, n_features)
+
+    def _sized(self, wanted: Any, n_rows: int | None, n_features: int) -> int:
+        if isinstance(wanted, str) and wanted == "auto":
             return auto_size(n_rows, n_features)
-        size = resolve_size(self.coreset_size, n_rows)
+        size = resolve_size(wanted, n_rows)
         if size < len(self.classes_):
-            raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows of {len(self.classes_)} classes.")
+            raise ValueError(f"coreset_size={wanted} keeps {size} rows of {len(self.classes_)} classes.")
         return size
 
     # -- what a fitted model does --------------------------------------------------------------

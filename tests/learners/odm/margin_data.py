@@ -28,3 +28,12 @@ def margin_problem(
     X, signs, weight = margin_rows() if rows is None else rows
     cost = lam * weight / (weight.sum() * (1.0 - theta) ** 2)
     return LinearProblem(X=X, signs=signs, cost=cost, mu=mu, theta=theta, **other)
+
+
+def dual_value(problem: LinearProblem, gamma: np.ndarray) -> float:
+    """D of the dual variables, written down as it stands."""
+    low, high = np.maximum(gamma, 0.0), np.maximum(-gamma, 0.0)
+    v = problem.combine(gamma)
+    linear = (1 - problem.theta) * low.sum() - (1 + problem.theta) * high.sum()
+    above = 0.5 * (high**2 / (problem.mu * problem.cost)).sum() if problem.mu else 0.0
+    return float(linear - 0.5 * (low**2 / problem.cost).sum() - above - 0.5 * v @ v)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from margin_data import margin_problem, margin_rows
+from margin_data import dual_value, margin_problem, margin_rows
 from scipy import sparse
 
 from tithe.kernels.coordinate import duality_gap
@@ -21,14 +21,6 @@ def direct_value(problem, v):
     u = problem.signs * (X @ v[:-1] + problem.constant * v[-1])
     loss = np.maximum(1 - problem.theta - u, 0) ** 2 + problem.mu * np.maximum(u - 1 - problem.theta, 0) ** 2
     return 0.5 * v @ (problem.ridge * v) + 0.5 * problem.cost @ loss
-
-
-def dual_value(problem, gamma):
-    low, high = np.maximum(gamma, 0.0), np.maximum(-gamma, 0.0)
-    v = problem.combine(gamma)
-    linear = (1 - problem.theta) * low.sum() - (1 + problem.theta) * high.sum()
-    above = 0.5 * (high**2 / (problem.mu * problem.cost)).sum() if problem.mu else 0.0
-    return linear - 0.5 * (low**2 / problem.cost).sum() - above - 0.5 * v @ v
 
 
 KINDS = [{}, {"constant": 0.0}, {"constant": 2.5}, {"free": True}]

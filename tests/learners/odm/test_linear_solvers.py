@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from margin_data import margin_problem, margin_rows
+from margin_data import dual_value, margin_problem, margin_rows
 from scipy import sparse
 from scipy.optimize import minimize
-from test_linear_problem import dual_value
 
 from tithe.kernels.coordinate import coordinate_epoch, duality_gap
 from tithe.kernels.threads import limit_threads

@@ -31,14 +31,19 @@ def solve(
     start: Array | None = None,
 ) -> Solution:
     """The minimiser of ``problem`` to a gap of ``tol`` P, from ``start`` where the solver can use it."""
-    if problem.free and solver not in ("auto", "newton"):
-        raise ValueError(f"solver={solver!r} needs a penalised intercept: intercept_scaling=inf is for 'newton'.")
-    if solver not in ("auto", *SOLVERS):
-        raise ValueError(f"solver must be 'auto' or one of {', '.join(map(repr, SOLVERS))}, got {solver!r}.")
+    check_solver(solver, free=problem.free)
     problem.check()
     name = chosen(problem) if solver == "auto" else solver
     with single_blas_thread():  # threads of BLAS wait for one another more than they help with so little
         return SOLVERS[name](problem, tol=tol, max_iter=max_iter, rng=rng, start=start)
+
+
+def check_solver(solver: Any, *, free: bool) -> None:
+    """Refuse unknown names, and solvers that cannot leave the intercept free."""
+    if solver not in ("auto", *SOLVERS):
+        raise ValueError(f"solver must be 'auto' or one of {', '.join(map(repr, SOLVERS))}, got {solver!r}.")
+    if free and solver not in ("auto", "newton"):
+        raise ValueError(f"solver={solver!r} needs a penalised intercept: intercept_scaling=inf is for 'newton'.")
 
 
 def chosen(problem: LinearProblem) -> str:
