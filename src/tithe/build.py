@@ -50,12 +50,13 @@ def build_coreset(
         Carried along; some objectives use it.
     sample_weight : array of shape (n,), optional
     objective : str or objective
-        What must be preserved: ``"kmeans"``, ``"kmedian"``, ``"logistic"``, ``"generic"``, or an instance
-        such as ``KMeansObjective(n_clusters=20)``. In a stream, name all classes beforehand:
+        What must be preserved: ``"kmeans"``, ``"kmedian"``, ``"logistic"``, ``"margin"``, ``"generic"``, or
+        an instance such as ``KMeansObjective(n_clusters=20)``. In a stream, name all classes beforehand:
         ``LogisticObjective(classes=("no", "yes"))``.
     construction : str or construction
         How rows are chosen: for clusters ``"sensitivity"``, ``"lightweight"``, ``"rings"``; for logistic
-        regression ``"influence"``, ``"leverage"``, ``"cablr"``, ``"acvs"``, ``"regressed"``; ``"uniform"``.
+        regression and margins ``"influence"``, ``"leverage"``; for the first ``"cablr"``, ``"acvs"``,
+        ``"regressed"``, for the second ``"sensitivity"``; for all ``"uniform"`` and ``"ball_cover"``.
         ``"auto"`` takes what wins on real data for the objective and notes it in ``provenance``.
     coreset_size : int or float
         Rows to keep at the most, or a fraction of the rows between 0 and 1. Rows drawn twice are

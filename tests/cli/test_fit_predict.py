@@ -17,7 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from running import generation, rows_table, run, sha, start, write_folder
 
-from tithe import CoresetKMeans, CoresetLogisticRegression, load_coreset, load_model, open_source
+from tithe import (
+    CoresetKMeans,
+    CoresetLogisticRegression,
+    LinearODMClassifier,
+    load_coreset,
+    load_model,
+    open_source,
+)
 
 FILES = {"coreset.parquet", "model.skops", "report.html", "results.json"}
 
@@ -73,6 +80,23 @@ def test_logistic_from_files(folder, tmp_path, capsys, small_leaves) -> None:
     assert np.allclose(found[["probability_no", "probability_yes"]], model.predict_proba(X))
 
 
+def test_odm_from_files(folder, tmp_path, capsys, small_leaves) -> None:
+    out = tmp_path / "result"
+    command = ["fit", "odm", folder, "--target", "label", "-m", 500, "--lam", 50, "--polish", "auto", "-o", out]
+    assert run(*command, "--dry-run") == 0
+    assert "peak memory" in capsys.readouterr().out and not out.exists()
+    assert run(*command) == 0
+    assert "smallest possible" in capsys.readouterr().out
+    model = load_model(out / "model.skops")
+    assert isinstance(model, LinearODMClassifier) and model.lam == 50.0 and model.certificate_.relative < 1e-4
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3 and "LinearSVC" in page
+    assert run("predict", out / "model.skops", folder, "-o", tmp_path / "p.csv") == 0
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert found["prediction"].tolist() == model.predict(numbers(folder)).tolist()
+    assert run("predict", out / "model.skops", folder, "--proba", "-o", tmp_path / "q.csv") == 2
+
+
 def test_the_page_is_whole_and_works_offline(folder, tmp_path) -> None:
     out = tmp_path / "result"
     assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "-o", out) == 0
@@ -108,7 +132,7 @@ def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys
     assert {p.name: sha(p) for p in out.iterdir()} == before
 
 
-@pytest.mark.parametrize("learner", ["kmeans", "logistic"])
+@pytest.mark.parametrize("learner", ["kmeans", "logistic", "odm"])
 def test_a_stopped_fit_goes_on_to_the_same_model(tmp_path, small_leaves, learner: str) -> None:
     folder = write_folder(tmp_path / "data", rows_table(40_000), 2)
     command = ["fit", learner, folder, "--target", "label", "-k", 3, "-m", 100]

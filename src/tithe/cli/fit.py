@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tithe.cli.common import (
+    LABELLED,
     Size,
     bytes_text,
     check_apart,
@@ -16,6 +17,7 @@ from tithe.cli.common import (
     jobs_option,
     make_engine,
     make_objective,
+    margin_options,
     penalty_option,
     print_table,
     saying_how_to_go_on,
@@ -27,8 +29,9 @@ from tithe.cli.common import (
 from tithe.cli.outset import checkpoint_options, earlier_run, plan_table
 from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
 
-LEARNERS = ("kmeans", "kmedians", "logistic")
-_AUTO_PASSES = {"kmeans": 4, "kmedians": 4, "logistic": 6}  # about, with --polish auto
+_GOALS = {"kmeans": "kmeans", "kmedians": "kmedian", "logistic": "logistic", "odm": "margin"}  # what each preserves
+LEARNERS = tuple(_GOALS)
+_AUTO_PASSES = {"kmeans": 4, "kmedians": 4, "logistic": 6, "odm": 6}  # about, with --polish auto
 
 
 class Polish(click.ParamType):
@@ -48,26 +51,24 @@ class Polish(click.ParamType):
 @click.argument("learner", type=click.Choice(LEARNERS))
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
-@click.option(
-    "-m", "--size", type=Size(), help="Rows to keep, or a fraction. [default: 5000; logistic: 10,000 or more]"
-)
+@click.option("-m", "--size", type=Size(), help="Rows to keep, or a fraction. [default: 5000; classes: 10,000 or more]")
 @clusters_option
 @penalty_option
+@margin_options
 @click.option("--polish", type=Polish(), default=0, show_default=True, help="Passes that improve the solution.")
 @click.option(
     "--tol",
     type=click.FloatRange(min=0, min_open=True),
     default=1e-4,
     show_default=True,
-    help="Logistic: excess loss at which --polish auto stops.",
+    help="Logistic, odm: excess loss at which --polish auto stops.",
 )
 @source_options
 @seed_option
 @jobs_option
 @checkpoint_options
 def fit(  # type: ignore[no-untyped-def]
-    learner, where, how, output, size, clusters, inverse_penalty, polish, tol, seed, jobs,
-    checkpoint, every, resume, dry_run,
+    learner, where, how, output, size, polish, tol, seed, jobs, checkpoint, every, resume, dry_run, **goals,
 ):  # fmt: skip
     """Reduce files, fit a model on what is kept, and certify it in a second pass over the files.
 
@@ -78,11 +79,12 @@ def fit(  # type: ignore[no-untyped-def]
     Example:
       tithe fit kmeans data/ -k 20 --categories onehot -o result
       tithe fit logistic 'data/*.parquet' --target y --polish auto -o result
+      tithe fit odm 'data/*.parquet' --target y --lam 100 --polish auto -o result
     """
     output = str(Path(output))
     _check_folder(output)
     check_apart(output, where)
-    if learner == "logistic":
+    if _GOALS[learner] in LABELLED:
         how.check_labels(where)
     from tithe.checkpoint import remove_state
     from tithe.report.fitted import write_fit
@@ -90,9 +92,11 @@ def fit(  # type: ignore[no-untyped-def]
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         source = how.open(where)
-        model = _learner(learner, size, clusters, inverse_penalty, polish, tol, jobs, seed)
+        options = {"polish": polish, "engine": make_engine(jobs), "random_state": seed}
+        model = _learner(learner, size, tol, options, **goals)
         if dry_run:
-            _print_plan(source, model, where, output, learner, polish, jobs, seed)
+            goal = make_objective(_GOALS[learner], **goals)
+            _print_plan(source, model, goal, where, output, learner, polish, jobs, seed)
             return
         earlier = earlier_run(checkpoint, resume)
         second = "certifying" if polish == 0 else "polishing"
@@ -123,15 +127,16 @@ def _check_folder(output: str) -> None:
 
 
 def _learner(
-    name: str, size: Any, clusters: int, inverse_penalty: float, polish: Any, tol: float, jobs: int | None, seed: int
+    name: str, size: Any, tol: float, options: dict[str, Any], *, clusters: int, inverse_penalty: float, **margin: float
 ) -> Any:
-    from tithe import CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
+    from tithe import CoresetKMeans, CoresetKMedians, CoresetLogisticRegression, LinearODMClassifier
 
-    options = {"polish": polish, "engine": make_engine(jobs), "random_state": seed}
     if size is not None:
         options["coreset_size"] = size
     if name == "logistic":
         return CoresetLogisticRegression(C=inverse_penalty, tol=tol, **options)
+    if name == "odm":
+        return LinearODMClassifier(**margin, tol=tol, **{"coreset_size": "auto", **options})
     return (CoresetKMeans if name == "kmeans" else CoresetKMedians)(clusters, **options)
 
 
@@ -173,18 +178,13 @@ def _about(results: dict[str, Any]) -> list[list[str]]:
 
 
 def _print_plan(
-    source: Any, model: Any, where: Any, output: str, learner: str, polish: Any, jobs: int | None, seed: int
+    source: Any, model: Any, goal: Any, where: Any, output: str, learner: str, polish: Any, jobs: int | None, seed: int
 ) -> None:
-    if learner == "logistic":
+    size = model.coreset_size
+    if size == "auto":
         from tithe.learners.base import auto_size
 
-        goal, size = make_objective("logistic", inverse_penalty=model.C), model.coreset_size
-        size = auto_size(source.n_rows, source.n_features) if size == "auto" else size
-    else:
-        goal, size = (
-            make_objective("kmeans" if learner == "kmeans" else "kmedian", clusters=model.n_clusters),
-            model.coreset_size,
-        )
+        size = auto_size(source.n_rows, source.n_features)
     plan = plan_table(
         source,
         goal,
@@ -195,6 +195,6 @@ def _print_plan(
         calibrate=True,
         seed=seed,
         jobs=jobs,
-        passes=_AUTO_PASSES[learner] if polish == "auto" else 2 + polish + (learner == "logistic"),
+        passes=_AUTO_PASSES[learner] if polish == "auto" else 2 + polish + (goal.name in LABELLED),
     )
     print_table(f"{output}: not written, this is a dry run", ["", ""], plan)

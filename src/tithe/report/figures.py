@@ -10,10 +10,10 @@ import numpy as np
 from tithe.core.data import Array, Coreset
 from tithe.report.collect import Comparison
 
-_COLOURS = ("#8a8f98", "#d58a3c", "#6f9bd1", "#2f5d9b")
+COLOURS = ("#8a8f98", "#d58a3c", "#6f9bd1", "#2f5d9b")
 
 
-def _axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+def new_axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -22,7 +22,7 @@ def _axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
     return figure, figure.subplots(1, columns)
 
 
-def _png(figure: Any) -> bytes:
+def as_png(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()
@@ -30,9 +30,9 @@ def _png(figure: Any) -> bytes:
 
 def cost_and_passes(comparison: Comparison) -> bytes:
     """What each method costs on all rows, and how long it took: points, since neither scale starts at zero."""
-    figure, axes = _axes(9.5, 2.6, 2)
+    figure, axes = new_axes(9.5, 2.6, 2)
     names = [m.name for m in comparison.methods]
-    colours = _COLOURS[: len(names)]
+    colours = COLOURS[: len(names)]
     for axis, values, form, label in (
         (axes[0], [m.cost_ratio for m in comparison.methods], "{:.3f}", "cost on all rows / best full fit"),
         (axes[1], [m.passes for m in comparison.methods], "{:,.0f}", "passes over the data (log scale)"),
@@ -48,27 +48,27 @@ def cost_and_passes(comparison: Comparison) -> bytes:
         axis.margins(x=0.2, y=0.15)
     axes[1].set_xscale("log")
     axes[1].set_yticklabels([])
-    return _png(figure)
+    return as_png(figure)
 
 
 def weight_histogram(coreset: Coreset) -> bytes:
     """How many rows each kept row stands for."""
-    figure, axis = _axes(5.5, 2.6)
+    figure, axis = new_axes(5.5, 2.6)
     weights = coreset.weights()
     edges = np.geomspace(weights.min(), max(weights.max(), weights.min() * 1.001), 40)
-    axis.hist(weights, bins=edges, color=_COLOURS[3])
+    axis.hist(weights, bins=edges, color=COLOURS[3])
     axis.set_xscale("log")
     axis.set_xlabel("rows that a kept row stands for")
     axis.set_ylabel("kept rows")
     axis.spines[["top", "right"]].set_visible(False)
-    return _png(figure)
+    return as_png(figure)
 
 
 def bars(names: list[str], values: Array, label: str) -> bytes:
     """A bar for each name, from the top."""
-    figure, axis = _axes(7.5, 0.8 + 0.26 * len(names))
+    figure, axis = new_axes(7.5, 0.8 + 0.26 * len(names))
     shown = [name if len(name) <= 40 else f"{name[:37]}..." for name in names]
-    axis.barh(range(len(names)), values, color=_COLOURS[3])
+    axis.barh(range(len(names)), values, color=COLOURS[3])
     # text from a file is shown as it is: a dollar sign begins no formula
     axis.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in shown])
     axis.invert_yaxis()
@@ -76,14 +76,14 @@ def bars(names: list[str], values: Array, label: str) -> bytes:
     axis.axvline(0.0, color="#8a8f98", linewidth=0.8)
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
-    return _png(figure)
+    return as_png(figure)
 
 
 def pictures(images: dict[str, Array]) -> bytes:
     """Images side by side under their titles."""
-    figure, axes = _axes(9.5, 3.6, len(images))
+    figure, axes = new_axes(9.5, 3.6, len(images))
     for axis, (title, image) in zip(axes, images.items(), strict=True):
         axis.imshow(image)
         axis.set_title(title, fontsize=9)
         axis.set_axis_off()
-    return _png(figure)
+    return as_png(figure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tithe.core.data import Array, Coreset
 from tithe.persist import free_names, replacing, save_coreset, save_model
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
+from tithe.report.margins import margin_histograms
 
 MOST_BARS = 20
 
@@ -105,4 +107,17 @@ def _figures(model: Any, coreset: Coreset) -> dict[str, bytes]:
     caption = "Coefficients" if len(strongest) <= MOST_BARS else f"The {MOST_BARS} largest coefficients"
     label = f"coefficient, towards {model.classes_[-1]!s}" if len(model.classes_) == 2 else "largest over the classes"
     figures[caption] = bars([str(names[j]) for j in largest], strongest[largest], label)
+    if hasattr(model, "theta"):
+        figures["Margins of the rows kept, beside those of LinearSVC fitted on the same rows"] = _margins(model)
     return figures
+
+
+def _margins(model: Any) -> bytes:
+    from sklearn.svm import LinearSVC
+
+    rows, weight = model.coreset_, model.coreset_.weights()
+    y = model.classes_[rows.y.astype(np.int64)]
+    other = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they are those of the fit
+        return margin_histograms({"margin distribution": model, "LinearSVC": other}, rows.X, y, weight)

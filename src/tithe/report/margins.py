@@ -1,0 +1,88 @@
+"""How margins are distributed: one machine beside another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.report.figures import COLOURS, as_png, new_axes
+
+_BINS = 80
+_TAIL = 0.002  # of the rows at either end, which the axis need not show
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Margins:
+    """The margins of rows under a classifier, in units of their mean where that is positive.
+
+    ``spread`` is the standard deviation over the mean, ``wrong`` the share of margins that are not positive; both
+    are by weight, and neither changes with the scale of the decision function.
+    """
+
+    values: Array
+    mean: float
+    spread: float
+    wrong: float
+
+
+def margins_of(model: Any, X: Any, y: Array, sample_weight: Array | None = None) -> Margins:
+    """The margins of rows under a fitted classifier with a ``decision_function``.
+
+    Two classes: +-f(x), + for the second. More: the row's own score less the largest other one.
+    """
+    scores = np.asarray(model.decision_function(X), np.float64)
+    codes = np.searchsorted(model.classes_, y)
+    if scores.ndim == 1:
+        values = np.where(codes == 1, scores, -scores)
+    else:
+        rows = np.arange(len(codes))
+        own = scores[rows, codes]
+        scores = scores.copy()
+        scores[rows, codes] = -np.inf
+        values = own - scores.max(axis=1)
+    mean = float(np.average(values, weights=sample_weight))
+    deviation = float(np.sqrt(np.average((values - mean) ** 2, weights=sample_weight)))
+    return Margins(
+        values=values / mean if mean > 0.0 else values,
+        mean=mean,
+        spread=deviation / mean if mean > 0.0 else np.inf,
+        wrong=float(np.average(values <= 0.0, weights=sample_weight)),
+    )
+
+
+def margin_histograms(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | None = None) -> bytes:
+    """Histograms of the margins of the same rows under some fitted classifiers, by name: a PNG.
+
+    >>> import numpy as np
+    >>> from sklearn.svm import LinearSVC
+    >>> from tithe import LinearODMClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2))
+    >>> y = (X[:, 0] + 0.5 * rng.normal(size=500) > 0).astype(int)
+    >>> models = {"ODM": LinearODMClassifier().fit(X, y), "SVM": LinearSVC().fit(X, y)}
+    >>> margin_histograms(models, X, y)[1:4]
+    b'PNG'
+    """
+    found = {name: margins_of(model, X, y, sample_weight) for name, model in models.items()}
+    every = np.concatenate([one.values for one in found.values()])
+    low, high = np.quantile(every, [_TAIL, 1.0 - _TAIL])
+    edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
+    figure, axis = new_axes(7.5, 3.4)
+    for (name, one), colour in zip(found.items(), reversed(COLOURS), strict=False):
+        label = f"{name}: deviation / mean {one.spread:.3g}, not positive {one.wrong:.1%}".replace("$", r"\$")
+        values = np.clip(one.values, edges[0], edges[-1])
+        axis.hist(
+            values, bins=edges, weights=sample_weight, density=True, histtype="stepfilled", alpha=0.45, color=colour
+        )
+        axis.hist(values, bins=edges, weights=sample_weight, density=True, histtype="step", color=colour, label=label)
+    axis.axvline(0.0, color="#8a8f98", linewidth=0.8)
+    axis.set_xlabel("margin / mean margin")
+    axis.set_ylabel("share of the rows")
+    axis.set_yticks([])
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8, loc="upper left")
+    return as_png(figure)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib import image
+from sklearn.svm import SVC, LinearSVC
+
+from tithe import LinearODMClassifier
+from tithe.report.margins import margin_histograms, margins_of
+
+
+def _rows(n_classes: int, n: int = 600):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    scores = X @ rng.normal(size=(3, n_classes)) + 0.3 * rng.gumbel(size=(n, n_classes))
+    names = np.array([f"class {c}" for c in range(n_classes)])
+    return X, names[scores.argmax(axis=1)], rng.integers(1, 4, n).astype(np.float64)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_margins_are_positive_exactly_where_the_prediction_is_right(n_classes: int) -> None:
+    X, y, weight = _rows(n_classes)
+    for model in (LinearODMClassifier().fit(X, y), LinearSVC().fit(X, y)):
+        found = margins_of(model, X, y, weight)
+        np.testing.assert_array_equal(found.values > 0.0, model.predict(X) == y)
+        assert found.wrong == pytest.approx(np.average(model.predict(X) != y, weights=weight))
+        assert np.average(found.values, weights=weight) == pytest.approx(1.0)
+        twice = np.repeat(np.arange(len(y)), weight.astype(int))
+        assert margins_of(model, X[twice], y[twice]).spread == pytest.approx(found.spread)
+
+
+def test_margins_vary_less_than_those_of_a_support_vector_machine() -> None:
+    X, y, _ = _rows(2)
+    ours, theirs = (margins_of(model.fit(X, y), X, y) for model in (LinearODMClassifier(mu=1.0), LinearSVC()))
+    assert ours.spread < theirs.spread
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_figure_is_a_picture(n_classes: int) -> None:
+    X, y, weight = _rows(n_classes)
+    models = {"ODM, $x$": LinearODMClassifier().fit(X, y), "SVM": SVC().fit(X, y)}
+    picture = image.imread(io.BytesIO(margin_histograms(models, X, y, weight)))
+    assert picture.shape[0] > 300 and picture.shape[1] > 600 and picture.std() > 0.05
+
+
+def test_margins_that_are_all_alike_or_all_wrong() -> None:
+    class Constant:
+        classes_ = np.array([0, 1])
+
+        def decision_function(self, X):
+            return np.ones(len(X))
+
+    X, y = np.zeros((20, 1)), np.zeros(20, int)
+    found = margins_of(Constant(), X, y)
+    assert found.wrong == 1.0 and found.spread == np.inf and found.mean == -1.0
+    assert margin_histograms({"constant": Constant()}, X, y).startswith(b"\x89PNG")
