@@ -151,6 +151,18 @@ def test_three_classes_on_all_rows() -> None:
     assert model.score(X, np.array(["u", "v", "w"])[y]) > 0.9
 
 
+def test_anchors_from_a_cover() -> None:
+    X, y, weight = margin_rows()
+    exact = LinearODMClassifier(5.0, **SHARP).fit(X, y, weight)
+    apart = LinearODMClassifier(5.0, solver="coreset_svrg", radius=0.0, tol=1e-10, random_state=0).fit(X, y, weight)
+    np.testing.assert_allclose(params(apart), params(exact), atol=1e-4)
+    near = LinearODMClassifier(5.0, solver="coreset_svrg", radius=0.5, random_state=0).fit(X, y, weight)
+    assert np.linalg.norm(params(near) - params(exact)) <= np.sqrt(2.0 * near.gap_)
+    for option in ({"radius": -1.0}, {"intercept_scaling": np.inf}):
+        with pytest.raises(ValueError, match=next(iter(option))):
+            LinearODMClassifier(solver="coreset_svrg", **option).fit(X, y)
+
+
 # -- coresets, sources, streams ----------------------------------------------------------------
 
 

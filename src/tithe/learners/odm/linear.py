@@ -13,6 +13,7 @@ from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
 from tithe.learners.linear_classifier import CoresetLinearClassifier
+from tithe.learners.odm.coreset_svrg import coreset_svrg
 from tithe.learners.odm.linear_problem import LinearProblem, Solution
 from tithe.learners.odm.linear_solvers import check_solver, solve
 from tithe.objectives.margin import MarginObjective
@@ -41,9 +42,10 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
         In [0, 1]: how much a margin above the band counts beside one below.
     theta : float
         In [0, 1): half the width of the band 1 +- theta in which margins cost nothing.
-    solver : {"auto", "newton", "dcd", "svrg", "saga", "lbfgs"}
+    solver : {"auto", "newton", "dcd", "svrg", "saga", "lbfgs", "coreset_svrg"}
         For all rows and two classes. ``"auto"``: Newton's method where its curvature can be factored (300 columns,
         1000 of sparse rows), else dual coordinate descent, unless lam is so large that it would take long.
+        ``"coreset_svrg"`` finds the solution on a cover of the rows, and ``gap_`` says what that cost.
     tol : float
         All solvers stop when the loss, penalty included, provably exceeds the smallest one by no more than this
         share of itself.
@@ -56,7 +58,7 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
     upper : {"cccp", "fixed"}
         With more than two classes: how margins above the band, whose loss is not convex, are dealt with.
     radius : float or None
-        Of the cover that ``solver="coreset_svrg"`` takes its anchors from.
+        Of the cover that ``solver="coreset_svrg"`` takes its anchors from. None: one centre for every 16 rows.
     coreset_size : int, float, "auto" or None
         None: all rows are used; of those of a source, and of those that come to `partial_fit`, as many as ``"auto"``
         says. Else the rows to learn from, or a fraction of them; ``"auto"``: 10,000, or 20 for each column, or one
@@ -183,7 +185,7 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
 
     def _check_options(self) -> None:
         super()._check_options()
-        check_solver(self.solver, free=self._free)
+        check_solver(self.solver, free=self._free, more=("coreset_svrg",))
         if self.upper not in ("cccp", "fixed"):
             raise ValueError(f"upper must be 'cccp' or 'fixed', got {self.upper!r}.")
 
@@ -223,14 +225,17 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
     def _fit_two(self, block: Block, places: Array, start: Array | None, seed: int) -> Array:
         problem = self._problem(block)
         scale = 0.0 if problem.constant == 0.0 else 1.0 / problem.constant
-        found = solve(
-            problem,
-            solver=self.solver,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            rng=rng_for(seed, "solve"),
-            start=None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale),
-        )
+        options: dict[str, Any] = {
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+            "rng": rng_for(seed, "solve"),
+            "start": None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale),
+        }
+        if self.solver == "coreset_svrg":
+            problem.check()
+            found: Solution = coreset_svrg(problem, radius=self.radius, **options)
+        else:
+            found = solve(problem, solver=self.solver, **options)
         self._warn(found)
         self.gap_, self.n_iter_, self.loss_curve_ = found.gap, found.n_iter, [*found.curve[:-1], found.place.value]
         seen = np.flatnonzero(found.duals)

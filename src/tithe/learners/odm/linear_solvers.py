@@ -38,10 +38,11 @@ def solve(
         return SOLVERS[name](problem, tol=tol, max_iter=max_iter, rng=rng, start=start)
 
 
-def check_solver(solver: Any, *, free: bool) -> None:
-    """Refuse unknown names, and solvers that cannot leave the intercept free."""
-    if solver not in ("auto", *SOLVERS):
-        raise ValueError(f"solver must be 'auto' or one of {', '.join(map(repr, SOLVERS))}, got {solver!r}.")
+def check_solver(solver: Any, *, free: bool, more: tuple[str, ...] = ()) -> None:
+    """Refuse unknown names, ``more`` being others that are known, and solvers that cannot leave the intercept free."""
+    known = ("auto", *SOLVERS, *more)
+    if solver not in known:
+        raise ValueError(f"solver must be one of {', '.join(map(repr, known))}, got {solver!r}.")
     if free and solver not in ("auto", "newton"):
         raise ValueError(f"solver={solver!r} needs a penalised intercept: intercept_scaling=inf is for 'newton'.")
 
