@@ -13,6 +13,7 @@ from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
 
+_FAST = {"reassoc", "contract", "nsz"}
 _BLOCK = 1 << 16  # numbers of a block of rows that is worked on at a time: it stays in the cache
 _PARTS, _PARTIALS = 8, 1 << 26  # sums that are kept side by side, and the bytes they may take
 
@@ -84,7 +85,7 @@ def _add_gram(X: Array, weight: Array, start: int, stop: int, total: Array) -> N
     total[-1, -1] += own.sum()
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(cache=True, nogil=True, fastmath=_FAST)
 def _squares_dense(X, squares, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     for i in range(first * rows, min(n, last * rows)):
@@ -94,13 +95,46 @@ def _squares_dense(X, squares, first, last, rows):  # type: ignore[no-untyped-de
         squares[i] = total
 
 
+@njit(cache=True, nogil=True)
+def _squares_csr(data, indptr, squares):  # type: ignore[no-untyped-def]
+    for i in range(squares.shape[0]):
+        total = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[p]) * data[p]
+        squares[i] = total
+
+
 def row_squares(X: Any) -> Array:
     """|x_i|^2 of every row in float64: (n,)."""
     n, d = X.shape
-    if sparse.issparse(X):
-        squared = X.copy()
-        squared.data = np.square(X.data, dtype=np.float64)
-        return np.asarray(squared.sum(axis=1), np.float64).ravel()
     squares, rows = np.empty(n), part_rows(n, 8)
-    over_parts(lambda a, b: _squares_dense(X, squares, a, b, rows), -(-n // rows), serial=n * d < 100_000)
+    if sparse.issparse(X):
+        _squares_csr(X.data, X.indptr, squares)
+    else:
+        over_parts(lambda a, b: _squares_dense(X, squares, a, b, rows), -(-n // rows), serial=n * d < 100_000)
     return squares
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _columns_dense(X, weight, sums):  # type: ignore[no-untyped-def]
+    for i in range(X.shape[0]):
+        if weight[i] != 0.0:
+            for j in range(X.shape[1]):
+                sums[j] += weight[i] * np.float64(X[i, j]) * X[i, j]
+
+
+@njit(cache=True, nogil=True)
+def _columns_csr(data, indices, indptr, weight, sums):  # type: ignore[no-untyped-def]
+    for i in range(weight.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            sums[indices[p]] += weight[i] * np.float64(data[p]) * data[p]
+
+
+def column_squares(X: Any, weight: Array) -> Array:
+    """sum_i weight_i x_i^2 of every column: (d,)."""
+    sums = np.zeros(X.shape[1])
+    if sparse.issparse(X):
+        _columns_csr(X.data, X.indices, X.indptr, weight, sums)
+    else:
+        _columns_dense(X, weight, sums)
+    return sums

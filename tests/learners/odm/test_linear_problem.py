@@ -10,7 +10,7 @@ from margin_data import dual_value, margin_problem, margin_rows
 from scipy import sparse
 
 from tithe.kernels.coordinate import duality_gap
-from tithe.kernels.gram import gram, row_squares
+from tithe.kernels.gram import column_squares, gram, row_squares
 from tithe.kernels.threads import limit_threads
 from tithe.learners.odm.linear_newton import newton
 
@@ -102,4 +102,5 @@ def test_sums_of_outer_products(dtype, rng) -> None:
     rows = np.column_stack([X.astype(np.float64), np.ones(3000)])
     for given in (X, sparse.csr_matrix(X)):
         np.testing.assert_allclose(np.tril(gram(given, weight)), np.tril((rows * weight[:, None]).T @ rows), atol=1e-9)
+        np.testing.assert_allclose(column_squares(given, weight), (weight @ rows**2)[:-1], atol=1e-9)
         np.testing.assert_allclose(row_squares(given), (rows**2).sum(axis=1) - 1.0, atol=1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -169,8 +168,6 @@ class _Conjugate:
         if problem.size <= _SAMPLED:
             self._rows = np.sort(rng.choice(n, min(n, _ROWS_EACH * problem.size), replace=False))
             self._some = replace(problem, X=problem.X[self._rows])
-        else:
-            self._columns = _column_squares(problem)
 
     def step(self, place: Place) -> Array:
         problem = self._problem
@@ -179,7 +176,7 @@ class _Conjugate:
             some = self._some.hessian(bends[self._rows] * (len(problem) / len(self._rows)))
             divide = Factor(some, problem.ridge).solve
         else:
-            diagonal = problem.ridge + self._columns(bends)
+            diagonal = problem.ridge + problem.diagonal(bends)
             inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
 
             def divide(gradient: Array) -> Array:
@@ -187,21 +184,6 @@ class _Conjugate:
 
         small = max(0.3 * np.sqrt(2.0 * self._tol * place.value), 1e-2 * float(np.linalg.norm(place.gradient)))
         return conjugate_gradients(lambda p: problem.curve(bends, p), -place.gradient, divide, small, problem.size)
-
-
-def _column_squares(problem: LinearProblem) -> Callable[[Array], Array]:
-    squared: Any = problem.X.multiply(problem.X).tocsr() if sparse.issparse(problem.X) else None
-
-    def sums(bends: Array) -> Array:
-        if squared is not None:
-            own = np.asarray(squared.T @ bends)
-        else:
-            own = np.zeros(problem.size - 1)
-            for start in range(0, len(problem), 1024):
-                own += bends[start : start + 1024] @ np.square(problem.X[start : start + 1024], dtype=np.float64)
-        return np.append(own, problem.constant**2 * bends.sum())
-
-    return sums
 
 
 def conjugate_gradients(

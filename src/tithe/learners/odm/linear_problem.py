@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.kernels.gram import block_rows, gram, row_squares
+from tithe.kernels.gram import block_rows, column_squares, gram, row_squares
 from tithe.kernels.parts import add_parts
 from tithe.kernels.threads import over_parts, single_blas_thread
 
@@ -154,6 +154,10 @@ class LinearProblem:
         found[-1] *= self.constant
         found[-1, -1] *= self.constant
         return found
+
+    def diagonal(self, bends: Array) -> Array:
+        """The diagonal of `hessian`: (d + 1,)."""
+        return np.append(column_squares(self.X, bends), self.constant**2 * bends.sum())
 
     def at(self, params: Array) -> Place:
         """Margins, value, gradient and gap: one look at all rows."""

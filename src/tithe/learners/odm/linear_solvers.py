@@ -96,12 +96,11 @@ def coordinate_descent(
         if before < np.inf and since * np.log(gap / (tol * place.value)) > patience * np.log(max(before / gap, 1.0)):
             break
         before, since = gap, 0
-        idle = safely_idle(problem, place.margins, gap)[active]
-        if idle.any():
-            dropped = active[idle]
-            v -= problem.combine(np.where(np.isin(np.arange(len(gamma)), dropped), gamma, 0.0))
-            gamma[dropped] = 0.0
-            active = active[~idle]
+        idle = safely_idle(problem, place.margins, gap)
+        if gamma[idle].any():
+            gamma[idle] = 0.0
+            v = problem.combine(gamma)
+        active = active[~idle[active]]
     if epoch == max_iter:
         return _dual_solution(place, gamma, gap, False, epoch, curve)
     rest = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
@@ -134,7 +133,7 @@ def _stochastic(
 ) -> Solution:
     """Rounds of steps on drawn rows, the exact gradient between them; a round that leads uphill is taken back."""
     n = len(problem)
-    rough = 1.0 + n * problem.cost * max(1.0, problem.mu) * problem.squares
+    rough = 1.0 + n * problem.cost * problem.squares
     share = rough / rough.sum()
     eta = min(0.5, 1.0 / (3.0 * float(rough.mean())))
     place = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
