@@ -170,9 +170,8 @@ class LinearProblem:
         return Place(params=params, margins=margins, value=value, gradient=gradient, gap=min(gap, value))
 
     def _free_gap(self, params: Array, pulls: Array, losses: Array) -> float:
-        most = float(np.abs(pulls[:, -1]).max())
-        share = np.divide(np.abs(pulls[::-1, -1]), np.abs(pulls[:, -1]), out=np.ones(2), where=pulls[:, -1] != 0.0)
-        share = np.minimum(share, 1.0) if most > 0.0 else np.ones(2)
+        most = np.abs(pulls[:, -1])
+        share = np.minimum(np.divide(most[::-1], most, out=np.ones(2), where=most > 0.0), 1.0)
         rest = (params - share @ pulls)[:-1]
         return 0.5 * float(rest @ rest) + float((1.0 - share) ** 2 @ losses)
 
@@ -180,7 +179,7 @@ class LinearProblem:
         """Margins at ``params``; sums of z times a number a row; losses.
 
         The number is ``factor``, times the margin where there are ``params``; with ``pull`` it is the dual variable
-        at the margin, and sums (2, d + 1) and losses (2,) are those of y g <= 0 and of y g > 0.
+        at the margin, and where b is free, sums (2, d + 1) and losses (2,) are those of y g <= 0 and of y g > 0.
         """
         n, d = self.X.shape
         step = n if sparse.issparse(self.X) else block_rows(d)
@@ -213,29 +212,26 @@ class LinearProblem:
         rows = self.X if at.stop - at.start == len(self) else self.X[at]
         rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
         signs = self.signs[at]
-        along = factor[at] if factor is not None else None
+        along = np.ones(1) if factor is None else factor[at]
         if params is not None:
             own = rows @ params[:-1]
             own += self.constant * params[-1]
             own *= signs
             margins[at] = own
-            along = own if along is None else own * along
-        if pull:
-            along = self.duals(own, at)
-            loss = 0.5 * along * (self.bounds(own) - own)
-            ahead = along * signs > 0.0
-            losses += [loss[~ahead].sum(), loss[ahead].sum()]
-        elif factor is None:
-            return
+            if factor is None and not pull:
+                return
+            along = self.duals(own, at) if pull else own * along
         along = along * signs
+        groups: list[Any] = [slice(None)]
         if pull and self.free:
-            ahead = along > 0.0
-            for group, chosen in enumerate((np.where(ahead, 0.0, along), np.where(ahead, along, 0.0))):
-                sums[group, :-1] += rows.T @ chosen
-                sums[group, -1] += self.constant * chosen.sum()
-        else:
-            sums[0, :-1] += rows.T @ along
-            sums[0, -1] += self.constant * along.sum()
+            groups = [along <= 0.0, along > 0.0]
+        for number, seen in enumerate(groups):
+            chosen = np.zeros_like(along)
+            chosen[seen] = along[seen]
+            sums[number, :-1] += rows.T @ chosen
+            sums[number, -1] += self.constant * chosen.sum()
+            if pull:
+                losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(own) - own)))
 
     # -- margins -------------------------------------------------------------------------------
 
@@ -253,9 +249,4 @@ class LinearProblem:
     def bends(self, margins: Array) -> Array:
         """Second derivatives of the rows' losses in their margins, C below the band and mu C above it: (n,)."""
         found: Array = self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta))
-        return found
-
-    def losses(self, margins: Array) -> Array:
-        """C l(u) / 2: (n,)."""
-        found: Array = 0.5 * self.duals(margins) * (self.bounds(margins) - margins)
         return found
