@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from tithe.core.data import Array
 from tithe.report.figures import COLOURS, as_png, new_axes
 
 _BINS = 80
+_ORDER = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours that are told apart
 _TAIL = 0.002  # of the rows at either end, which the axis need not show
 
 
@@ -72,7 +74,7 @@ def margin_histograms(models: Mapping[str, Any], X: Any, y: Array, sample_weight
     low, high = np.quantile(every, [_TAIL, 1.0 - _TAIL])
     edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
     figure, axis = new_axes(7.5, 3.4)
-    for (name, one), colour in zip(found.items(), reversed(COLOURS), strict=False):
+    for (name, one), colour in zip(found.items(), itertools.cycle(_ORDER)):
         label = f"{name}: deviation / mean {one.spread:.3g}, not positive {one.wrong:.1%}".replace("$", r"\$")
         values = np.clip(one.values, edges[0], edges[-1])
         axis.hist(
@@ -84,5 +86,5 @@ def margin_histograms(models: Mapping[str, Any], X: Any, y: Array, sample_weight
     axis.set_ylabel("share of the rows")
     axis.set_yticks([])
     axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8, loc="upper left")
+    axis.legend(frameon=False, fontsize=8, loc="upper right")
     return as_png(figure)
