@@ -85,6 +85,9 @@ def solved(problem: LinearProblem, solver: str, seed: int) -> Solution:
 
 def solvers(folder: Path, name: str, repeats: int) -> list[dict[str, Any]]:
     X, y = load(folder, name)
+    few = problem_of(X[:500], y[:500], 1.0)
+    for solver in SOLVERS:  # kernels are compiled once and kept on disk
+        solved(few, solver, 0)
     rows = []
     for power in POWERS:
         problem = problem_of(X, y, 2.0**power)

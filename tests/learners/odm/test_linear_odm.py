@@ -223,6 +223,7 @@ def test_models_can_be_kept(tmp_path) -> None:
         ({"intercept_scaling": np.inf, "solver": "dcd"}, "intercept_scaling=inf"),
         ({"solver": "simplex"}, "solver"),
         ({"upper": "neither"}, "upper"),
+        ({"probability": True}, "CalibratedClassifierCV"),
         ({"tol": 0.0}, "tol"),
         ({"max_iter": 0}, "max_iter"),
         ({"fit_intercept": 3}, "fit_intercept"),

@@ -82,7 +82,8 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
     classes_ : array (K,)
     gap_ : float
         What the loss on the fitted rows, penalty included, provably exceeds the smallest one by, at the most: not
-        relative. After a fit on a coreset, that on all rows. With more than two classes, that of the lower side.
+        relative. After a fit on a coreset, that on all rows; infinity where these are gone. With more than two
+        classes, what is above the band counts as lost.
     certificate_ : Certificate or None
         The same for a person, on all training rows; after a fit on a coreset an estimate that carries the bound.
         None where the rows could be read only once: see ``certify``.
@@ -188,6 +189,8 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
         check_solver(self.solver, free=self._free, more=("coreset_svrg",))
         if self.upper not in ("cccp", "fixed"):
             raise ValueError(f"upper must be 'cccp' or 'fixed', got {self.upper!r}.")
+        if self.probability:
+            raise ValueError("probability=True is not there yet: use sklearn.calibration.CalibratedClassifierCV.")
 
     @property
     def _free(self) -> bool:
@@ -245,6 +248,8 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
 
     def _fit_classes(self, objective: MarginObjective, block: Block, start: Array | None) -> Array:
         """More than two classes: (K, d + 1)."""
+        if self.upper != "cccp":
+            raise ValueError(f"upper={self.upper!r} is not there yet for more than two classes: leave it at 'cccp'.")
         params, looks = objective.minimise(block, init=start)
         there = objective.evaluate(block, params)
         self.gap_, self.n_iter_, self.loss_curve_ = there.bound, looks, [there.value]
@@ -259,7 +264,7 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
             cost=self.lam / (1.0 - self.theta) ** 2 * (weight / weight.sum()),
             mu=float(self.mu),
             theta=float(self.theta),
-            constant=(1.0 if self._free else float(self.intercept_scaling)) if self.fit_intercept else 0.0,
+            constant=self._objective().constant,
             free=self._free,
         )
 
