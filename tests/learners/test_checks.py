@@ -22,7 +22,7 @@ from tithe import (
         CoresetKMedians(),
         CoresetLogisticRegression(),
         ODMClassifier(),
-        ODMClassifier(kernel="linear", upper="fixed"),
+        ODMClassifier(kernel="linear"),
         LinearODMClassifier(),
         LinearODMClassifier(intercept_scaling=float("inf")),
         KSVD(),

@@ -71,7 +71,7 @@ def margin_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--lam",
             type=click.FloatRange(min=0.0, min_open=True),
-            default=100.0,
+            default=1000.0,
             show_default=True,
             help="Margin: how much margins count beside the penalty.",
         ),

@@ -79,7 +79,7 @@ def fit(  # type: ignore[no-untyped-def]
     Example:
       tithe fit kmeans data/ -k 20 --categories onehot -o result
       tithe fit logistic 'data/*.parquet' --target y --polish auto -o result
-      tithe fit odm 'data/*.parquet' --target y --lam 100 --polish auto -o result
+      tithe fit odm 'data/*.parquet' --target y --lam 1000 --polish auto -o result
     """
     output = str(Path(output))
     _check_folder(output)

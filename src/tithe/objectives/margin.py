@@ -72,7 +72,7 @@ class MarginObjective(LinearMargins):
     (1 - theta)^2) serves where D is smaller. With a free intercept this is a score, not a bound.
     """
 
-    lam: float = 100.0
+    lam: float = 1000.0
     mu: float = 0.5
     theta: float = 0.2
     intercept_scaling: float = 1.0

@@ -123,7 +123,7 @@ def test_classes_are_what_they_are_called() -> None:
 def test_dual_variables_and_margins_belong_together() -> None:
     X, y, weight = margin_rows()
     for solver in ("newton", "dcd"):
-        model = LinearODMClassifier(solver=solver, tol=1e-10, max_iter=3000).fit(X, y, weight)
+        model = LinearODMClassifier(100.0, solver=solver, tol=1e-10, max_iter=3000).fit(X, y, weight)
         margins = y * model.decision_function(X)
         outside = np.flatnonzero((margins < 0.8) | (margins > 1.2))
         assert set(outside) ^ set(model.support_.tolist()) == set()
@@ -223,7 +223,6 @@ def test_models_can_be_kept(tmp_path) -> None:
         ({"intercept_scaling": np.inf, "solver": "dcd"}, "intercept_scaling=inf"),
         ({"solver": "simplex"}, "solver"),
         ({"upper": "neither"}, "upper"),
-        ({"probability": True}, "CalibratedClassifierCV"),
         ({"tol": 0.0}, "tol"),
         ({"max_iter": 0}, "max_iter"),
         ({"fit_intercept": 3}, "fit_intercept"),

@@ -18,14 +18,21 @@ from tithe.learners.class_weight import class_factors
 from tithe.learners.odm.binary import Dual, solve_binary
 from tithe.learners.odm.gram import WHOLE, Gram, not_a_kernel
 from tithe.learners.odm.kernel_functions import KERNELS, GivenKernel, KernelFunction
-from tithe.learners.odm.machine import MarginDistribution, MarginMachine, is_number, margins_of, row_costs
+from tithe.learners.odm.machine import (
+    ROUNDING,
+    TO_ROUNDING,
+    MarginDistribution,
+    MarginMachine,
+    is_number,
+    margins_of,
+    row_costs,
+)
 from tithe.learners.odm.multiclass import KernelClasses, solve_classes
 from tithe.sources.arrays import as_block
 
 _SINGLE = 1e-5  # tolerance from which a kernel matrix of many rows is kept in single precision
 _LARGE = 1e15  # kernel values beyond which it is not
 _CHECKED = 2000  # rows up to which a given matrix is checked to be positive semi-definite beforehand
-_TO_ROUNDING, _ROUNDING = 1000, 1e-20  # so few multipliers are found to rounding: it takes milliseconds
 _PIECE = 1 << 22  # kernel values computed at a time for new rows
 
 
@@ -120,7 +127,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        lam: float = 100.0,
+        lam: float = 1000.0,
         mu: float = 0.5,
         theta: float = 0.2,
         *,
@@ -234,7 +241,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         return dual.value.T, dual.scores()
 
     def _sharper(self, n_multipliers: int) -> float:
-        return min(self.tol, _ROUNDING) if n_multipliers <= _TO_ROUNDING else self.tol
+        return min(self.tol, ROUNDING) if n_multipliers <= TO_ROUNDING else self.tol
 
     def _keep(
         self, block: Block, rows: Array, coefficients: Array, constant: float, intercept: float, function: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,20 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block
+from tithe.core.protocols import is_source
 from tithe.core.seeding import rng_for
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.odm.coreset_svrg import coreset_svrg
+from tithe.learners.odm.linear_classes import fit_classes
 from tithe.learners.odm.linear_problem import LinearProblem, Solution
 from tithe.learners.odm.linear_solvers import check_solver, solve
+from tithe.learners.odm.machine import ROUNDING, TO_ROUNDING, MarginDistribution, MarginMachine, row_costs
 from tithe.objectives.margin import MarginObjective
 
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
 
 
-class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
+class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator):
     """Linear optimal margin distribution machine: margins y f(x) near 1, neither far below nor far above.
 
     Minimises, for weights s_i of the rows, W = sum_i s_i, and f(x) = x . w + b,
@@ -56,7 +60,9 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
     class_weight : dict, "balanced" or None
         As in scikit-learn.
     upper : {"cccp", "fixed"}
-        With more than two classes: how margins above the band, whose loss is not convex, are dealt with.
+        With more than two classes: how margins above the band, whose loss is not convex, are dealt with: by a rival
+        that stays for a round, which never makes the loss worse, or by its score that stays, as in the paper. These
+        solve the dual by coordinates; where those are stiff (a large lam), "cccp" gives way to descent on the loss.
     radius : float or None
         Of the cover that ``solver="coreset_svrg"`` takes its anchors from. None: one centre for every 16 rows.
     coreset_size : int, float, "auto" or None
@@ -71,7 +77,7 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
     max_iter : int
         Rounds of the solver, at the most: steps of Newton, epochs, or steps of L-BFGS.
     probability : bool
-        Whether `predict_proba` is there.
+        Whether `predict_proba` is wanted: it takes six more fits.
     warm_start : bool
         Start where the last fit ended, if it had the same columns and classes.
     random_state : int, RandomState, Generator or None
@@ -83,7 +89,7 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
     gap_ : float
         What the loss on the fitted rows, penalty included, provably exceeds the smallest one by, at the most: not
         relative. After a fit on a coreset, that on all rows; infinity where these are gone. With more than two
-        classes, what is above the band counts as lost.
+        classes, that of the last convex problem, where there was one; ``certificate_`` is about the true one.
     certificate_ : Certificate or None
         The same for a person, on all training rows; after a fit on a coreset an estimate that carries the bound.
         None where the rows could be read only once: see ``certify``.
@@ -96,6 +102,10 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
         all rows used.
     dual_coef_ : array (1, n_support)
         y_i times the dual variable of each: ``coef_`` is ``dual_coef_ @ X[support_]``, up to what ``gap_`` allows.
+    norm_ : float
+        |w|, the penalised intercept included; ``margins(X, y) / norm_`` does not depend on the scale of f.
+    margin_distribution_ : MarginDistribution
+        Of the training rows: mean, variance and quantiles; of the coreset where the rows are not at hand.
     coreset_, sample_indices_, stream_, n_passes_
         With a coreset; see `CoresetLogisticRegression`.
 
@@ -125,11 +135,13 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
         "gap_",
         "support_",
         "dual_coef_",
+        "norm_",
+        "margin_distribution_",
     )
 
     def __init__(
         self,
-        lam: float = 100.0,
+        lam: float = 1000.0,
         mu: float = 0.5,
         theta: float = 0.2,
         *,
@@ -170,6 +182,25 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
         self.engine = engine
         self.random_state = random_state
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearODMClassifier:
+        """Fit on all rows, or reduce, fit on the coreset, calibrate, polish and certify on all rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d), or a source
+            See `CoresetLogisticRegression.fit` for sources. ``probability=True`` needs rows at hand.
+        y : array of shape (n,), of any labels
+        sample_weight : array of shape (n,), optional
+        """
+        if self.probability and is_source(X):
+            raise ValueError("probability=True holds rows out, which those of a source cannot be: give arrays.")
+        super().fit(X, y, sample_weight)
+        if self.probability:
+            block = self._encoded(self._checked(X, y, sample_weight, reset=False))
+            labelled = replace(block, y=self.classes_[block.y], mean=None)
+            self._calibrate_probabilities(labelled.take(np.flatnonzero(block.weights())))
+        return self
+
     # -- what the base asks --------------------------------------------------------------------
 
     def _objective(self, classes: tuple[int, ...] | None = None) -> MarginObjective:
@@ -187,10 +218,7 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         check_solver(self.solver, free=self._free, more=("coreset_svrg",))
-        if self.upper not in ("cccp", "fixed"):
-            raise ValueError(f"upper must be 'cccp' or 'fixed', got {self.upper!r}.")
-        if self.probability:
-            raise ValueError("probability=True is not there yet: use sklearn.calibration.CalibratedClassifierCV.")
+        self._check_margin_parameters()
 
     @property
     def _free(self) -> bool:
@@ -209,6 +237,13 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
         if "gap_" not in self.__dict__:
             found = self.certificate_
             self.gap_ = np.inf if found is None or found.bound is None else float(found.bound)
+        seen = rows if isinstance(rows, Block) else self.coreset_
+        objective = self._objective()
+        margins = objective.row_margins(seen, self._solution()[1])
+        self.margin_distribution_ = MarginDistribution.of(margins, seen.sample_weight)
+        # the intercepts are coefficients of a constant feature, unless they are free
+        beside = 0.0 if self._free or objective.constant == 0.0 else 1.0 / objective.constant
+        self.norm_ = float(np.hypot(np.linalg.norm(self.coef_), beside * np.linalg.norm(self.intercept_)))
 
     def _fit_all(self, objective: MarginObjective, rows: Any, start: Array | None, seed: int) -> Array:
         block = rows if isinstance(rows, Block) else self.coreset_
@@ -217,12 +252,14 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
             places = np.flatnonzero(block.sample_weight)
             block = block.take(places)
         if len(self.classes_) > 2:
-            params = self._fit_classes(objective, block, start)
+            params = self._fit_classes(objective, block, places, start, seed)
         else:
             params = self._fit_two(block, places, start, seed)
         if rows is not None:
             n_rows = len(rows) if isinstance(rows, Block) else self.coreset_.n_seen
-            self.certificate_ = bound_certificate(self.loss_curve_[-1], self.gap_, n_rows, passes=1)
+            # with more classes the gap is that of a convex problem, and the objective is not convex
+            bound = self.gap_ if len(self.classes_) == 2 else objective.evaluate(block, params).bound
+            self.certificate_ = bound_certificate(self.loss_curve_[-1], bound, n_rows, passes=1)
         return params
 
     def _fit_two(self, block: Block, places: Array, start: Array | None, seed: int) -> Array:
@@ -246,22 +283,33 @@ class LinearODMClassifier(CoresetLinearClassifier, BaseEstimator):
         self.dual_coef_ = (problem.signs[seen] * found.duals[seen])[None]
         return np.append(found.place.params[:-1], problem.constant * found.place.params[-1])[None]
 
-    def _fit_classes(self, objective: MarginObjective, block: Block, start: Array | None) -> Array:
+    def _fit_classes(
+        self, objective: MarginObjective, block: Block, places: Array, start: Array | None, seed: int
+    ) -> Array:
         """More than two classes: (K, d + 1)."""
-        if self.upper != "cccp":
-            raise ValueError(f"upper={self.upper!r} is not there yet for more than two classes: leave it at 'cccp'.")
-        params, looks = objective.minimise(block, init=start)
-        there = objective.evaluate(block, params)
-        self.gap_, self.n_iter_, self.loss_curve_ = there.bound, looks, [there.value]
-        return params
+        exact = len(block) * len(self.classes_) <= TO_ROUNDING
+        found = fit_classes(
+            objective,
+            block,
+            upper=self.upper,
+            tol=self.tol,
+            sharper=min(self.tol, ROUNDING) if exact else self.tol,
+            max_iter=self.max_iter,
+            start=start,
+            rng=rng_for(seed, "solve"),
+        )
+        self.gap_, self.n_iter_, self.loss_curve_ = found.gap, found.n_iter, found.curve
+        if found.value is not None:
+            seen = np.flatnonzero(found.value.any(axis=1))
+            self.support_, self.dual_coef_ = places[seen], np.ascontiguousarray(found.value[seen].T)
+        return found.params
 
     def _problem(self, block: Block) -> LinearProblem:
         assert block.y is not None
-        weight = block.weights()
         return LinearProblem(
             X=block.X,
             signs=2.0 * block.y - 1.0,
-            cost=self.lam / (1.0 - self.theta) ** 2 * (weight / weight.sum()),
+            cost=row_costs(block.sample_weight, len(block), self.lam, self.theta),
             mu=float(self.mu),
             theta=float(self.theta),
             constant=self._objective().constant,

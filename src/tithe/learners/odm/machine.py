@@ -15,8 +15,10 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from tithe.core.data import Array, Block
 from tithe.kernels.labels import label_numbers
 from tithe.learners.odm.multiclass import UPPER
+from tithe.objectives.margin import MarginObjective
 from tithe.sources.arrays import as_block
 
+TO_ROUNDING, ROUNDING = 1000, 1e-20  # so few multipliers are found to rounding: it takes milliseconds
 _LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _FOLDS = 5  # of the cross-validation that probabilities come from, at the most
 
@@ -82,6 +84,7 @@ class MarginMachine:
     theta: float
     tol: float
     max_iter: int
+    fit_intercept: bool
     intercept_scaling: float
     upper: str
     probability: bool
@@ -89,26 +92,22 @@ class MarginMachine:
     decision_function: Any
 
     def _check_margin_parameters(self) -> None:
-        lam, mu, theta = self.lam, self.mu, self.theta
-        if not (is_number(lam) and 0.0 < lam < np.inf):
-            raise ValueError(f"lam must be a positive number, got {lam!r}.")
-        if not (is_number(mu) and 0.0 <= mu <= 1.0):
-            raise ValueError(f"mu must lie between 0 and 1, got {mu!r}.")
-        if not (is_number(theta) and 0.0 <= theta < 1.0):
-            raise ValueError(f"theta must be at least 0 and below 1, got {theta!r}.")
+        MarginObjective(
+            lam=self.lam,
+            mu=self.mu,
+            theta=self.theta,
+            fit_intercept=self.fit_intercept,
+            intercept_scaling=self.intercept_scaling,
+            classes=(0, 1),
+            max_iter=self.max_iter,
+        )
         if not (is_number(self.tol) and 0.0 < self.tol < np.inf):
             raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
-        scaling = self.intercept_scaling
-        if not (is_number(scaling) and scaling > 0.0):
-            raise ValueError(f"intercept_scaling must be a positive number or infinity, got {scaling!r}.")
         if self.upper not in UPPER:
             raise ValueError(f"upper must be one of {', '.join(UPPER)}, got {self.upper!r}.")
         for name in ("fit_intercept", "probability"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
-        most = self.max_iter
-        if isinstance(most, bool) or not isinstance(most, numbers.Integral) or most < 1:
-            raise ValueError(f"max_iter must be a whole number of at least 1, got {most!r}.")
 
     def margins(self, X: Any, y: Any) -> Array:
         """y f(x) for two classes, else f_y(x) less the best f of another class: (n,), larger is safer."""
@@ -129,6 +128,8 @@ class MarginMachine:
         From scikit-learn's `CalibratedClassifierCV` (sigmoid, five folds), which fits the machine once more.
         """
         check_is_fitted(self)
+        if not hasattr(self, "calibrated_"):
+            raise ValueError("Probabilities need all rows at hand, to hold some out: call fit(X, y) with arrays.")
         rows = as_block(X).X
         validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
         chances: Array = self.calibrated_.predict_proba(rows)

@@ -14,11 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from tithe.core.data import Array
 from tithe.kernels.margin_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_square
 from tithe.learners.odm.gram import Gram, not_a_kernel
+from tithe.learners.odm.subspace import subspace_step
 
 UPPER = ("cccp", "fixed")
 _RENEW = 50  # rounds after which scores are computed afresh from the coefficients
 _ROUGH = 1e-2  # relative gap of the start, where only the lower side counts
 _STILL, _PATIENCE = 1e-13, 5  # relative gap below which rounds that bring little are rounding
+_SLOW, _SLOW_ROUNDS = 0.9, 5  # so many rounds in which the gap kept more than this share: sweeps alone are too slow
 _OUTER = 20  # times that rivals are chosen anew, at the most
 
 
@@ -69,6 +71,14 @@ class ClassesDual(ABC):
     @abstractmethod
     def scores(self) -> Array:
         """(n, K)."""
+
+    @abstractmethod
+    def product(self, values: Array) -> Array:
+        """Scores (n, K) that coefficients (n, K) would give."""
+
+    @abstractmethod
+    def squares(self) -> Array:
+        """k(x, x) of every row: (n,)."""
 
     @abstractmethod
     def renew(self) -> None:
@@ -122,6 +132,12 @@ class KernelClasses(ClassesDual):
     def scores(self) -> Array:
         return self._scores
 
+    def product(self, values: Array) -> Array:
+        return self.gram.product(values)
+
+    def squares(self) -> Array:
+        return self.gram.diagonal()
+
     def renew(self) -> None:
         self._scores = self.gram.product(self.value)
 
@@ -165,12 +181,23 @@ class LinearClasses(ClassesDual):
         self._square = np.asarray(square, np.float64).ravel() + self.constant**2
 
     def scores(self) -> Array:
-        found: Array = np.asarray(self.X @ self.weights[:, :-1].T) + self.constant * self.weights[:, -1]
-        return found
+        return self._scores_of(self.weights)
+
+    def product(self, values: Array) -> Array:
+        return self._scores_of(self._weights_of(values))
+
+    def squares(self) -> Array:
+        return self._square
 
     def renew(self) -> None:
-        self.weights[:, :-1] = np.asarray((self.X.T @ self.value).T)
-        self.weights[:, -1] = self.constant * self.value.sum(axis=0)
+        self.weights = self._weights_of(self.value)
+
+    def _weights_of(self, values: Array) -> Array:
+        return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
+
+    def _scores_of(self, weights: Array) -> Array:
+        found: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
+        return found
 
     def sweep(self, rng: np.random.Generator) -> None:
         rows = (self.X.data, self.X.indices, self.X.indptr) if sparse.issparse(self.X) else (self.X,)
@@ -240,16 +267,22 @@ def solve_classes(
 
 
 def _inner(dual: ClassesDual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
-    """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number."""
-    still, before = 0, np.inf
+    """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number.
+
+    Where sweeps alone get slow, conjugate gradients on the multipliers that are not zero go between them.
+    """
+    slow, still, before = 0, 0, np.inf
     for number in range(1, max_iter + 1):
         dual.sweep(rng)
+        if slow >= _SLOW_ROUNDS:
+            subspace_step(dual)
         gap, primal, _ = dual.measure()
         if gap <= tol * primal or number % _RENEW == 0:
             dual.renew()
             gap, primal, _ = dual.measure()
         if gap <= tol * primal:
             return number
+        slow += gap > _SLOW * before
         still = still + 1 if _STILL * primal > gap > 0.5 * before else 0
         if still >= _PATIENCE:
             return number

@@ -253,6 +253,7 @@ def test_margins_vary_less_than_those_of_the_support_vector_machine() -> None:
 def test_probabilities_are_calibrated() -> None:
     X, y = blobs(300)
     model = ODMClassifier(probability=True, class_weight="balanced", random_state=0).fit(X, y)
+    X, y = blobs(4000, seed=1)
     chances = model.predict_proba(X)
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)
     sure = chances[:, 1] > 0.8

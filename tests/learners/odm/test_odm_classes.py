@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import nnls
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics.pairwise import rbf_kernel
 
-from tithe import ODMClassifier
+from tithe import Block, LinearODMClassifier, ODMClassifier
 from tithe.kernels.margin_classes import best_multipliers
 from tithe.learners.odm.gram import Gram
 from tithe.learners.odm.kernel_functions import KernelFunction
 from tithe.learners.odm.multiclass import KernelClasses, LinearClasses, solve_classes
+from tithe.objectives.margin import MarginObjective
 
 
 def three(n: int = 60, d: int = 3, seed: int = 0, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -164,3 +165,41 @@ def test_rows_at_the_origin_have_no_say() -> None:
     model = ODMClassifier(kernel="linear", fit_intercept=False).fit(padded, labels)
     assert np.isfinite(model.decision_function(padded)).all()
     assert model.gap_ <= 1e-3 * model.objective_curve_[-1]
+
+
+def test_stiff_problems_are_solved_to_the_gap() -> None:
+    """Rows far from the origin and a large lam: single rows alone would take thousands of rounds."""
+    X, y = load_iris(return_X_y=True)
+    model = ODMClassifier(1000.0, kernel="linear", random_state=0).fit(X, y)
+    assert model.gap_ <= 1e-3 * model.objective_curve_[-1]
+    assert model.score(X, y) > 0.95
+    primal, _ = MarginObjective(lam=1000.0, classes=(0, 1, 2)).minimise(Block(X=X, y=y.astype(np.int32)))
+    objective = MarginObjective(lam=1000.0, classes=(0, 1, 2))
+    value = objective.evaluate(Block(X=X, y=y.astype(np.int32)), primal).value
+    assert min(model.objective_curve_) <= value * 1.001
+
+
+def test_linear_machine_of_many_classes_by_both_ways() -> None:
+    X, y = three(300, 4, k=4)
+    soft = LinearODMClassifier(10.0, tol=1e-8, random_state=0).fit(X, y)
+    assert soft.gap_ <= 1e-8 * soft.loss_curve_[-1]
+    np.testing.assert_allclose(soft.coef_, soft.dual_coef_ @ X[soft.support_], atol=1e-9)
+    kernel = ODMClassifier(10.0, kernel="linear", tol=1e-8, random_state=0).fit(X, y)
+    np.testing.assert_allclose(soft.decision_function(X), kernel.decision_function(X), atol=1e-3)
+    stiff = LinearODMClassifier(1e5, random_state=0).fit(X, y)
+    assert not hasattr(stiff, "dual_coef_")
+    assert stiff.certificate_.bound <= stiff.loss_curve_[-1]
+    fixed = LinearODMClassifier(10.0, upper="fixed", random_state=0).fit(X, y)
+    assert min(fixed.loss_curve_) >= soft.loss_curve_[-1] * (1 - 1e-3)
+    with pytest.raises(ValueError, match="upper='cccp'"):
+        LinearODMClassifier(upper="fixed", intercept_scaling=np.inf).fit(X, y)
+    np.testing.assert_allclose(soft.margins(X, y).mean(), soft.margin_distribution_.mean)
+
+
+def test_linear_machine_gives_probabilities() -> None:
+    X, y = three(200)
+    model = LinearODMClassifier(probability=True, random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    pieces = LinearODMClassifier(probability=True, random_state=0).partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="at hand"):
+        pieces.predict_proba(X)

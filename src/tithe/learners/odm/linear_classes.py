@@ -1,0 +1,81 @@
+"""Many classes and linear scores: which way to the solution, and what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.learners.odm.machine import row_costs
+from tithe.learners.odm.multiclass import LinearClasses, solve_classes
+from tithe.objectives.margin import MarginObjective
+
+_STIFF = 5.0  # mean of C |x|^2 beyond which coordinates are too stiff for descent along them (measured)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassesFit:
+    """Where a solver stopped.
+
+    Parameters
+    ----------
+    params : (K, d + 1)
+        Intercepts last.
+    value : (n, K) or None
+        Coefficients of the rows, whose sum with the rows the parameters are; None where the primal was solved.
+    gap : float
+        What the objective exceeds its smallest value by, at the most; of the last convex problem where there are
+        coefficients.
+    curve : list of float
+        The objective after each choice of rivals, or at the end.
+    n_iter : int
+        Sweeps, or looks at all rows.
+    """
+
+    params: Array
+    value: Array | None
+    gap: float
+    curve: list[float]
+    n_iter: int
+
+
+def fit_classes(
+    objective: MarginObjective,
+    block: Block,
+    *,
+    upper: str,
+    tol: float,
+    sharper: float,
+    max_iter: int,
+    start: Array | None,
+    rng: np.random.Generator,
+) -> ClassesFit:
+    """The machine of all classes for rows that all carry weight.
+
+    Block coordinate descent on the dual takes a few sweeps where C |x|^2 is small. Where it is large, it would take
+    thousands: the primal, smoothed and cooled, is solved then, and what it finds is better than what is proved of it.
+    ``upper="fixed"`` is known to the dual alone.
+    """
+    free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
+    cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
+    assert block.y is not None
+    dual = LinearClasses(
+        X=block.X,
+        constant=objective.constant,
+        label=block.y.astype(np.int64),
+        cost=cost,
+        n_classes=objective.n_classes,
+        mu=float(objective.mu),
+        theta=float(objective.theta),
+    )
+    if free and upper != "cccp":
+        raise ValueError(f"intercept_scaling=inf, a free intercept of many classes, needs upper='cccp', got {upper!r}.")
+    if free or (upper == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF):
+        params, looks = objective.minimise(block, init=start)
+        there = objective.evaluate(block, params)
+        return ClassesFit(params=params, value=None, gap=there.bound, curve=[there.value], n_iter=looks)
+    found = solve_classes(dual, upper=upper, tol=sharper, warn_above=tol, max_iter=max_iter, rng=rng)
+    params = dual.weights.copy()
+    params[:, -1] *= objective.constant
+    return ClassesFit(params=params, value=found.value, gap=found.gap, curve=found.curve, n_iter=found.n_iter)
