@@ -12,12 +12,12 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-from tithe.kernels.parts import part_rows
 from tithe.kernels.threads import over_parts
 
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
+_ROOM = 64  # centres that there is room for at first
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -32,20 +32,10 @@ def _apart_dense(X, i, sign, point, toward, constant):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _near_dense(X, signs, groups, point, toward, group, constant, gaps, number, best, near, far, first, last, rows):  # type: ignore[no-untyped-def]
-    """Rows that are closer to the new centre than to their own go over to it; the farthest of each part is noted."""
-    n = X.shape[0]
-    for part in range(first, last):
-        top, at = -1.0, -1
-        for i in range(part * rows, min(n, (part + 1) * rows)):
-            # a centre at least twice as far from mine as I am cannot be closer
-            if groups[i] == group and gaps[near[i]] < 4.0 * best[i]:
-                square = _apart_dense(X, i, signs[i], point, toward, constant)
-                if square < best[i]:
-                    best[i], near[i] = square, number
-            if best[i] > top:
-                top, at = best[i], i
-        far[part] = at
+def _measure_dense(X, signs, chosen, point, toward, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
+    """Squared distances of the rows ``chosen`` from a centre."""
+    for k in range(first * rows, min(chosen.shape[0], last * rows)):
+        apart[k] = _apart_dense(X, chosen[k], signs[chosen[k]], point, toward, constant)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -62,21 +52,68 @@ def _apart_csr(data, indices, indptr, i, sign, point, square, toward, constant):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _near_csr(
-    data, indices, indptr, signs, groups, point, square, toward, group, constant, gaps, number, best, near, far, first,
-    last, rows
-):  # type: ignore[no-untyped-def]  # fmt: skip
-    n = indptr.shape[0] - 1
-    for part in range(first, last):
-        top, at = -1.0, -1
-        for i in range(part * rows, min(n, (part + 1) * rows)):
-            if groups[i] == group and gaps[near[i]] < 4.0 * best[i]:
-                apart = _apart_csr(data, indices, indptr, i, signs[i], point, square, toward, constant)
-                if apart < best[i]:
-                    best[i], near[i] = apart, number
-            if best[i] > top:
-                top, at = best[i], i
-        far[part] = at
+def _measure_csr(data, indices, indptr, signs, chosen, point, square, toward, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
+    for k in range(first * rows, min(chosen.shape[0], last * rows)):
+        i = chosen[k]
+        apart[k] = _apart_csr(data, indices, indptr, i, signs[i], point, square, toward, constant)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _gaps_dense(points, same, point):  # type: ignore[no-untyped-def]
+    gaps = np.empty(points.shape[0])
+    for c in range(points.shape[0]):
+        total = 0.0
+        for j in range(points.shape[1]):
+            step = points[c, j] - same[c] * point[j]
+            total += step * step
+        gaps[c] = total * (1.0 - 1e-9)
+    return gaps
+
+
+@njit(cache=True, nogil=True)
+def _in_doubt(gaps, reach, head, after, best, chosen):  # type: ignore[no-untyped-def]
+    """Rows that a new centre may be closer to than their own: not those less than half as far from theirs as it is."""
+    count = 0
+    for c in range(gaps.shape[0]):
+        if gaps[c] < 4.0 * reach[c]:
+            i = head[c]
+            while i >= 0:
+                if gaps[c] < 4.0 * best[i]:
+                    chosen[count] = i
+                    count += 1
+                i = after[i]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _go_over(gaps, reach, far, head, after, best, nearest, apart, number):  # type: ignore[no-untyped-def]
+    """Rows that the new centre is closer to go over to it; ``apart`` are the distances of those in doubt, in order.
+
+    Rows of a centre c are the list head[c], after[head[c]], ...; the farthest is far[c], reach[c] away (squared).
+    """
+    at = 0
+    for c in range(gaps.shape[0]):
+        if not gaps[c] < 4.0 * reach[c]:
+            continue
+        limit, i, before = gaps[c], head[c], -1
+        reach[c], far[c] = -1.0, -1
+        while i >= 0:
+            following, own = after[i], c
+            if limit < 4.0 * best[i]:
+                if apart[at] < best[i]:
+                    best[i], own = apart[at], number
+                at += 1
+            if own == number:
+                if before < 0:
+                    head[c] = following
+                else:
+                    after[before] = following
+                after[i], head[number], nearest[i] = head[number], i, number
+            else:
+                before = i
+            if best[i] > reach[own] or (best[i] == reach[own] and i < far[own]):
+                reach[own], far[own] = best[i], i
+            i = following
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -107,8 +144,8 @@ class FarthestFirst:
     """Centres among the rows, each the one farthest from those before it; prefixes serve larger radii.
 
     After k centres every row is within ``radius`` of one of them, centres are at least that far apart, and no
-    set of fewer than k rows covers all within half of it. k centres take at most k passes over the rows; rows that a
-    new centre cannot be closer to, by the triangle inequality, are not looked at.
+    set of fewer than k rows covers all within half of it. k centres take at most k passes over the rows; but rows of
+    a centre that is twice as far from the new one as from all of its rows are not looked at, which soon are most.
 
     Parameters
     ----------
@@ -129,7 +166,7 @@ class FarthestFirst:
     radii : list of float
         ``radii[k]``: the largest distance of a row from the nearest of the first k + 1 centres.
     nearest : (n,) int32
-        The number of the nearest centre of each row; of the first found, if several are.
+        The number of the nearest centre of each row, of the first found if several are; -1 for rows of no weight.
     """
 
     def __init__(
@@ -146,15 +183,23 @@ class FarthestFirst:
         self._X, self._constant, self._weight = X, float(constant), weight
         self._signs = np.ones(n) if signs is None else signs
         self._groups = np.zeros(n, np.int32) if groups is None else groups
+        there = np.arange(n) if weight is None else np.flatnonzero(weight > 0.0)
+        self._waiting = {int(g): there[self._groups[there] == g] for g in np.unique(self._groups[there])}
         self._best = np.full(n, np.inf)
-        if weight is not None:
-            self._best[weight <= 0.0] = -1.0
-        self.nearest = np.zeros(n, np.int32)
+        self._after = np.full(n, -1, np.int64)
+        self._chosen = np.empty(n, np.int64)
+        self.nearest = np.full(n, -1, np.int32)
         self.centres: list[int] = []
         self.radii: list[float] = []
-        self._rows = part_rows(n, 8)
-        self._points = np.empty((16 if not sparse.issparse(X) else 0, X.shape[1]))
-        self._squares: list[float] = []
+        self._of_centres: dict[str, Array] = {
+            "reach": np.empty(_ROOM),
+            "far": np.empty(_ROOM, np.int64),
+            "head": np.empty(_ROOM, np.int64),
+            "squares": np.empty(_ROOM),
+            "toward": np.empty(_ROOM),
+            "group": np.empty(_ROOM, np.int32),
+            "points": np.empty((0 if sparse.issparse(X) else _ROOM, X.shape[1])),
+        }
         self._add(int(start))
 
     @property
@@ -170,54 +215,80 @@ class FarthestFirst:
 
     def weights(self) -> Array:
         """The weight of the rows nearest to each centre: (k,)."""
-        own = self._weight
-        seen = self._best >= 0.0
-        mass: Array = np.bincount(
-            self.nearest[seen], weights=None if own is None else own[seen], minlength=len(self.centres)
-        ).astype(np.float64)
+        seen = self.nearest >= 0
+        own = None if self._weight is None else self._weight[seen]
+        mass: Array = np.bincount(self.nearest[seen], weights=own, minlength=len(self.centres)).astype(np.float64)
         return mass
 
     def _add(self, row: int) -> None:
-        X, number = self._X, len(self.centres)
-        point = (X[[row]].toarray()[0] if sparse.issparse(X) else X[row]).astype(np.float64)
-        toward, group = self._signs[row], self._groups[row]
-        gaps = self._gaps(point, row)
-        n_parts = -(-X.shape[0] // self._rows)
-        far = np.empty(n_parts, np.int64)
+        number = len(self.centres)
+        of = self._of_centres
+        if number == len(of["head"]):
+            of.update({name: np.concatenate([part, np.empty_like(part)]) for name, part in of.items()})
+        point = (self._X[[row]].toarray()[0] if sparse.issparse(self._X) else self._X[row]).astype(np.float64)
+        if not sparse.issparse(self._X):
+            of["points"][number] = point
+        new = {"squares": point @ point, "toward": self._signs[row], "group": self._groups[row]}
+        for name, value in {**new, "head": -1, "far": -1, "reach": -1.0}.items():
+            of[name][number] = value
+        waiting = self._waiting.pop(int(self._groups[row]), None)
+        if waiting is not None:
+            self._found(waiting, number, row, self._measured(waiting, row, point))
+        else:
+            gaps = self._gaps(point, row)
+            lists = (of["head"], self._after, self._best)
+            chosen = self._chosen[: _in_doubt(gaps, of["reach"], *lists, self._chosen)]
+            apart = self._measured(chosen, row, point)
+            _go_over(gaps, of["reach"], of["far"], *lists, self.nearest, apart, number)
         self.centres.append(row)
-        self._squares.append(float(point @ point))
-        rest = (toward, group, self._constant, gaps, number, self._best, self.nearest, far)
+        self._farthest, reach = self._next()
+        self.radii.append(float(np.sqrt(reach)))
+
+    def _found(self, rows: Array, number: int, row: int, apart: Array) -> None:
+        """The first centre of a group gets all of its rows."""
+        of = self._of_centres
+        self._best[rows], self.nearest[rows] = apart, number
+        self._after[rows[:-1]] = rows[1:]
+        of["head"][number] = rows[0]
+        top = int(np.argmax(apart))
+        of["reach"][number], of["far"][number] = apart[top], rows[top]
+
+    def _next(self) -> tuple[int, float]:
+        """The row farthest from its centre, and its squared distance; rows of a group without a centre come first."""
+        if self._waiting:
+            return min(int(rows[0]) for rows in self._waiting.values()), np.inf
+        reach, far = (self._of_centres[name][: len(self.centres)] for name in ("reach", "far"))
+        most = float(reach.max())
+        return int(far[reach == most].min()), most
+
+    def _measured(self, rows: Array, row: int, point: Array) -> Array:
+        """Squared distances of some rows from a new centre."""
+        X, apart, step = self._X, np.empty(len(rows)), 4096
+        rest = (self._signs[row], self._constant, apart)
 
         def run(a: int, b: int) -> None:
             if sparse.issparse(X):
-                given = (X.data, X.indices, X.indptr, self._signs, self._groups, point, self._squares[-1])
-                _near_csr(*given, *rest, a, b, self._rows)
+                given = (X.data, X.indices, X.indptr, self._signs, rows, point, float(point @ point))
+                _measure_csr(*given, *rest, a, b, step)
             else:
-                _near_dense(X, self._signs, self._groups, point, *rest, a, b, self._rows)
+                _measure_dense(X, self._signs, rows, point, *rest, a, b, step)
 
-        over_parts(run, n_parts, serial=X.shape[0] < 20_000)
-        self._best[row] = 0.0  # whatever the rounding of sparse products says
-        self._farthest = int(far[np.argmax(np.where(far >= 0, self._best[far], -1.0))])
-        self.radii.append(float(np.sqrt(self._best[self._farthest])))
+        over_parts(run, -(-len(rows) // step), serial=len(rows) < 5 * step)
+        apart[rows == row] = 0.0  # whatever the rounding of sparse products says
+        return apart
 
     def _gaps(self, point: Array, row: int) -> Array:
-        """Squared distances of the new centre from those before it, a little less: (k,), or zero for the first."""
-        number = len(self.centres)
-        if number == 0:
-            return np.zeros(1)
-        before = np.asarray(self.centres)
-        same = np.where(self._signs[before] == self._signs[row], 1.0, -1.0)
+        """Squared distances of the new centre from those before it, a little less; infinite in other groups: (k,)."""
+        of = {name: part[: len(self.centres)] for name, part in self._of_centres.items()}
+        same = of["toward"] * self._signs[row]
         if sparse.issparse(self._X):
-            sizes = np.asarray(self._squares) + point @ point
-            gaps = sizes - 2.0 * same * (self._X[before] @ point) - 1e-9 * sizes
+            sizes = of["squares"] + point @ point
+            gaps = sizes - 2.0 * same * (self._X[self.centres] @ point) - 1e-9 * sizes
         else:
-            if number > len(self._points):
-                self._points = np.concatenate([self._points, np.empty_like(self._points)])
-            self._points[number - 1] = self._X[before[-1]]
-            steps = self._points[:number] - same[:, None] * point
-            gaps = np.einsum("ij,ij->i", steps, steps) * (1.0 - 1e-9)
-        gaps = gaps + np.where(same > 0.0, 0.0, 4.0 * self._constant**2)
-        return np.where(self._groups[before] == self._groups[row], gaps, 0.0)
+            gaps = _gaps_dense(of["points"], same, point)
+        gaps += np.where(same > 0.0, 0.0, 4.0 * self._constant**2)
+        gaps[of["group"] != self._groups[row]] = np.inf
+        return gaps
 
 
 def leaders(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from tithe.core.data import Array, Block, Evaluation, Survey
+from tithe.kernels.gram import row_squares
 from tithe.kernels.margin import MarginSums, margin_sweep
 from tithe.objectives.linear_margins import LinearMargins
 
@@ -116,7 +116,7 @@ class MarginObjective(LinearMargins):
         sums = self.sums(block, survey.pilot)
         gap, distance = self._dual(sums, survey.pilot)
         dual = self._value(sums, survey.pilot) - gap
-        square = _row_squares(block.X) + self.constant**2
+        square = row_squares(block.X) + self.constant**2
         if self.n_classes > 2:
             square = 2.0 * square
         least = 0.5 * self.lam / (1.0 + self.lam * square.max(initial=0.0) / (1.0 - self.theta) ** 2)
@@ -277,11 +277,3 @@ def _onto_plane(normal: Array, metric: Array) -> Array:
         share[share < 0.0] = 0.0
         there &= share > 0.0
     return share
-
-
-def _row_squares(X: Any) -> Array:
-    """|x|^2 of every row: (n,)."""
-    if sparse.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
-    squares: Array = np.einsum("ij,ij->i", X, X).astype(np.float64)
-    return squares
