@@ -24,6 +24,7 @@ from tithe import (
     CoresetKMedians,
     CoresetLogisticRegression,
     CoresetSearchCV,
+    LinearODMClassifier,
     load_model,
     save_model,
 )
@@ -47,6 +48,7 @@ def makers():
     yield "kmeans", lambda: CoresetKMeans(4, coreset_size=400, random_state=3), {}
     yield "kmedians", lambda: CoresetKMedians(4, coreset_size=400, random_state=3), {}
     yield "logistic", lambda: CoresetLogisticRegression(coreset_size=400, random_state=3), {"classes": CLASSES}
+    yield "odm", lambda: LinearODMClassifier(coreset_size=400, random_state=3), {"classes": CLASSES}
     inner = LogisticRegression()
     yield "any", lambda: CoresetEstimator(inner, coreset_size=400, random_state=3), {"classes": CLASSES}
     grid = {"C": [1e-4, 1.0]}
