@@ -38,6 +38,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
+	$(BIN)/python benchmarks/odm.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_linear.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_svrg.py --data $(DATA)
 	$(BIN)/python benchmarks/photographs.py --data $(DATA)
