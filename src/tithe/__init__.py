@@ -48,6 +48,7 @@ _PUBLIC = {
     "CoresetSearchCV": "tithe.learners.search",
     "CoresetEstimator": "tithe.learners.meta",
     "KSVD": "tithe.learners.dictionary.ksvd",
+    "PACO": "tithe.learners.online.paco",
     "ImageDenoiser": "tithe.learners.dictionary.denoise",
     "ODMClassifier": "tithe.learners.odm.kernel",
     "MarginDistribution": "tithe.learners.odm.machine",

@@ -44,6 +44,12 @@ _OUR_TYPES = {
     # scikit-learn's own, which skops does not vouch for because of the underscore: plain numbers and an estimator
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
+    "tithe.learners.online.paco.PACO",
+    "tithe.learners.online.chain.Chain",
+    "tithe.learners.online.past.Past",
+    "tithe.learners.online.history.History",
+    "tithe.learners.online.scale.Scale",
+    "tithe.objectives.quasi_posterior.QuasiPosteriorObjective",
     "tithe.core.data.Coreset",
     "tithe.certify.Certificate",
     "tithe.objectives.clustering.KMeansObjective",

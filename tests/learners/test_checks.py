@@ -7,6 +7,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tithe import (
     KSVD,
+    PACO,
     CoresetEstimator,
     CoresetKMeans,
     CoresetKMedians,
@@ -30,6 +31,8 @@ from tithe import (
         KSVD(mean="per_column"),
         KSVD(coding="lasso"),
         KSVD(positive=True),
+        PACO(),
+        PACO(preset="theory", n_samples=20),
         CoresetEstimator(LogisticRegression()),
         CoresetEstimator(Ridge()),
     ]

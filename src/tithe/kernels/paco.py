@@ -1,0 +1,372 @@
+"""Online clustering by a birth-death chain: rows are predicted, taken in, and the chain goes on, row by row.
+
+Rows lie in columns, ``rows[:, i]``: distances of all of them to one point are then sums over few long vectors. The
+nearest and the second nearest centre of every row are kept, so that a birth, a death or a move costs one look at
+the rows. Random numbers are a function of the seed and the number of the row, never of how rows were batched.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is replaced next
+RATE, LAG, CURB, ETA, ETA_SHARE, SURPRISE = range(6)  # places in ``schedule``
+LATEST = 8  # anchors at the end that follow surprising rows
+LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
+UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
+_DOF = 3.0  # of the Student law
+
+
+@njit(cache=True, nogil=True)
+def _uniform(dice):  # type: ignore[no-untyped-def]
+    """SplitMix64: a number in (0, 1), both ends left out."""
+    dice[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = dice[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (np.float64(z >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+
+
+@njit(cache=True, nogil=True)
+def _set_dice(dice, seed, row):  # type: ignore[no-untyped-def]
+    """Throw for one row of one seed."""
+    dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
+    start = _uniform(dice) * 9007199254740992.0
+    dice[0] ^= np.uint64(start) << np.uint64(11)
+
+
+@njit(cache=True, nogil=True)
+def _normals(dice, out):  # type: ignore[no-untyped-def]
+    for i in range(0, out.shape[0], 2):
+        far, turn = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
+        out[i] = far * math.cos(turn)
+        if i + 1 < out.shape[0]:
+            out[i + 1] = far * math.sin(turn)
+
+
+@njit(cache=True, nogil=True)
+def _draw_student(dice, place, tau, out):  # type: ignore[no-untyped-def]
+    """m + sqrt(2) tau g / sqrt(chi2_3 / 3)."""
+    three = np.empty(3)
+    _normals(dice, three)
+    chi = three[0] * three[0] + three[1] * three[1] + three[2] * three[2]
+    _normals(dice, out)
+    stretch = math.sqrt(2.0 * _DOF / chi) * tau
+    for j in range(out.shape[0]):
+        out[j] = place[j] + stretch * out[j]
+
+
+@njit(cache=True, nogil=True)
+def _log_student(point, place, tau, log_constant):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(point.shape[0]):
+        total += (point[j] - place[j]) ** 2
+    return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
+
+
+@njit(cache=True, nogil=True)
+def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
+    anchors, taus, _, _ = draws
+    if anchors.shape[0] == 0 or _uniform(dice) < UNIFORM:
+        _normals(dice, out)
+        norm = 0.0
+        for j in range(out.shape[0]):
+            norm += out[j] * out[j]
+        stretch = ball * _uniform(dice) ** (1.0 / out.shape[0]) / math.sqrt(norm)
+        for j in range(out.shape[0]):
+            out[j] *= stretch
+    else:
+        a = min(int(_uniform(dice) * anchors.shape[0]), anchors.shape[0] - 1)
+        _draw_student(dice, anchors[a], taus[a], out)
+
+
+@njit(cache=True, nogil=True)
+def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
+    """Of a new centre: uniform in the ball, or Student round one of the anchors."""
+    anchors, taus, log_constants, _ = draws
+    if anchors.shape[0] == 0:
+        return log_ball
+    top, total = math.log(UNIFORM) + log_ball, 1.0
+    share = math.log((1.0 - UNIFORM) / anchors.shape[0])
+    for a in range(anchors.shape[0]):
+        term = share + _log_student(point, anchors[a], taus[a], log_constants[a])
+        if term > top:
+            total = total * math.exp(top - term) + 1.0
+            top = term
+        else:
+            total += math.exp(term - top)
+    return top + math.log(total)
+
+
+@njit(cache=True, nogil=True)
+def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
+    for i in range(n):
+        out[i] = 0.0
+    for j in range(rows.shape[0]):
+        at = point[j]
+        for i in range(n):
+            gap = rows[j, i] - at
+            out[i] += gap * gap
+
+
+@njit(cache=True, nogil=True)
+def _inside(point, ball):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(point.shape[0]):
+        total += point[j] * point[j]
+    return total <= ball * ball
+
+
+@njit(cache=True, nogil=True)
+def _gain(new, old, predicted, curb):  # type: ignore[no-untyped-def]
+    """g(new) - g(old) for g(l) = l + curb/2 (l - predicted)^2, without subtracting large numbers."""
+    return (new - old) * (1.0 + 0.5 * curb * (new + old - 2.0 * predicted))
+
+
+@njit(cache=True, nogil=True)
+def _look_at(past, i, centers, k):  # type: ignore[no-untyped-def]
+    """Nearest and second nearest centre of one row, from all centres."""
+    rows, _, _, _, near, second, first_label, second_label = past
+    best, next_best, at, next_at = np.inf, np.inf, -1, -1
+    for c in range(k):
+        total = 0.0
+        for j in range(rows.shape[0]):
+            gap = rows[j, i] - centers[c, j]
+            total += gap * gap
+        if total < best:
+            best, next_best, at, next_at = total, best, c, at
+        elif total < next_best:
+            next_best, next_at = total, c
+    near[i], second[i], first_label[i], second_label[i] = best, next_best, at, next_at
+
+
+@njit(cache=True, nogil=True)
+def look_at_all(past, centers, state):  # type: ignore[no-untyped-def]
+    """Fill in the nearest and second nearest centres of all rows held."""
+    for i in range(state[N]):
+        _look_at(past, i, centers, state[K])
+
+
+@njit(cache=True, nogil=True)
+def _birth_change(past, n, gap):  # type: ignore[no-untyped-def]
+    """S with one centre more, less S; ``gap`` holds the distances to it."""
+    _, weight, predicted, curb, near, _, _, _ = past
+    total = 0.0
+    for i in range(n):
+        if gap[i] < near[i]:
+            total += weight[i] * _gain(gap[i], near[i], predicted[i], curb[i])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _death_change(past, n, c):  # type: ignore[no-untyped-def]
+    _, weight, predicted, curb, near, second, first_label, _ = past
+    total = 0.0
+    for i in range(n):
+        if first_label[i] == c:
+            total += weight[i] * _gain(second[i], near[i], predicted[i], curb[i])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _move_change(past, n, c, gap):  # type: ignore[no-untyped-def]
+    _, weight, predicted, curb, near, second, first_label, _ = past
+    total = 0.0
+    for i in range(n):
+        new = second[i] if first_label[i] == c else near[i]
+        new = gap[i] if gap[i] < new else new
+        if new != near[i]:
+            total += weight[i] * _gain(new, near[i], predicted[i], curb[i])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _note_new(past, n, c, gap):  # type: ignore[no-untyped-def]
+    """Centre ``c`` has come, at these distances."""
+    _, _, _, _, near, second, first_label, second_label = past
+    for i in range(n):
+        if gap[i] < near[i]:
+            second[i], second_label[i] = near[i], first_label[i]
+            near[i], first_label[i] = gap[i], c
+        elif gap[i] < second[i]:
+            second[i], second_label[i] = gap[i], c
+
+
+@njit(cache=True, nogil=True)
+def _note_death(past, n, centers, k, c):  # type: ignore[no-untyped-def]
+    """Centre ``c`` has gone and the last one, number ``k``, has taken its place."""
+    _, _, _, _, _, _, first_label, second_label = past
+    for i in range(n):
+        if first_label[i] == c or second_label[i] == c:
+            _look_at(past, i, centers, k)
+        else:
+            if first_label[i] == k:
+                first_label[i] = c
+            if second_label[i] == k:
+                second_label[i] = c
+
+
+@njit(cache=True, nogil=True)
+def _note_move(past, n, centers, k, c, gap):  # type: ignore[no-untyped-def]
+    _, _, _, _, near, second, first_label, second_label = past
+    for i in range(n):
+        if first_label[i] == c or second_label[i] == c:
+            _look_at(past, i, centers, k)
+        elif gap[i] < near[i]:
+            second[i], second_label[i] = near[i], first_label[i]
+            near[i], first_label[i] = gap[i], c
+        elif gap[i] < second[i]:
+            second[i], second_label[i] = gap[i], c
+
+
+@njit(cache=True, nogil=True)
+def _nearest_anchor(point, anchors, n_cut):  # type: ignore[no-untyped-def]
+    best, at = np.inf, 0
+    for a in range(n_cut):
+        total = 0.0
+        for j in range(point.shape[0]):
+            total += (point[j] - anchors[a, j]) ** 2
+        if total < best:
+            best, at = total, a
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):  # type: ignore[no-untyped-def]
+    n, k = state[N], state[K]
+    _draw_birth(dice, draws, prior[BALL], point)
+    luck = math.log(_uniform(dice))
+    if not _inside(point, prior[BALL]):
+        return 0
+    _distances(past[0], n, point, gap)
+    density = log_birth_density(point, draws, prior[LOG_BALL])
+    if luck >= -rate * _birth_change(past, n, gap) - eta + prior[LOG_BALL] - density + jump_ratios[k, 2]:
+        return 0
+    centers[k] = point
+    state[K] = k + 1
+    _note_new(past, n, k, gap)
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice):  # type: ignore[no-untyped-def]
+    n, k = state[N], state[K]
+    c = min(int(_uniform(dice) * k), k - 1)
+    luck = math.log(_uniform(dice))
+    density = log_birth_density(centers[c], draws, prior[LOG_BALL])
+    if luck >= -rate * _death_change(past, n, c) + eta - prior[LOG_BALL] + density + jump_ratios[k, 0]:
+        return 0
+    centers[c] = centers[k - 1]
+    state[K] = k - 1
+    _note_death(past, n, centers, k - 1, c)
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):  # type: ignore[no-untyped-def]
+    """One centre goes elsewhere: by a random walk, or to a draw round the anchor nearest to it."""
+    anchors, taus, log_constants, n_cut = draws
+    n, k, d = state[N], state[K], centers.shape[1]
+    c = min(int(_uniform(dice) * k), k - 1)
+    back = 0.0
+    if n_cut == 0 or _uniform(dice) < 0.5:
+        # the scale knows k, which a move keeps, but not where centres are: the walk is symmetric
+        width = 2.38 * math.sqrt(k / (2.0 * d * rate * total)) if rate * total > 0.0 else np.inf
+        width = min(width * 2.0 ** (6.0 * _uniform(dice) - 3.0), prior[BALL])
+        _normals(dice, point)
+        for j in range(d):
+            point[j] = centers[c, j] + width * point[j]
+    else:
+        a = _nearest_anchor(centers[c], anchors, n_cut)
+        _draw_student(dice, anchors[a], taus[a], point)
+        b = _nearest_anchor(point, anchors, n_cut)
+        back = _log_student(centers[c], anchors[b], taus[b], log_constants[b])
+        back -= _log_student(point, anchors[a], taus[a], log_constants[a])
+    luck = math.log(_uniform(dice))
+    if not _inside(point, prior[BALL]):
+        return 0
+    _distances(past[0], n, point, gap)
+    if luck >= -rate * _move_change(past, n, c, gap) + back:
+        return 0
+    centers[c] = point
+    _note_move(past, n, centers, k, c, gap)
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _chain(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps, dice, point, gap):  # type: ignore[no-untyped-def]
+    accepted = 0
+    for _ in range(n_steps):
+        k, chance = state[K], _uniform(dice)
+        if chance < jumps[k, 2]:
+            accepted += _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap)
+        elif chance < jumps[k, 2] + jumps[k, 0]:
+            accepted += _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
+        else:
+            accepted += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
+    return accepted
+
+
+@njit(cache=True, nogil=True)
+def birth_death_chain(row, seed, past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps):  # type: ignore[no-untyped-def]
+    """Steps of the chain after row number ``row``; returns how many were accepted.
+
+    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre; ``total``, the weight of
+    the past, only scales the walk. ``past`` is (rows, weight, predicted, curb, near, second, first_label,
+    second_label), and ``draws`` (anchors, taus, log_constants, n_cut) says where centres are drawn: new ones round
+    all anchors, old ones round the first ``n_cut``.
+    """
+    dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(state[N])
+    _set_dice(dice, seed, row)
+    return _chain(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps, dice, point, gap)
+
+
+@njit(cache=True, nogil=True)
+def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
+              n_steps, n_centers, losses, accepted):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
+
+    ``clock[0]`` is the weight of all rows so far, ``clock[1]`` the norm of the row that stopped it. At row t, with W
+    the weight after it, the chain has the inverse temperature schedule[RATE] / sqrt(max(1, W - schedule[LAG]))
+    and the penalty of a centre schedule[ETA] + schedule[ETA_SHARE] * that * W; the row's own curb is
+    schedule[CURB] / sqrt(max(1, W before it)). A row whose loss is above schedule[SURPRISE] becomes one of the last
+    anchors: a cluster may begin there.
+    """
+    d = centers.shape[1]
+    rows, weight, predicted, curb, near, _, _, _ = past
+    anchors = draws[0]
+    dice, point, gap = np.empty(1, np.uint64), np.empty(d), np.empty(rows.shape[1])
+    for r in range(X.shape[0]):
+        norm = 0.0
+        for j in range(d):
+            norm += X[r, j] * X[r, j]
+        norm = math.sqrt(norm)
+        if norm > prior[RADIUS]:
+            clock[1] = norm
+            return r
+        i = state[N]
+        if decay < 1.0:
+            for s in range(i):
+                weight[s] *= decay
+        for j in range(d):
+            rows[j, i] = X[r, j]
+        _look_at(past, i, centers, state[K])
+        weight[i], predicted[i] = 1.0, near[i]
+        curb[i] = schedule[CURB] / math.sqrt(max(1.0, clock[0]))
+        losses[r], n_centers[r] = near[i], state[K]
+        state[N] = i + 1
+        if near[i] > schedule[SURPRISE] and anchors.shape[0] >= LATEST:
+            anchors[anchors.shape[0] - LATEST + state[NEXT]] = X[r]
+            state[NEXT] = (state[NEXT] + 1) % LATEST
+        clock[0] = clock[0] * decay + 1.0
+        rate = schedule[RATE] / math.sqrt(max(1.0, clock[0] - schedule[LAG]))
+        eta = schedule[ETA] + schedule[ETA_SHARE] * rate * clock[0]
+        _set_dice(dice, seed, first_row + r)
+        accepted[r] = _chain(
+            past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, clock[0], n_steps, dice, point, gap
+        )
+    return X.shape[0]

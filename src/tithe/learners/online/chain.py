@@ -1,0 +1,162 @@
+"""A chain of centres that goes on row by row: everything that `PACO` has to remember."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.core.seeding import rng_for
+from tithe.kernels.paco import ETA, ETA_SHARE, LAG, RATE, K, birth_death_chain, look_at_all, take_rows
+from tithe.kernels.paco_swap import swap_chain
+from tithe.learners.online.history import History
+from tithe.learners.online.law import (
+    PRESETS,
+    anchors_of,
+    jump_table,
+    log_ball_density,
+    log_student_constant,
+    schedule,
+    student_scale,
+)
+from tithe.learners.online.past import Past
+from tithe.learners.online.scale import Scale, measure_scale
+
+TINY = 1e-70  # a norm below which a row is as good as zero: its fourth power is no number any more
+_OFTEN, _SELDOM = 8, 128  # the past is measured after every eighth of the rows so far, and every so many rows
+
+
+class Chain:
+    """The centres that predict the next row, the past they follow from, and what happened so far.
+
+    Parameters
+    ----------
+    options : dict
+        The parameters of `PACO`, those that a preset decides filled in.
+    n_features, seed : int
+    """
+
+    def __init__(self, options: dict[str, Any], n_features: int, seed: int) -> None:
+        p = int(options["max_clusters"])
+        self.options, self.seed = options, seed
+        self.dice = int(rng_for(seed, "chain").integers(2**62))
+        self.decay = 1.0 if options["half_life"] is None else 2.0 ** (-1.0 / options["half_life"])
+        self.past = Past(
+            n_features,
+            p,
+            summary_size=options["summary_size"],
+            half_life=options["half_life"],
+            seed=int(rng_for(seed, "summary").integers(2**62)),
+        )
+        self.history = History()
+        self.restarts: list[tuple[int, float]] = []
+        self.n_rows, self.next_survey = 0, 1
+        self.centers = np.zeros((p, n_features))
+        self.state = np.array([0, 1, 0])
+        self.clock = np.zeros(2)
+        self.scale: Scale | None = None
+        self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0
+        self.means, self.stamps = np.zeros((p + 1, p, n_features)), np.full(p + 1, -1)
+        self.jumps, self.jump_ratios = jump_table(p)
+        self.radius = 0.0
+        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(6)
+        if options["radius"] != "auto":
+            self._set_radius(float(options["radius"]))
+            self._start()
+
+    @property
+    def current(self) -> Array:
+        """The centres that the next row is predicted with: (k, d)."""
+        return self.centers[: self.state[K]].copy()
+
+    def _start(self) -> None:
+        """The first prediction: a draw from the prior."""
+        rng, p, d = rng_for(self.seed, "start"), len(self.centers), self.centers.shape[1]
+        weights = np.exp(-self.schedule[ETA] * np.arange(p))
+        k = self.state[K] = 1 + int(rng.choice(p, p=weights / weights.sum()))
+        way = rng.normal(size=(k, d))
+        far = self.prior[1] * rng.random((k, 1)) ** (1.0 / d)
+        self.centers[:k] = way / np.linalg.norm(way, axis=1, keepdims=True) * far
+
+    def _set_radius(self, radius: float) -> None:
+        d, ball = self.centers.shape[1], PRESETS[self.options["preset"]].ball * radius
+        self.radius = radius
+        self.prior = np.array([log_ball_density(ball, d), ball, radius])
+        self._set_schedule()
+
+    def _set_schedule(self) -> None:
+        o, d = self.options, self.centers.shape[1]
+        self.schedule = schedule(o["preset"], d, self.radius, o["eta"], o["temperature"], self.scale)
+
+    def _widen(self, norm: float) -> None:
+        """A row lies beyond the radius: from here on it is a larger one, and centres may be farther out."""
+        radius = self.radius or norm
+        while radius < norm:
+            radius *= 2.0
+        if self.radius:
+            self.restarts.append((self.n_rows, radius))
+        self._set_radius(radius)
+
+    def take(self, X: Array) -> None:
+        """Predict each row, take it in, and let the chain go on."""
+        n, done = len(X), 0
+        n_centers, losses, accepted = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
+        swaps = self.options["kernel"] != "birth_death"
+        while done < n:
+            if self.past.room(self.state) == 0:
+                self.past.make_room(self.state, self.centers)
+            alone = swaps or self.n_rows + 1 >= self.next_survey
+            m = 1 if alone else min(n - done, self.past.room(self.state), self.next_survey - 1 - self.n_rows)
+            steps = 0 if alone or not self.radius else self.options["n_samples"]
+            got = take_rows(
+                X[done : done + m], self.n_rows, self.dice, self.past.arrays, self.centers, self.state, self.clock,
+                self.draws, self.prior, self.jumps, self.jump_ratios, self.schedule, self.decay, steps,
+                n_centers[done:], losses[done:], accepted[done:],
+            )  # fmt: skip
+            self.n_rows += got
+            done += got
+            if got < m:
+                self._widen(float(self.clock[1]))
+            elif alone and self.radius:
+                accepted[done - 1] = self._swap() if swaps else self._survey_and_sample()
+        self.history.add(n_centers, losses, accepted / self.options["n_samples"])
+
+    def _survey(self) -> None:
+        """Look at the past anew: how wide its clusters are."""
+        rng = rng_for(self.seed, self.n_rows, "scale")
+        self.scale = measure_scale(self.past.block(self.state), len(self.centers), rng)
+        self._set_schedule()
+        self.next_survey = self.n_rows + max(1, min(self.n_rows // _OFTEN, _SELDOM))
+
+    def _law(self) -> tuple[float, float, float]:
+        """Inverse temperature, penalty of a centre and weight of the past, as `take_rows` computes them."""
+        total = float(self.clock[0])
+        rate = self.schedule[RATE] / math.sqrt(max(1.0, total - self.schedule[LAG]))
+        return rate, self.schedule[ETA] + self.schedule[ETA_SHARE] * rate * total, total
+
+    def _survey_and_sample(self) -> int:
+        self._survey()
+        rate, eta, total = self._law()
+        assert self.scale is not None
+        self.draws = anchors_of(self.scale, rate, self.prior[1])
+        accepted = birth_death_chain(
+            self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.draws, self.prior, self.jumps,
+            self.jump_ratios, rate, eta, total, self.options["n_samples"],
+        )  # fmt: skip
+        return int(accepted)
+
+    def _swap(self) -> int:
+        o, (p, d) = self.options, self.centers.shape
+        if o["preset"] == "practical" and self.n_rows >= self.next_survey:
+            self._survey()
+        rate, eta, total = self._law()
+        tau = student_scale(o["preset"], p, d, max(1.0, total))
+        accepted = swap_chain(
+            self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.means, self.stamps, tau,
+            float(log_student_constant(tau, d)), o["kernel"] == "symmetric", True, self.prior, self.jumps,
+            self.jump_ratios, rate, eta, o["n_samples"],
+        )  # fmt: skip
+        look_at_all(self.past.arrays, self.centers, self.state)
+        return int(accepted)

@@ -1,0 +1,68 @@
+"""What happened row by row, in memory that does not grow with the stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+
+LIMIT = 65_536  # entries at the most
+
+
+class History:
+    """Centres, loss and acceptance of every row; from 65,536 rows on, of every 2, 4, 8, ... rows together.
+
+    An entry of several rows has the number of centres at the last of them and the means of the others.
+    """
+
+    def __init__(self) -> None:
+        self.stride = 1
+        self.n_rows = self.n_entries = 0
+        self.total = 0.0  # loss so far
+        self.entries = np.empty((4, 64))  # centres, loss, cumulative loss, acceptance
+        self.waiting = np.empty((4, 0))  # rows of an entry that is not whole yet
+
+    def add(self, n_centers: Array, losses: Array, acceptance: Array) -> None:
+        """Rows that came, in order; the same entries however they are batched."""
+        cumulative = np.concatenate([[self.total], losses]).cumsum()[1:]  # a running sum from the left
+        self.n_rows, self.total = self.n_rows + len(losses), float(cumulative[-1])
+        rows = np.concatenate([self.waiting, [n_centers, losses, cumulative, acceptance]], axis=1)
+        while rows.shape[1] >= self.stride:
+            n = min(rows.shape[1] // self.stride, LIMIT - self.n_entries)
+            self._append(_joined(rows[:, : n * self.stride], self.stride))
+            rows = rows[:, n * self.stride :]
+        self.waiting = rows.copy()
+
+    def _append(self, entries: Array) -> None:
+        n = self.n_entries + entries.shape[1]
+        while self.entries.shape[1] < n:
+            self.entries = np.concatenate([self.entries, np.empty_like(self.entries)], axis=1)
+        self.entries[:, self.n_entries : n] = entries
+        self.n_entries = n
+        if n == LIMIT:
+            self.n_entries, self.stride = n // 2, 2 * self.stride
+            self.entries[:, : n // 2] = _joined(self.entries, 2)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Arrays by name; ``row`` is how many rows had come at the end of an entry."""
+        entries = self.entries[:, : self.n_entries]
+        if self.waiting.shape[1]:
+            entries = np.concatenate([entries, _joined(self.waiting, self.waiting.shape[1])], axis=1)
+        rows = np.minimum(np.arange(1, entries.shape[1] + 1) * self.stride, self.n_rows)
+        return {
+            "row": rows,
+            "k": entries[0].astype(np.int64),
+            "loss": entries[1].copy(),
+            "cumulative_loss": entries[2].copy(),
+            "acceptance": entries[3].copy(),
+        }
+
+
+def _joined(rows: Array, stride: int) -> Array:
+    if stride == 1 or rows.shape[1] == 0:
+        return rows
+    groups = rows.reshape(len(rows), -1, stride)
+    last, mean = groups[:, :, -1], groups.mean(axis=2)
+    return np.stack([last[0], mean[1], last[2], mean[3]])

@@ -1,0 +1,322 @@
+"""PACO: online clustering whose number of clusters follows the stream."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+from uuid import uuid4
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from tithe.checkpoint import State, load_state, save_state
+from tithe.core.data import Array
+from tithe.core.errors import FileFormatError
+from tithe.core.seeding import as_seed
+from tithe.kernels.distances import assign
+from tithe.kernels.paco_swap import LARGEST
+from tithe.kernels.threads import single_blas_thread
+from tithe.learners.online.chain import TINY, Chain
+from tithe.learners.online.law import PRESETS
+
+KERNELS = ("birth_death", "symmetric", "paper")
+
+
+class PACO(ClusterMixin, BaseEstimator):
+    """PAC-Bayesian online clustering: each row is predicted, by some number of centres, before it is seen.
+
+    After t rows x_1 .. x_t the centres c = (c_1 .. c_k) that predict the next one are a draw, by a reversible-jump
+    Markov chain, from the quasi-posterior
+
+        rho(c) ~ exp(-lambda_t S_t(c)) prod_j b(c_j) exp(-eta k),    k <= p,  |c_j| <= 2 R,
+        S_t(c) = sum_{s<=t} l(c, x_s) + (lambda_{s-1} / 2) (l(c, x_s) - l_s)^2,    l(c, x) = min_j |x - c_j|^2,
+
+    where l_s is the loss at which row s was predicted, R the largest norm of a row, and b the uniform density in a
+    ball of radius 2 R. For lambda_t = (d + 2) / (2 R^2 sqrt(t)), the preset ``"theory"``, the expected
+    loss exceeds that of the best k centres in hindsight by O(k sqrt(T) ln T) (Li, Guedj and Loustau, *A quasi-Bayesian
+    perspective to online clustering*, Electronic Journal of Statistics 2018). That lambda is hot: the centres
+    cost many times what they could. The preset ``"practical"`` keeps S_t and puts v, the variance within
+    clusters in one direction as measured on the past, in the place of R^2: lambda_t = (d + 2) / (2 v sqrt(t)). A centre
+    then has to save ``eta`` times what cutting the largest cluster, of share h, in two would save were it Gaussian:
+    the penalty is eta (2 / pi) v h t lambda_t. The bound is not proved for it.
+
+    Parameters
+    ----------
+    max_clusters : int
+        p.
+    preset : {"practical", "theory", "package"}
+        ``"package"`` has the temperatures of the R package PACBO: lambda_t = 5 (d + 2) / (R sqrt(t - 1)), a curb of
+        (d + 2) / ((1.5 R)^4 sqrt(t)) in S_t, a ball of radius 1.5 R, no penalty.
+    n_samples : int, optional
+        Steps of the chain after each row; 500, or 12 with the preset ``"practical"``, whose chain goes on from
+        row to row.
+    kernel : {"birth_death", "symmetric", "paper"}
+        What a step does. ``"birth_death"``: a centre comes, goes or moves, at the cost of one look at the past.
+        ``"paper"`` proposes all centres anew, by Student laws round the k-means solution of the past with as many
+        centres; it mixes badly, since the order of the centres must fit. ``"symmetric"`` proposes the same in
+        any order, for ``max_clusters`` up to 8.
+    radius : float or "auto"
+        R. By default the norm of the first row that is not zero.
+    beyond_radius : {"restart", "error"}
+        What a row does that lies beyond the radius: sampling goes on in a ball with R doubled as often as needed, the
+        past being kept, which ``restarts_`` records and the bound does not cover; or it is refused.
+    eta : float, optional
+        The penalty of a centre; 1.25 with the preset ``"practical"`` (in units, see above), 1 with ``"theory"``.
+        Without one there is no best k: a centre more never raises the loss.
+    temperature : float
+        What lambda_t is divided by.
+    half_life : float, optional
+        A row that came h rows ago counts 2^(-h / half_life) in S_t, and t is the weight of all rows: clusters can die
+        and drift. Our extension; the bound is for the form that forgets nothing.
+    summary_size : int or None
+        Rows of the past that are looked at: up to so many as they are; of more, a coreset of so many rows for the
+        old ones, with l_s and lambda_{s-1} as attributes, and up to as many of the latest. None keeps all, so that
+        a row costs more the later it comes.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    cluster_centers_ : array (k, d)
+        What the next row is predicted with.
+    n_clusters_ : int
+    history_ : dict of arrays
+        By ``row``: ``k``, the number of centres it was predicted with, its ``loss``, the ``cumulative_loss``, and the
+        ``acceptance`` of the chain's steps after it. From 65,536 rows on, an entry stands for several.
+    restarts_ : list of (int, float)
+        Rows that had come before one beyond the radius, and the new radius.
+    radius_ : float
+    n_rows_ : int
+    labels_ : array (n,)
+        After `fit`: the nearest of the last centres for each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import PACO
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(3000, 2)) + 10.0 * rng.integers(3, size=(3000, 1))
+    >>> model = PACO(random_state=0).partial_fit(X)
+    >>> np.sort(model.cluster_centers_[:, 0]).round().tolist()
+    [0.0, 10.0, 20.0]
+    """
+
+    def __init__(
+        self,
+        max_clusters: int = 20,
+        *,
+        preset: str = "practical",
+        n_samples: int | None = None,
+        kernel: str = "birth_death",
+        radius: float | str = "auto",
+        beyond_radius: str = "restart",
+        eta: float | None = None,
+        temperature: float = 1.0,
+        half_life: float | None = None,
+        summary_size: int | None = 1000,
+        random_state: Any = None,
+    ) -> None:
+        self.max_clusters = max_clusters
+        self.preset = preset
+        self.n_samples = n_samples
+        self.kernel = kernel
+        self.radius = radius
+        self.beyond_radius = beyond_radius
+        self.eta = eta
+        self.temperature = temperature
+        self.half_life = half_life
+        self.summary_size = summary_size
+        self.random_state = random_state
+
+    _chain: Chain
+    n_features_in_: int
+
+    # -- rows in -------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Start anew, take the rows one by one in their order, and label them by the last centres."""
+        for name in ("_chain", "_home", "_names", "labels_"):
+            self.__dict__.pop(name, None)
+        self.partial_fit(X)
+        self.labels_ = self.predict(X)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Take rows one by one in their order, each predicted before it is seen.
+
+        In which pieces they come makes no difference, to the last bit.
+        """
+        options = self._options()
+        rows = self._checked(X, reset="_chain" not in self.__dict__)
+        self._take(rows, options)
+        return self
+
+    def learn_one(self, x: Mapping[Any, float]) -> None:
+        """Take one row, a value by name of each feature: what river's pipelines call."""
+        known = self.__dict__.get("_chain")
+        self._take(self._one(x), self._options() if known is None else known.options)
+
+    def predict_one(self, x: Mapping[Any, float]) -> int:
+        """The number of the nearest centre of one row; 0 before any row came."""
+        if "_chain" not in self.__dict__:
+            return 0
+        gap = self._chain.current - self._one(x)
+        return int(np.einsum("ij,ij->i", gap, gap).argmin())
+
+    @property
+    def _supervised(self) -> bool:
+        """What river asks of a member of a pipeline."""
+        return False
+
+    def _one(self, x: Mapping[Any, float]) -> Array:
+        names = self.__dict__.get("_names") or list(x)
+        if len(x) != len(names) or not all(name in x for name in names):
+            raise ValueError(f"The features are {names}, got {list(x)}.")
+        row = check_array([[x[name] for name in names]], dtype=np.float64)
+        if "_names" not in self.__dict__:
+            if len(names) != getattr(self, "n_features_in_", len(names)):
+                raise ValueError(f"The row has {len(names)} features, those before it had {self.n_features_in_}.")
+            self._names, self.n_features_in_ = names, len(names)
+        return np.asarray(row)
+
+    @single_blas_thread()
+    def _take(self, rows: Array, options: dict[str, Any]) -> None:
+        first = "_chain" not in self.__dict__
+        chain = Chain(options, rows.shape[1], as_seed(self.random_state)) if first else self._chain
+        if chain.options != options:
+            raise ValueError(
+                "The parameters have changed since the first rows came. Set them back, or start anew with a clone."
+            )
+        norms = np.abs(rows).max(axis=1)
+        if norms.max() > 1.0 / TINY:
+            raise ValueError(f"Row {int(norms.argmax())} of X has a value beyond {1.0 / TINY:.0e}: scale the rows.")
+        if self.beyond_radius == "error":
+            far = np.linalg.norm(rows, axis=1)
+            if far.max() > chain.radius:
+                at = int(far.argmax())
+                raise ValueError(f"Row {at} of X has norm {far[at]:g}, beyond the radius of {chain.radius:g}.")
+        self._chain = chain
+        self.__dict__.pop("labels_", None)
+        chain.take(rows)
+
+    # -- what came of it -----------------------------------------------------------------------
+
+    def predict(self, X: Any) -> Array:
+        """The nearest of the centres that there are now, for each row: (n,)."""
+        check_is_fitted(self)
+        labels: Array = assign(self._checked(X, reset=False), self._chain.current)[0]
+        return labels
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_chain" in self.__dict__
+
+    @property
+    def cluster_centers_(self) -> Array:
+        return self._held("cluster_centers_").current
+
+    @property
+    def n_clusters_(self) -> int:
+        return len(self._held("n_clusters_").current)
+
+    @property
+    def history_(self) -> dict[str, Any]:
+        return self._held("history_").history.as_dict()
+
+    @property
+    def restarts_(self) -> list[tuple[int, float]]:
+        return list(self._held("restarts_").restarts)
+
+    @property
+    def radius_(self) -> float:
+        return self._held("radius_").radius
+
+    @property
+    def n_rows_(self) -> int:
+        return self._held("n_rows_").n_rows
+
+    def _held(self, name: str) -> Chain:
+        if "_chain" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
+        return self._chain
+
+    # -- on disk -------------------------------------------------------------------------------
+
+    def checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Write everything needed to go on into the folder ``path``: whole, or not at all.
+
+        The same as for a `CoresetStream`: what was there before is kept until the new state is complete, and that of
+        another stream is not replaced. It goes on bit for bit, in another process or on another machine.
+        """
+        check_is_fitted(self)
+        place, identity = self.__dict__.get("_home", (None, uuid4().hex))
+        there = load_state(path, missing_ok=True) if os.fspath(path) != place else None
+        if there is not None and there.about.get("id") != identity:
+            raise ValueError(f"{os.fspath(path)!r} holds the state of another run: give another folder, or remove it.")
+        about = {"kind": "online", "id": identity, "n_rows": self.n_rows_}
+        save_state(path, State(objects={"learner": self}, rows={}, about=about))
+        self._home = (os.fspath(path), identity)
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str]) -> Self:
+        """The learner as it was when `checkpoint` wrote it."""
+        state = load_state(path)
+        assert state is not None
+        learner = state.objects.get("learner")
+        if not isinstance(learner, cls):
+            raise FileFormatError(f"{os.fspath(path)!r} is not the checkpoint of an online clustering.")
+        learner._home = (os.fspath(path), state.about["id"])
+        return learner
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_home", None)  # a copy must not write where this one does
+        return state
+
+    # -- at the door ---------------------------------------------------------------------------
+
+    def _checked(self, X: Any, *, reset: bool) -> Array:
+        rows: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C")
+        return rows
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters, checked, and filled in where the preset decides."""
+        for name, known in (
+            ("preset", tuple(PRESETS)),
+            ("kernel", KERNELS),
+            ("beyond_radius", ("restart", "error")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+        preset = PRESETS[self.preset]
+        options = {name: getattr(self, name) for name in self.get_params() if name != "random_state"}
+        options["eta"] = preset.eta if self.eta is None else self.eta
+        options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
+        whole = {"max_clusters": 1, "n_samples": 1, "summary_size": 2 * self.max_clusters if self.summary_size else 1}
+        for name, least in whole.items():
+            if name != "summary_size" or self.summary_size is not None:
+                _check_whole(name, options[name], least)
+        _check_number("eta", options["eta"], 0.0, open_end=False)
+        _check_number("temperature", self.temperature, 0.0, infinite=True)
+        if self.half_life is not None:
+            _check_number("half_life", self.half_life, 0.0)
+        if not (isinstance(self.radius, str) and self.radius == "auto"):
+            _check_number("radius", self.radius, 0.0)
+        elif self.beyond_radius == "error":
+            raise ValueError("beyond_radius='error' needs a radius: name the largest norm that a row may have.")
+        if self.kernel == "symmetric" and self.max_clusters > LARGEST:
+            raise ValueError(f"The symmetric kernel goes up to max_clusters={LARGEST}: take that, or birth_death.")
+        return options
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def _check_number(name: str, value: Any, least: float, *, open_end: bool = True, infinite: bool = False) -> None:
+    fits = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(float(value))
+    if not fits or value < least or (open_end and value == least) or (math.isinf(value) and not infinite):
+        raise ValueError(f"{name} must be a number above {least:g}, got {value!r}.")

@@ -1,0 +1,88 @@
+"""The rows that a chain looks back on: all of them, or a coreset of the old ones and the latest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.kernels.paco import N, look_at_all
+from tithe.objectives.quasi_posterior import QuasiPosteriorObjective
+from tithe.stream import CoresetStream
+
+_FIRST = 256  # rows that there is room for at first
+
+
+class Past:
+    """Weighted rows with the loss each was predicted at, its curb, and its nearest and second nearest centre.
+
+    Up to ``summary_size`` rows are held as they came. When one more comes they go to a `CoresetStream` as a leaf, and a
+    coreset of all that it has seen takes their place; the next ``summary_size`` rows are held beside it, so never
+    more than twice that many.
+
+    Parameters
+    ----------
+    n_features, max_clusters : int
+    summary_size : int or None
+        None: rows are held for ever.
+    half_life : float or None
+    seed : int
+        Of the stream's draws.
+    """
+
+    def __init__(
+        self, n_features: int, max_clusters: int, *, summary_size: int | None, half_life: float | None, seed: int
+    ) -> None:
+        self.summary_size = summary_size
+        self.stream: CoresetStream | None = None
+        if summary_size is not None:
+            self.stream = CoresetStream(
+                QuasiPosteriorObjective(n_clusters=max_clusters),
+                coreset_size=summary_size,
+                leaf_size=summary_size,
+                half_life=half_life,
+                random_state=seed,
+            )
+        self.n_old = 0
+        self.rows = np.empty((n_features, 0))
+        self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
+        self.labels = np.empty((2, 0), np.int32)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """What kernels take: rows, weight, predicted, curb, near, second, first_label, second_label."""
+        return self.rows, *self.columns, *self.labels
+
+    def room(self, state: Array) -> int:
+        """Rows that can be taken in before `make_room`."""
+        room = self.rows.shape[1] - int(state[N])
+        return room if self.summary_size is None else min(room, self.n_old + self.summary_size - int(state[N]))
+
+    def make_room(self, state: Array, centers: Array) -> None:
+        """Hand rows over to the summary if there are enough of them, else get memory for more."""
+        n = int(state[N])
+        if self.stream is None or n - self.n_old < self.stream.leaf_size:
+            more = max(_FIRST, n)
+            self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
+            return
+        new = slice(self.n_old, n)
+        self.stream.push(np.column_stack([self.rows[:, new].T, self.columns[1, new], self.columns[2, new]]))
+        coreset = self.stream.coreset()
+        kept = self.n_old = len(coreset)
+        state[N] = kept
+        more = max(0, kept + self.stream.leaf_size - self.rows.shape[1])
+        self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
+        self.rows[:, :kept] = coreset.X[:, :-2].T
+        self.columns[0, :kept] = coreset.weights()
+        self.columns[1:3, :kept] = coreset.X[:, -2:].T
+        look_at_all(self.arrays, centers, state)
+
+    def block(self, state: Array) -> Block:
+        """The rows held and their weights."""
+        n = int(state[N])
+        return Block(X=np.ascontiguousarray(self.rows[:, :n].T), sample_weight=self.columns[0, :n].copy())
+
+
+def _wider(array: Array, more: int) -> Array:
+    if more == 0:
+        return array
+    return np.concatenate([array, np.zeros((len(array), more), array.dtype)], axis=1)

@@ -1,0 +1,103 @@
+"""How wide the clusters of the past are, and where a chain may look for centres."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.kernels.distances import assign
+from tithe.kernels.ward import ward_tree
+from tithe.objectives.clustering import KMeansObjective
+
+SPLIT = 2.0 / math.pi  # of the variance in a direction is what cutting a Gaussian in two saves
+_CAUTION = 1.5  # times that much must be saved before a cluster counts as two
+_COARSE = 2.0  # of the variance in a direction, saved by a row on average, when a scale is searched for
+_FAR = 24.0  # times the median loss, over sqrt(d), beyond which a row is not of its cluster
+_ROWS_A_PIECE = 10  # that two pieces of the tree must have on average
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """What the past looks like: functions of the rows alone, never of where the chain is.
+
+    Parameters
+    ----------
+    variance : float
+        Within clusters, in one direction.
+    largest : float
+        The share of the weight that the largest cluster has.
+    anchors, weights : (a, d), (a,)
+        Means and weights of the clusters of Ward's tree, at all levels.
+    n_cut : int
+        Those that come first are the clusters by which variance and share were measured.
+    """
+
+    variance: float
+    largest: float
+    anchors: Array
+    weights: Array
+    n_cut: int
+
+
+def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> Scale:
+    """Cut the rows into many pieces, join them by Ward, and find the level that is true to its own scale.
+
+    The level is searched from fine to coarse: with v the variance in a direction within the clusters of a level and
+    W the weight, the best level at a price of 2 v W a cluster is looked for, until it is the level that v
+    came from. Cells of a smooth cloud save less than this price by being apart, so they are joined until a
+    cloud is whole; clusters of which there are k must be about 2 sqrt(k) deviations apart. Then clusters that
+    save 1.5 times what cutting the largest one in two saves are told apart at this scale.
+    """
+    weight = block.weights()
+    total = float(weight.sum())
+    effective = total**2 / float(weight @ weight)
+    half = max(1, min(max_clusters, int(effective / _ROWS_A_PIECE)))
+    pilot = KMeansObjective(n_clusters=half).pilot(block, rng=rng)
+    _, _, sums = assign(block.X, pilot, weight=weight, power=2, with_sums=True)
+    assert sums is not None
+    used = sums[:, 0] > 0.0
+    sums = sums[used]
+    mass = sums[:, 0]
+    moved = sums[:, -block.n_features :] / mass[:, None]
+    within = sums[:, 1] - mass * np.einsum("ij,ij->i", moved, moved)  # about the means, not the pilot
+    nodes, weights, pairs, costs = ward_tree(pilot[used] + moved, mass)
+    levels = np.arange(len(mass), 0, -1)  # clusters left after each join
+    loss = max(0.0, float(within.sum())) + np.concatenate([[0.0], costs.cumsum()])
+    free = np.maximum(effective - levels, 0.5 * effective) / effective
+    variance = loss / (total * free * block.n_features)
+    at = 0
+    while (coarser := int((loss + _COARSE * variance[at] * total * levels).argmin())) > at:
+        at = coarser
+    cut = _cut(at, pairs, len(mass))
+    price = _CAUTION * SPLIT * _variance(block, nodes[cut]) / free[at] * weights[cut].max()
+    at = int((loss[: at + 1] + price * levels[: at + 1]).argmin())
+    cut = _cut(at, pairs, len(mass))
+    others = np.setdiff1d(np.arange(len(nodes)), cut)
+    order = np.concatenate([cut, others])
+    return Scale(
+        variance=_variance(block, nodes[cut]) / float(free[at]),
+        largest=float(weights[cut].max() / total),
+        anchors=nodes[order],
+        weights=weights[order],
+        n_cut=len(cut),
+    )
+
+
+def _variance(block: Block, centers: Array) -> float:
+    """In one direction, of the rows about their centres; those of clusters that are not told apart yet left out."""
+    weight = block.weights()
+    loss = assign(block.X, centers, power=2)[1]
+    order = np.argsort(loss, kind="stable")
+    below = weight[order].cumsum()
+    median = loss[order[np.searchsorted(below, 0.5 * below[-1])]]
+    near = loss <= median * (1.0 + _FAR / math.sqrt(block.n_features))
+    return float(weight[near] @ loss[near] / weight[near].sum()) / block.n_features
+
+
+def _cut(n_joins: int, pairs: Array, n_pieces: int) -> Array:
+    """The nodes that are there after so many joins."""
+    gone = pairs[:n_joins].ravel()
+    return np.setdiff1d(np.arange(n_pieces + n_joins), gone)
