@@ -8,6 +8,7 @@ import click
 
 from tithe import __version__
 from tithe.cli.build import build
+from tithe.cli.cluster import cluster
 from tithe.cli.common import Stopped
 from tithe.cli.demo import demo
 from tithe.cli.denoise import denoise
@@ -31,7 +32,7 @@ def cli() -> None:
     """
 
 
-for command in (build, demo, denoise, fit, inspect, predict, size, stream):
+for command in (build, cluster, demo, denoise, fit, inspect, predict, size, stream):
     cli.add_command(command)
 
 

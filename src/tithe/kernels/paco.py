@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 
 N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is replaced next
-RATE, LAG, CURB, ETA, ETA_SHARE, SURPRISE = range(6)  # places in ``schedule``
-LATEST = 8  # anchors at the end that follow surprising rows
+RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
+LATEST = 8  # anchors at the end that follow surprising rows, where there are more
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _DOF = 3.0  # of the Student law
@@ -80,7 +80,10 @@ def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
         for j in range(out.shape[0]):
             out[j] *= stretch
     else:
-        a = min(int(_uniform(dice) * anchors.shape[0]), anchors.shape[0] - 1)
+        a = int(_uniform(dice) * anchors.shape[0])
+        if anchors.shape[0] > LATEST:  # half of the draws go to the latest
+            first = anchors.shape[0] - LATEST if _uniform(dice) < 0.5 else 0
+            a = first + int(_uniform(dice) * (LATEST if first > 0 else anchors.shape[0] - LATEST))
         _draw_student(dice, anchors[a], taus[a], out)
 
 
@@ -91,8 +94,11 @@ def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
     if anchors.shape[0] == 0:
         return log_ball
     top, total = math.log(UNIFORM) + log_ball, 1.0
-    share = math.log((1.0 - UNIFORM) / anchors.shape[0])
+    n_old = anchors.shape[0] - LATEST if anchors.shape[0] > LATEST else anchors.shape[0]
+    share = math.log((1.0 - UNIFORM) * (0.5 if n_old < anchors.shape[0] else 1.0) / n_old)
     for a in range(anchors.shape[0]):
+        if a == n_old:
+            share = math.log((1.0 - UNIFORM) * 0.5 / LATEST)
         term = share + _log_student(point, anchors[a], taus[a], log_constants[a])
         if term > top:
             total = total * math.exp(top - term) + 1.0
@@ -333,8 +339,8 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     ``clock[0]`` is the weight of all rows so far, ``clock[1]`` the norm of the row that stopped it. At row t, with W
     the weight after it, the chain has the inverse temperature schedule[RATE] / sqrt(max(1, W - schedule[LAG]))
     and the penalty of a centre schedule[ETA] + schedule[ETA_SHARE] * that * W; the row's own curb is
-    schedule[CURB] / sqrt(max(1, W before it)). A row whose loss is above schedule[SURPRISE] becomes one of the last
-    anchors: a cluster may begin there.
+    schedule[CURB] / sqrt(max(1, W before it)), but at most schedule[CURB_MOST] over its loss. A row whose loss is
+    above schedule[SURPRISE] becomes one of the last anchors: a cluster may begin there.
     """
     d = centers.shape[1]
     rows, weight, predicted, curb, near, _, _, _ = past
@@ -357,9 +363,11 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
         _look_at(past, i, centers, state[K])
         weight[i], predicted[i] = 1.0, near[i]
         curb[i] = schedule[CURB] / math.sqrt(max(1.0, clock[0]))
+        if curb[i] * near[i] > schedule[CURB_MOST]:
+            curb[i] = schedule[CURB_MOST] / near[i]
         losses[r], n_centers[r] = near[i], state[K]
         state[N] = i + 1
-        if near[i] > schedule[SURPRISE] and anchors.shape[0] >= LATEST:
+        if near[i] > schedule[SURPRISE] and anchors.shape[0] > LATEST:
             anchors[anchors.shape[0] - LATEST + state[NEXT]] = X[r]
             state[NEXT] = (state[NEXT] + 1) % LATEST
         clock[0] = clock[0] * decay + 1.0

@@ -61,7 +61,7 @@ class Chain:
         self.means, self.stamps = np.zeros((p + 1, p, n_features)), np.full(p + 1, -1)
         self.jumps, self.jump_ratios = jump_table(p)
         self.radius = 0.0
-        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(6)
+        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(7)
         if options["radius"] != "auto":
             self._set_radius(float(options["radius"]))
             self._start()
@@ -126,7 +126,7 @@ class Chain:
     def _survey(self) -> None:
         """Look at the past anew: how wide its clusters are."""
         rng = rng_for(self.seed, self.n_rows, "scale")
-        self.scale = measure_scale(self.past.block(self.state), len(self.centers), rng)
+        self.scale = measure_scale(self.past.block(self.state, self.n_rows), len(self.centers), rng)
         self._set_schedule()
         self.next_survey = self.n_rows + max(1, min(self.n_rows // _OFTEN, _SELDOM))
 
@@ -152,7 +152,7 @@ class Chain:
         if o["preset"] == "practical" and self.n_rows >= self.next_survey:
             self._survey()
         rate, eta, total = self._law()
-        tau = student_scale(o["preset"], p, d, max(1.0, total))
+        tau = student_scale(o["preset"], p, d, max(1.0, total), rate)
         accepted = swap_chain(
             self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.means, self.stamps, tau,
             float(log_student_constant(tau, d)), o["kernel"] == "symmetric", True, self.prior, self.jumps,

@@ -30,9 +30,9 @@ class History:
         self.n_rows, self.total = self.n_rows + len(losses), float(cumulative[-1])
         rows = np.concatenate([self.waiting, [n_centers, losses, cumulative, acceptance]], axis=1)
         while rows.shape[1] >= self.stride:
-            n = min(rows.shape[1] // self.stride, LIMIT - self.n_entries)
-            self._append(_joined(rows[:, : n * self.stride], self.stride))
-            rows = rows[:, n * self.stride :]
+            n = self.stride * min(rows.shape[1] // self.stride, LIMIT - self.n_entries)
+            self._append(_joined(rows[:, :n], self.stride))
+            rows = rows[:, n:]
         self.waiting = rows.copy()
 
     def _append(self, entries: Array) -> None:
@@ -43,7 +43,7 @@ class History:
         self.n_entries = n
         if n == LIMIT:
             self.n_entries, self.stride = n // 2, 2 * self.stride
-            self.entries[:, : n // 2] = _joined(self.entries, 2)
+            self.entries[:, : n // 2] = _joined(self.entries[:, :n], 2)
 
     def as_dict(self) -> dict[str, Any]:
         """Arrays by name; ``row`` is how many rows had come at the end of an entry."""

@@ -10,8 +10,9 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.kernels.paco import LATEST
-from tithe.learners.online.scale import SPLIT, Scale
+from tithe.learners.online.scale import Scale
 
+_CURB_MOST = 0.5  # over the loss of a row: below 1, a lower loss is better whatever it was predicted at
 MOVES = (1.0 / 3.0, 0.5)  # of each kind, within and at the borders
 
 
@@ -41,23 +42,28 @@ PRESETS = {
 
 def schedule(preset: str, d: int, radius: float, eta: float, temperature: float, scale: Scale | None) -> Array:
     """What `tithe.kernels.paco.take_rows` computes inverse temperatures, curbs and penalties from."""
-    width = (d + 2) / (2.0 * radius**2)
+    hot, never = (d + 2) / (2.0 * radius**2), np.inf
     if preset == "theory":
-        return np.array([width / temperature, 0.0, width / temperature, eta, 0.0, np.inf])
+        return np.array([hot / temperature, 0.0, hot / temperature, never, eta, 0.0, never])
     if preset == "package":
-        return np.array([5.0 * (d + 2) / (radius * temperature), 1.0, (d + 2) / (1.5 * radius) ** 4, eta, 0.0, np.inf])
+        rate, curb = 5.0 * (d + 2) / (radius * temperature), (d + 2) / (1.5 * radius) ** 4
+        return np.array([rate, 1.0, curb, never, eta, 0.0, never])
     if scale is None:  # nothing is known of the rows yet
-        return np.array([0.0, 0.0, width, 0.0, 0.0, np.inf])
+        return np.array([0.0, 0.0, hot, _CURB_MOST, 0.0, 0.0, never])
     variance = max(scale.variance, (1e-8 * radius) ** 2)  # rows that are all equal have none
-    rate, share = (d + 2) / (2.0 * variance * temperature), eta * SPLIT * variance * scale.largest
-    return np.array([rate, 0.0, width, 0.0, share, variance * (d + 4.0 * math.sqrt(2.0 * d) + 8.0)])
+    rate, surprise = (d + 2) / (2.0 * variance * temperature), variance * (d + 4.0 * math.sqrt(2.0 * d) + 8.0)
+    return np.array([rate, 0.0, hot, _CURB_MOST, 0.0, eta * variance * scale.split, surprise])
 
 
-def student_scale(preset: str, max_clusters: int, d: int, t: float) -> float:
-    """tau of the proposals that are drawn round means: 1 / sqrt(p t), or the scale matrix of the package."""
+def student_scale(preset: str, max_clusters: int, d: int, t: float, rate: float) -> float:
+    """tau of the proposals that are drawn round means.
+
+    1 / sqrt(p t), or after the scale matrix of the package; in practice as wide as the law of a centre with a p-th
+    part of the weight, whatever the units.
+    """
     if preset == "package":
         return math.sqrt(0.5 / math.sqrt(max_clusters * t * d))
-    return 1.0 / math.sqrt(max_clusters * t)
+    return 1.0 / math.sqrt(max_clusters * t) if preset == "theory" else 0.5 * math.sqrt(max_clusters / (rate * t))
 
 
 def log_student_constant(tau: Array | float, d: int) -> Any:

@@ -14,12 +14,11 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from tithe.checkpoint import State, load_state, save_state
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.seeding import as_seed
 from tithe.kernels.distances import assign
 from tithe.kernels.paco_swap import LARGEST
-from tithe.kernels.threads import single_blas_thread
 from tithe.learners.online.chain import TINY, Chain
 from tithe.learners.online.law import PRESETS
 
@@ -39,10 +38,12 @@ class PACO(ClusterMixin, BaseEstimator):
     ball of radius 2 R. For lambda_t = (d + 2) / (2 R^2 sqrt(t)), the preset ``"theory"``, the expected
     loss exceeds that of the best k centres in hindsight by O(k sqrt(T) ln T) (Li, Guedj and Loustau, *A quasi-Bayesian
     perspective to online clustering*, Electronic Journal of Statistics 2018). That lambda is hot: the centres
-    cost many times what they could. The preset ``"practical"`` keeps S_t and puts v, the variance within
+    cost many times what they could. The preset ``"practical"`` keeps S_t, but with a curb lambda_{s-1} of at most
+    1 / (2 l_s), which makes a lower loss better for every row, and puts v, the variance within
     clusters in one direction as measured on the past, in the place of R^2: lambda_t = (d + 2) / (2 v sqrt(t)). A centre
     then has to save ``eta`` times what cutting the largest cluster, of share h, in two would save were it Gaussian:
-    the penalty is eta (2 / pi) v h t lambda_t. The bound is not proved for it.
+    the penalty is eta (2 / pi) v h t lambda_t, and more where rows are few for their dimensions and cuts fit noise.
+    The bound is not proved for it.
 
     Parameters
     ----------
@@ -90,6 +91,8 @@ class PACO(ClusterMixin, BaseEstimator):
         Rows that had come before one beyond the radius, and the new radius.
     radius_ : float
     n_rows_ : int
+    summary_ : Block
+        The past as it is held: rows, weights, and as row ids how many came before each.
     labels_ : array (n,)
         After `fit`: the nearest of the last centres for each row.
 
@@ -182,7 +185,6 @@ class PACO(ClusterMixin, BaseEstimator):
             self._names, self.n_features_in_ = names, len(names)
         return np.asarray(row)
 
-    @single_blas_thread()
     def _take(self, rows: Array, options: dict[str, Any]) -> None:
         first = "_chain" not in self.__dict__
         chain = Chain(options, rows.shape[1], as_seed(self.random_state)) if first else self._chain
@@ -236,6 +238,11 @@ class PACO(ClusterMixin, BaseEstimator):
     @property
     def n_rows_(self) -> int:
         return self._held("n_rows_").n_rows
+
+    @property
+    def summary_(self) -> Block:
+        chain = self._held("summary_")
+        return chain.past.block(chain.state, chain.n_rows)
 
     def _held(self, name: str) -> Chain:
         if "_chain" not in self.__dict__:

@@ -42,10 +42,14 @@ class Past:
                 half_life=half_life,
                 random_state=seed,
             )
-        self.n_old = 0
+        self.old_ids = np.empty(0, np.int64)  # of the rows that the summary gave
         self.rows = np.empty((n_features, 0))
         self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
         self.labels = np.empty((2, 0), np.int32)
+
+    @property
+    def n_old(self) -> int:
+        return len(self.old_ids)
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -67,8 +71,8 @@ class Past:
         new = slice(self.n_old, n)
         self.stream.push(np.column_stack([self.rows[:, new].T, self.columns[1, new], self.columns[2, new]]))
         coreset = self.stream.coreset()
-        kept = self.n_old = len(coreset)
-        state[N] = kept
+        self.old_ids = coreset.row_ids()
+        kept = state[N] = self.n_old
         more = max(0, kept + self.stream.leaf_size - self.rows.shape[1])
         self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
         self.rows[:, :kept] = coreset.X[:, :-2].T
@@ -76,10 +80,14 @@ class Past:
         self.columns[1:3, :kept] = coreset.X[:, -2:].T
         look_at_all(self.arrays, centers, state)
 
-    def block(self, state: Array) -> Block:
-        """The rows held and their weights."""
+    def block(self, state: Array, n_rows: int) -> Block:
+        """The rows held of ``n_rows`` that came, their weights and ids."""
         n = int(state[N])
-        return Block(X=np.ascontiguousarray(self.rows[:, :n].T), sample_weight=self.columns[0, :n].copy())
+        return Block(
+            X=np.ascontiguousarray(self.rows[:, :n].T),
+            sample_weight=self.columns[0, :n].copy(),
+            indices=np.concatenate([self.old_ids, np.arange(n_rows - (n - self.n_old), n_rows)]),
+        )
 
 
 def _wider(array: Array, more: int) -> Array:

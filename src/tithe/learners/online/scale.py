@@ -12,11 +12,12 @@ from tithe.kernels.distances import assign
 from tithe.kernels.ward import ward_tree
 from tithe.objectives.clustering import KMeansObjective
 
-SPLIT = 2.0 / math.pi  # of the variance in a direction is what cutting a Gaussian in two saves
+_SPLIT = 2.0 / math.pi  # of the variance in a direction is what cutting a Gaussian in two saves
+_SPURIOUS = 0.763  # of the variance that a direction only seems to have, as signs fit noise (Parisi 1980)
 _CAUTION = 1.5  # times that much must be saved before a cluster counts as two
 _COARSE = 2.0  # of the variance in a direction, saved by a row on average, when a scale is searched for
 _FAR = 24.0  # times the median loss, over sqrt(d), beyond which a row is not of its cluster
-_ROWS_A_PIECE = 10  # that two pieces of the tree must have on average
+_ROWS_A_PIECE = 3  # that two pieces of the tree must have on average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +28,17 @@ class Scale:
     ----------
     variance : float
         Within clusters, in one direction.
-    largest : float
-        The share of the weight that the largest cluster has.
+    split : float
+        What cutting the largest cluster in two would save were it Gaussian: a row on average, in units of the
+        variance.
     anchors, weights : (a, d), (a,)
         Means and weights of the clusters of Ward's tree, at all levels.
     n_cut : int
-        Those that come first are the clusters by which variance and share were measured.
+        Those that come first are the clusters by which variance and split were measured.
     """
 
     variance: float
-    largest: float
+    split: float
     anchors: Array
     weights: Array
     n_cut: int
@@ -50,6 +52,9 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
     came from. Cells of a smooth cloud save less than this price by being apart, so they are joined until a
     cloud is whole; clusters of which there are k must be about 2 sqrt(k) deviations apart. Then clusters that
     save 1.5 times what cutting the largest one in two saves are told apart at this scale.
+
+    Of n rows in d dimensions the direction that varies most seems to vary (1 + sqrt(d / n))^2 times as much as it
+    does (Marchenko and Pastur), which makes cutting by so much more attractive, and prices are higher for it.
     """
     weight = block.weights()
     total = float(weight.sum())
@@ -68,22 +73,32 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
     loss = max(0.0, float(within.sum())) + np.concatenate([[0.0], costs.cumsum()])
     free = np.maximum(effective - levels, 0.5 * effective) / effective
     variance = loss / (total * free * block.n_features)
-    at = 0
-    while (coarser := int((loss + _COARSE * variance[at] * total * levels).argmin())) > at:
+    at, dear = 0, _COARSE * total * _flattery(effective, block.n_features)
+    while (coarser := int((loss + dear * variance[at] * levels).argmin())) > at:
         at = coarser
     cut = _cut(at, pairs, len(mass))
-    price = _CAUTION * SPLIT * _variance(block, nodes[cut]) / free[at] * weights[cut].max()
+    split = _split(weights[cut].max() / total, effective, block.n_features)
+    price = _CAUTION * split * total * _variance(block, nodes[cut]) / free[at]
     at = int((loss[: at + 1] + price * levels[: at + 1]).argmin())
     cut = _cut(at, pairs, len(mass))
     others = np.setdiff1d(np.arange(len(nodes)), cut)
     order = np.concatenate([cut, others])
     return Scale(
         variance=_variance(block, nodes[cut]) / float(free[at]),
-        largest=float(weights[cut].max() / total),
+        split=_split(weights[cut].max() / total, effective, block.n_features),
         anchors=nodes[order],
         weights=weights[order],
         n_cut=len(cut),
     )
+
+
+def _flattery(n_rows: float, d: int) -> float:
+    return (1.0 + math.sqrt(d / n_rows)) ** 2
+
+
+def _split(largest: float, effective: float, d: int) -> float:
+    """What cutting the largest cluster in two saves, ``largest`` being its share of the weight."""
+    return float(largest * (_SPLIT + _SPURIOUS * (_flattery(largest * effective, d) - 1.0)))
 
 
 def _variance(block: Block, centers: Array) -> float:

@@ -1,0 +1,262 @@
+"""Online clustering: PACO beside river's STREAMKMeans, CluStream and DBSTREAM and sequential k-means.
+
+    python benchmarks/paco.py --data ../shared/data
+
+Everybody predicts each row by the nearest centre before it is seen; the loss is the squared distance. Planted streams
+are Gaussian blobs in three regimes of 10,000 rows, centres at least 10 deviations apart: clusters that appear
+(2, 3, 5), that appear and die (3, 5, 2, with a half-life of 300 rows), and five that move. The oracle knows the cluster
+of every row and has the best centres of each regime in hindsight. Peers that must be told k are told
+the true one at each change and start afresh with it; river's k-means is also told how wide the rows are. CluStream and
+DBSTREAM are slow and run on fewer seeds; DBSTREAM's centres are asked for every 50 rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from river import cluster
+from sklearn.cluster import KMeans
+
+from common import load_rows, save, show
+from tithe import PACO
+
+BURN_IN = 1000  # rows after a change that do not count for k
+REGIME = 10_000
+STREAMS = {
+    "2, 3, 5": ((2, 3, 5), None),
+    "3, 5, 2": ((3, 5, 2), 300.0),
+    "5 that move": ((5, 5, 5), 300.0),
+}
+SETS = ("electricity", "occupancy_sensor", "eeg_eye_state", "image_segments", "kdd_http", "kddcup99_10pct")
+
+
+def planted(name: str, d: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, the true number of clusters at each, and the cluster each is from."""
+    rng = np.random.default_rng(seed)
+    ks = STREAMS[name][0]
+    places: list[np.ndarray] = []
+    while len(places) < max(ks):
+        place = rng.uniform(-25.0, 25.0, size=d)
+        if all(np.linalg.norm(place - other) >= 10.0 for other in places):
+            places.append(place)
+    labels = np.concatenate([rng.integers(k, size=REGIME) for k in ks])
+    X = np.array(places)[labels] + rng.normal(size=(len(labels), d))
+    if "move" in name:
+        way = rng.normal(size=(max(ks), d))
+        way *= 20.0 / np.linalg.norm(way, axis=1, keepdims=True)
+        X += way[labels] * np.linspace(0.0, 1.0, len(X))[:, None]
+    return X, np.repeat(ks, REGIME), labels
+
+
+def oracle(X: np.ndarray, labels: np.ndarray, regime: int = REGIME) -> float:
+    """The loss of the best centres of each cluster and regime."""
+    total = 0.0
+    for start in range(0, len(X), regime):
+        rows, at = X[start : start + regime], labels[start : start + regime]
+        total += sum(float(((r - r.mean(axis=0)) ** 2).sum()) for r in (rows[at == j] for j in np.unique(at)))
+    return total
+
+
+class Sequential:
+    """MacQueen's k-means: the first k rows are centres, and each row pulls the nearest by 1 / its count."""
+
+    def __init__(self, k: int) -> None:
+        self.k, self.places, self.counts = k, np.empty((0, 0)), np.empty(0)
+
+    def learn(self, x: np.ndarray) -> None:
+        if len(self.counts) < self.k:
+            self.places = np.vstack([self.places.reshape(-1, len(x)), x])
+            self.counts = np.append(self.counts, 1.0)
+            return
+        near = int(((self.places - x) ** 2).sum(axis=1).argmin())
+        self.counts[near] += 1.0
+        self.places[near] += (x - self.places[near]) / self.counts[near]
+
+    def where(self) -> np.ndarray:
+        return self.places
+
+
+class River:
+    """One of river's clusterers; centres are asked for every ``every`` rows."""
+
+    def __init__(self, model: Any, every: int = 1) -> None:
+        self.model, self.every, self.n_rows = model, every, 0
+        self.places = np.empty((0, 0))
+
+    def learn(self, x: np.ndarray) -> None:
+        self.model.learn_one(dict(enumerate(x)))
+        self.n_rows += 1
+        if self.n_rows % self.every == 0:
+            d = len(x)
+            found = [[center.get(j, 0.0) for j in range(d)] for center in self.model.centers.values()]
+            self.places = np.array(found).reshape(-1, d)
+
+    def where(self) -> np.ndarray:
+        return self.places
+
+
+def walk(X: np.ndarray, truth: np.ndarray, make: Callable[[int], Any]) -> Iterator[tuple[float, int, Any]]:
+    """Predict, then learn; a fresh learner wherever the true k changes (where it is the same, the learner goes on)."""
+    learner, known = make(int(truth[0])), truth[0]
+    for x, k in zip(X, truth, strict=True):
+        if k != known:
+            learner, known = make(int(k)), k
+        places = learner.where()
+        yield (float(((places - x) ** 2).sum(axis=1).min()) if len(places) else float(x @ x)), len(places), learner
+        learner.learn(x)
+
+
+def run_peer(X: np.ndarray, truth: np.ndarray, make: Callable[[int], Any]) -> dict[str, float]:
+    start = time.process_time()
+    losses, ks, learner = [], [], None
+    for loss, k, learner in walk(X, truth, make):  # noqa: B007 - the last learner is weighed
+        losses.append(loss)
+        ks.append(k)
+    return summary(np.array(losses), np.array(ks), truth, time.process_time() - start, learner)
+
+
+def run_paco(X: np.ndarray, truth: np.ndarray, **options: Any) -> dict[str, float]:
+    start = time.process_time()
+    model = PACO(**options).partial_fit(X)
+    seconds = time.process_time() - start
+    return summary(model.history_["loss"], model.history_["k"], truth, seconds, model)
+
+
+def summary(losses: np.ndarray, ks: np.ndarray, truth: np.ndarray, seconds: float, model: Any) -> dict[str, float]:
+    settled = np.arange(len(truth)) % REGIME >= BURN_IN
+    gap = np.abs(ks - truth)[settled]
+    return {
+        "loss": float(losses.sum()),
+        "k within 1": float((gap <= 1).mean()),
+        "k error": float(gap.mean()),
+        "rows/s": len(losses) / seconds,
+        "state, kB": len(pickle.dumps(model)) / 1e3,
+    }
+
+
+def peers(X: np.ndarray, seed: int) -> dict[str, Callable[[int], Any]]:
+    wide = float(X.std())
+    return {
+        "river STREAMKMeans": lambda k: River(cluster.STREAMKMeans(n_clusters=k, sigma=wide, seed=seed)),
+        "sequential k-means": Sequential,
+        "river CluStream": lambda k: River(cluster.CluStream(n_macro_clusters=k, seed=seed, sigma=wide), 50),
+        "river DBSTREAM": lambda k: River(cluster.DBSTREAM(clustering_threshold=2.0 * np.sqrt(X.shape[1])), 50),
+    }
+
+
+def planted_streams(seeds: int, slow_seeds: int) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for d in (2, 10):
+        for name, (_, half_life) in STREAMS.items():
+            found: dict[str, list[dict[str, float]]] = {}
+            for seed in range(seeds):
+                X, truth, labels = planted(name, d, seed)
+                best = oracle(X, labels, 1000 if "move" in name else REGIME)
+                runs = {"PACO": run_paco(X, truth, half_life=half_life, random_state=seed)}
+                for peer, make in peers(X, seed).items():
+                    if seed < slow_seeds or peer in ("river STREAMKMeans", "sequential k-means"):
+                        runs[peer] = run_peer(X, truth, make)
+                for method, values in runs.items():
+                    found.setdefault(method, []).append({**values, "loss / oracle": values["loss"] / best})
+            table(f"{name}, d = {d}, {seeds} seeds ({slow_seeds} of the slow ones)", found)
+            results[f"{name}, d = {d}"] = found
+    return results
+
+
+def table(title: str, found: dict[str, list[dict[str, float]]]) -> None:
+    """Medians, and the worst seed of what must hold for each."""
+    rows = []
+    for method, runs in found.items():
+        middle = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
+        worst = max(run["loss / oracle"] for run in runs)
+        least = min(run["k within 1"] for run in runs)
+        rows.append([method, middle["loss / oracle"], worst, middle["k error"], middle["k within 1"], least,
+                     round(middle["rows/s"]), middle["state, kB"]])  # fmt: skip
+    columns = ["method", "loss / oracle", "worst", "k error", "k within 1", "worst", "rows/s", "state, kB"]
+    show(title, columns, rows)
+
+
+def long_stream(n: int) -> dict[str, Any]:
+    """Five blobs in ten dimensions: speed and memory along the way, and how fast the regret grows."""
+    rng = np.random.default_rng(0)
+    places = rng.uniform(-25.0, 25.0, size=(5, 10))
+    labels = rng.integers(5, size=n)
+    X = places[labels] + rng.normal(size=(n, 10))
+    model, rows, cumulative = PACO(random_state=0, summary_size=1000), [], []
+    PACO(random_state=0, summary_size=1000).partial_fit(X[:3000])  # kernels are compiled outside the clock
+    for start in range(0, n, 20_000):
+        before, clock = time.process_time(), time.perf_counter()
+        for at in range(start, start + 20_000, 1000):
+            model.partial_fit(X[at : at + 1000])
+            cumulative.append(float(model.history_["cumulative_loss"][-1]))
+        used, wall = time.process_time() - before, time.perf_counter() - clock
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        size = len(pickle.dumps(model)) / 1e3
+        rows.append([start + 20_000, round(20_000 / used), round(20_000 / wall), memory, size, model.n_clusters_])
+    show(
+        f"{n:,} rows, d = 10, summary_size = 1000",
+        ["rows", "rows / CPU s", "rows/s", "peak MB", "state, kB", "k"],
+        rows,
+    )
+    at = np.arange(1000, n + 1, 1000)
+    regret = np.array(cumulative) - [oracle(X[:t], labels[:t], n) for t in at]
+    used = at >= 2000
+    slope = float(np.polyfit(np.log(at[used]), np.log(np.maximum(regret[used], 1e-9)), 1)[0])
+    speeds = [row[1] for row in rows]
+    print(f"speed at the end over that of the first 20,000 rows: {speeds[-1] / speeds[0]:.2f}")
+    print(f"regret: {regret[1]:.0f} after 2,000 rows, {regret[-1]:.0f} after all; slope in log T: {slope:.2f}")
+    return {"rows": rows, "regret": regret.tolist(), "slope": slope}
+
+
+def real_sets(folder: Path, names: list[str], n_rows: int) -> dict[str, Any]:
+    """Streams that people collected, standardised; k is what PACO ends with, told to those that must be told."""
+    results: dict[str, Any] = {}
+    for name in names:
+        X = load_rows(folder, name, "float64")[:n_rows]
+        model = PACO(random_state=0, half_life=2000.0).partial_fit(X)
+        k = max(2, round(float(np.median(model.history_["k"]))))
+        truth = np.full(len(X), k)
+        runs = {
+            "PACO": run_paco(X, truth, random_state=0),
+            "PACO, half-life 2,000": run_paco(X, truth, random_state=0, half_life=2000.0),
+        }
+        for peer, make in peers(X, 0).items():
+            runs[peer] = run_peer(X, truth, make)
+        best = float(KMeans(k, n_init=3, random_state=0).fit(X).inertia_)
+        for values in runs.values():
+            values["loss / oracle"] = values["loss"] / best
+        show(
+            f"{name}: {len(X):,} x {X.shape[1]}, k = {k}; loss over that of k-means on all rows in hindsight",
+            ["method", "loss / hindsight", "rows/s", "state, kB"],
+            [[m, v["loss / oracle"], round(v["rows/s"]), v["state, kB"]] for m, v in runs.items()],
+        )
+        results[name] = {"k": k, "runs": runs}
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of .npz files with an array X")
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--slow-seeds", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=10_000, help="of each real set, from its beginning")
+    parser.add_argument("--long", type=int, default=200_000)
+    arguments = parser.parse_args()
+    results = {
+        "long": long_stream(arguments.long),
+        "planted": planted_streams(arguments.seeds, arguments.slow_seeds),
+        "sets": real_sets(arguments.data, arguments.sets, arguments.rows),
+    }
+    save("paco", results)
+
+
+if __name__ == "__main__":
+    main()

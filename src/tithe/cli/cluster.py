@@ -1,0 +1,206 @@
+"""``tithe cluster``: clusters of rows that keep coming, as many as there are."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import click
+
+from tithe.cli.common import Stopped, check_apart, command_line, print_table, seconds_text, seed_option, source_options
+from tithe.cli.progress import LINE_SECONDS, Stop, peak_memory
+
+_PIECE = 500  # rows between two looks at the view, and at whether to stop
+_BARS = " ▁▂▃▄▅▆▇█"
+_WIDE = 60  # characters of a curve
+
+
+@click.command()
+@click.argument("where", metavar="STREAM...", nargs=-1, required=True)
+@click.option("--online", is_flag=True, help="Row by row, each predicted before it is seen.")
+@click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
+@click.option("--max-clusters", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical", show_default=True)
+@click.option("--half-life", type=click.FloatRange(min=0, min_open=True), metavar="ROWS", help="Fade older rows.")
+@click.option(
+    "--summary-size", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows to look back on."
+)
+@source_options
+@seed_option
+@click.option("--resume", is_flag=True, help="Go on with the model in OUTPUT: rows are added to it.")
+def cluster(where, how, output, online, resume, max_clusters, preset, half_life, summary_size, seed):  # type: ignore[no-untyped-def]
+    """Cluster rows as they come; how many clusters there are follows the stream.
+
+    STREAM is - for standard input, or files, read in their order. On a terminal the number of clusters, the loss and
+    the speed are shown as they change. The stream may end, or be stopped with Ctrl-C, at any time: the folder
+    OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there.
+
+    \b
+    Example:
+      cat today.csv | tithe cluster - --online --half-life 5000 -o clusters
+    """
+    if not online:
+        raise click.UsageError("Say --online. Where the number of clusters is known: tithe fit kmeans.")
+    if how["weight"] is not None:
+        raise click.UsageError("Rows of a stream all count the same: --weight is not for online clustering.")
+    output = str(Path(output))
+    check_apart(output, where)
+    given = {
+        "max_clusters": max_clusters,
+        "preset": preset,
+        "half_life": half_life,
+        "summary_size": summary_size,
+        "random_state": seed,
+    }
+    model = _resumed(output, given) if resume else _new(output, given)
+    start = time.perf_counter()
+    with Stop() as stop:
+        source = how.open(where, live=True)
+        with View(getattr(model, "n_rows_", 0)) as view:
+            stopped = _take(source, model, stop, view)
+        stop.idle()
+        if not view.n_rows:
+            raise Stopped("Stopped before any row came.") if stopped else ValueError("There are no rows.")
+        results = _write(output, model, where, view.n_rows, time.perf_counter() - start)
+    _say_goodbye(output, results)
+    if stopped:
+        raise Stopped(f"Stopped; the model is in {output}. Later rows are added with: {command_line('--resume')}")
+
+
+def _new(output: str, given: dict[str, Any]) -> Any:
+    from tithe.learners.online.paco import PACO
+
+    folder = Path(output)
+    if folder.is_file():
+        raise NotADirectoryError(f"{output!r} is a file; a folder is needed.")
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
+    if (folder / "model.skops").exists():
+        raise ValueError(f"{output!r} holds a model already: go on with it (--resume), or name another folder.")
+    return PACO(**given)
+
+
+def _resumed(output: str, given: dict[str, Any]) -> Any:
+    """The model as it was left; options that say something else about it are refused."""
+    from tithe.learners.online.paco import PACO
+    from tithe.persist import load_model
+
+    model = load_model(Path(output) / "model.skops")
+    if not isinstance(model, PACO):
+        raise ValueError(f"The model in {output!r} is no online clustering.")
+    context = click.get_current_context()
+    for name, value in given.items():
+        option = "seed" if name == "random_state" else name
+        asked = context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
+        if asked and getattr(model, name) != value:
+            raise click.UsageError(f"The model in {output} has {option} = {getattr(model, name)}, not {value}.")
+    return model
+
+
+def _take(source: Any, model: Any, stop: Stop, view: View) -> bool:
+    """Take all that comes; whether it was stopped before the end."""
+    try:
+        for rows in _pieces(source, stop):
+            model.partial_fit(rows)
+            view.show(model, len(rows))
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _pieces(source: Any, stop: Stop) -> Iterator[Any]:
+    """Rows as they come, few at a time; an interruption does no harm in between."""
+    tasks = source.tasks()
+    while True:
+        with stop.waiting():
+            task = next(tasks, None)
+            block = None if task is None else task()
+        if block is None:
+            return
+        for at in range(0, len(block), _PIECE):
+            with stop.waiting():
+                rows = block.X[at : at + _PIECE]
+            yield rows.toarray() if hasattr(rows, "toarray") else rows
+
+
+def _write(output: str, model: Any, where: Any, n_rows: int, seconds: float) -> dict[str, Any]:
+    from tithe.report.online import OnlineRun, write_online
+
+    run = OnlineRun(
+        files=list(where),
+        n_rows=n_rows,
+        seconds=seconds,
+        peak_bytes=peak_memory(),
+        parameters=model.get_params(),
+    )
+    return write_online(output, model, run)
+
+
+def _say_goodbye(output: str, results: dict[str, Any]) -> None:
+    rows = [
+        ["rows so far", f"{results['rows_so_far']:,}"],
+        ["clusters", f"{results['n_clusters']}"],
+        ["loss of a row, on average", f"{results['cumulative_loss'] / results['rows_so_far']:,.6g}"],
+        ["time", f"{seconds_text(results['seconds'])}, {results['n_rows'] / results['seconds']:,.0f} rows/s"],
+    ]
+    print_table(output, ["", ""], rows)
+    click.echo(f"Report: {Path(output) / 'report.html'}")
+
+
+class View:
+    """Clusters over time, loss and speed: alive on a terminal, else a line every now and then, on standard error."""
+
+    def __init__(self, n_before: int) -> None:
+        self.n_rows, self._before = 0, n_before
+        self._live: Any = None
+        self._start = self._said = time.monotonic()
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True)
+        if console.is_terminal:
+            self._live = Live(console=console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, model: Any, n_rows: int) -> None:
+        self.n_rows += n_rows
+        now = time.monotonic()
+        if self._live is None and now - self._said < LINE_SECONDS:
+            return
+        history, speed = model.history_, self.n_rows / max(now - self._start, 1e-9)
+        recent = history["loss"][-_PIECE:].mean()
+        about = (
+            f"{self._before + self.n_rows:,} rows, {model.n_clusters_} clusters, loss {recent:.4g}, {speed:,.0f} rows/s"
+        )
+        if self._live is None:
+            self._said = now
+            click.echo(about, err=True)
+            return
+        from rich.text import Text
+
+        curves = f"clusters {curve(history['k'])}\nloss     {curve(history['loss'], clip=3.0)}"
+        self._live.update(Text(f"{curves}\n{about}"))
+
+
+def curve(values: Any, *, clip: float = math.inf) -> str:
+    """Numbers over time as a line of bars, the last ones to the right; means where there are many.
+
+    What is above ``clip`` times the median is cut off: the first losses would dwarf all that follow.
+    """
+    import numpy as np
+
+    if len(values) > _WIDE:
+        edges = np.linspace(0, len(values), _WIDE + 1).astype(int)[:-1]
+        values = np.add.reduceat(values, edges) / np.diff(np.append(edges, len(values)))
+    top = max(min(float(np.max(values)), clip * float(np.median(values))), 1e-300)
+    return "".join(_BARS[round(8 * min(1.0, float(value) / top))] for value in values)

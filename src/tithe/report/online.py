@@ -1,0 +1,79 @@
+"""What online clustering leaves behind: the model, a page with how it went, and the numbers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tithe import __version__
+from tithe.core.data import Array
+from tithe.core.seeding import rng_for
+from tithe.learners.online.paco import PACO
+from tithe.objectives.clustering import KMeansObjective
+from tithe.persist import replacing, save_model
+from tithe.report.figures import online_curves
+from tithe.report.html import render
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineRun:
+    """How a model came about; ``seconds`` and ``n_rows`` are of this run, not of those it went on from."""
+
+    files: list[str]
+    n_rows: int
+    seconds: float
+    peak_bytes: int
+    parameters: dict[str, Any]
+
+
+def hindsight(model: PACO) -> Array | None:
+    """What the best centres, as many as there are now, would have lost up to each row of the history.
+
+    They are found, and their loss is estimated, on the rows that the model holds. None where the past fades: no
+    fixed centres are good for a stream that changes.
+    """
+    if model.half_life is not None:
+        return None
+    past = model.summary_
+    objective = KMeansObjective(n_clusters=model.n_clusters_)
+    centers = objective.solve(past, rng=rng_for(0, "hindsight"))
+    loss = past.weights() * objective.cost(past, centers)
+    order = np.argsort(past.row_ids(), kind="stable")
+    so_far = np.concatenate([[0.0], loss[order].cumsum()])
+    found: Array = so_far[np.searchsorted(past.row_ids()[order], model.history_["row"])]
+    return found
+
+
+def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, Any]:
+    """Write ``model.skops``, ``report.html`` and ``results.json``, the latter last. Returns the results."""
+    folder = Path(folder)
+    history, best = model.history_, hindsight(model)
+    results = {
+        **asdict(run),
+        "tithe": __version__,
+        "rows_so_far": model.n_rows_,
+        "n_features": model.n_features_in_,
+        "n_clusters": model.n_clusters_,
+        "cumulative_loss": float(history["cumulative_loss"][-1]),
+        "hindsight_loss": None if best is None else float(best[-1]),
+        "acceptance": float(history["acceptance"].mean()),
+        "radius": model.radius_,
+        "restarts": model.restarts_,
+        "centers": model.cluster_centers_.tolist(),
+    }
+    figures = {"Clusters and loss over the stream": online_curves(history, best)}
+    page = render("online.html", run=results, figures=figures)
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:  # what is entered last gets its name first
+        numbers, html, skops = (
+            stack.enter_context(replacing(folder / name)) for name in ("results.json", "report.html", "model.skops")
+        )
+        save_model(model, skops)
+        html.write_text(page, encoding="utf8")
+        numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
+    return results

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from running import run
+
+from tithe import PACO, load_model
+from tithe.cli.cluster import View, curve
+
+
+@pytest.fixture
+def rows(tmp_path) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    places = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0]])
+    return pd.DataFrame(places[rng.integers(3, size=2000)] + rng.normal(size=(2000, 2)), columns=["a", "b"])
+
+
+def test_files_to_a_model_a_page_and_numbers(rows, tmp_path, capsys) -> None:
+    rows.to_csv(tmp_path / "r.csv", index=False)
+    out = tmp_path / "out"
+    assert run("cluster", tmp_path / "r.csv", "--online", "--seed", 3, "-o", out) == 0
+    printed = capsys.readouterr().out
+    for word in ("clusters", "rows so far", "2,000", "rows/s", "report.html"):
+        assert word in printed
+    assert {p.name for p in out.iterdir()} == {"model.skops", "report.html", "results.json"}
+    results = json.loads((out / "results.json").read_text())
+    assert results["n_clusters"] == 3 and results["rows_so_far"] == 2000
+    assert results["hindsight_loss"] < results["cumulative_loss"] < 1.5 * results["hindsight_loss"]
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 1 and "http" not in page.split("</style>")[1]
+    whole = PACO(random_state=3).partial_fit(rows.to_numpy())
+    np.testing.assert_array_equal(load_model(out / "model.skops").cluster_centers_, whole.cluster_centers_)
+
+
+def test_standard_input_and_going_on(rows, tmp_path, capsys, monkeypatch) -> None:
+    def piped(frame: pd.DataFrame, *arguments) -> int:
+        data = io.BytesIO(frame.to_csv(index=False).encode())
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(data))
+        return run("cluster", "-", "--format", "csv", "--online", "-o", tmp_path / "out", *arguments)
+
+    assert piped(rows[:900], "--half-life", 300) == 0
+    assert piped(rows[900:]) == 2 and "--resume" in capsys.readouterr().err
+    assert piped(rows[900:], "--half-life", 200, "--resume") == 2
+    assert piped(rows[900:], "--resume") == 0
+    whole = PACO(random_state=0, half_life=300.0).partial_fit(rows.to_numpy())
+    model = load_model(tmp_path / "out" / "model.skops")
+    np.testing.assert_array_equal(model.history_["loss"], whole.history_["loss"])
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["hindsight_loss"] is None
+
+
+def test_stopped_it_writes_what_there_is(rows, tmp_path, monkeypatch, capsys) -> None:
+    rows.to_csv(tmp_path / "r.csv", index=False)
+    taken = PACO.partial_fit
+
+    def interrupted(model: PACO, X: np.ndarray) -> PACO:
+        if hasattr(model, "n_rows_") and model.n_rows_ == 1000:
+            signal.raise_signal(signal.SIGINT)  # in the middle of work: it is remembered, and heard afterwards
+        return taken(model, X)
+
+    monkeypatch.setattr(PACO, "partial_fit", interrupted)
+    assert run("cluster", tmp_path / "r.csv", "--online", "-o", tmp_path / "out") == 1
+    err = capsys.readouterr().err
+    assert "Stopped" in err and "--resume" in err
+    assert load_model(tmp_path / "out" / "model.skops").n_rows_ == 1500
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["cluster", "ROWS", "-o", "out"],
+        ["cluster", "ROWS", "--online"],
+        ["cluster", "ROWS", "--online", "--weight", "b", "-o", "out"],
+        ["cluster", "missing.csv", "--online", "-o", "out"],
+        ["cluster", "ROWS", "--online", "-o", "ROWS"],
+        ["cluster", "ROWS", "--online", "-o", "no/such/out"],
+        ["cluster", "ROWS", "--online", "--resume", "-o", "out"],
+        ["cluster", "ROWS", "--online", "--summary-size", "3", "-o", "out"],
+    ],
+)
+def test_mistakes_of_a_caller(rows, tmp_path, monkeypatch, capsys, arguments) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows.to_csv("r.csv", index=False)
+    assert run(*["r.csv" if a == "ROWS" else a for a in arguments]) == 2
+    assert capsys.readouterr().err.strip() and not (tmp_path / "out").exists()
+
+
+def test_the_view_on_a_terminal_and_elsewhere(rows, monkeypatch, capsys) -> None:
+    model = PACO(random_state=0).partial_fit(rows.to_numpy()[:300])
+    monkeypatch.setattr("tithe.cli.cluster.LINE_SECONDS", 0.0)
+    with View(0) as view:
+        view.show(model, 300)
+    assert "300 rows, 3 clusters, loss" in capsys.readouterr().err
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with View(100) as view:
+        view.show(model, 300)
+    shown = capsys.readouterr().err
+    assert re.search("clusters [▁▂▃▄▅▆▇█]{60}", shown) and "400 rows, 3 clusters" in shown
+
+
+def test_curves() -> None:
+    assert curve(np.array([0.0, 4.0, 8.0])) == " ▄█"
+    assert curve(np.array([100.0, 1.0, 1.5, 1.0]), clip=2.0) == "█▃▅▃"
+    assert len(curve(np.arange(1000.0))) == 60

@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from tithe import PACO, load_model, save_model
+from tithe.core.data import Block
+from tithe.core.errors import FileFormatError
+from tithe.learners.online import history as history_module
+from tithe.learners.online.history import History
+from tithe.learners.online.scale import measure_scale
+from tithe.objectives.quasi_posterior import QuasiPosteriorObjective
+
+
+def blobs(n: int, k: int = 4, d: int = 2, *, seed: int = 0, apart: float = 10.0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    places = apart * np.array([[i % 3, i // 3] for i in range(k)], float)
+    centers = np.zeros((k, d))
+    centers[:, :2] = places - places.mean(axis=0)
+    return centers[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+
+
+def same(a: PACO, b: PACO) -> bool:
+    left, right = a.history_, b.history_
+    return all(np.array_equal(left[name], right[name]) for name in left) and np.array_equal(
+        a.cluster_centers_, b.cluster_centers_
+    )
+
+
+# -- the blobs a person sees ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("d", "k"), [(2, 1), (2, 4), (2, 9), (10, 5), (60, 3)])
+def test_practical_preset_finds_the_blobs(d: int, k: int) -> None:
+    X = blobs(2500, k, d)
+    model = PACO(random_state=0, summary_size=500).partial_fit(X)
+    assert model.n_clusters_ == k
+    assert (model.history_["k"][1500:] == k).mean() > 0.95
+    assert model.history_["loss"][1500:].mean() < 1.15 * d
+
+
+def test_a_smooth_cloud_is_one_cluster(rng) -> None:
+    assert PACO(random_state=0).partial_fit(rng.uniform(-1, 1, size=(2000, 2))).n_clusters_ == 1
+    assert PACO(random_state=0).partial_fit(rng.normal(size=(2000, 1))).n_clusters_ == 1
+
+
+def test_units_make_no_difference() -> None:
+    X = blobs(800, 3)
+    a = PACO(random_state=0).partial_fit(X)
+    b = PACO(random_state=0).partial_fit(X * 2.0**20)
+    np.testing.assert_array_equal(a.history_["k"], b.history_["k"])
+    np.testing.assert_allclose(a.cluster_centers_ * 2.0**20, b.cluster_centers_, rtol=1e-9)
+
+
+def test_clusters_are_born_and_with_a_half_life_die() -> None:
+    X = np.concatenate([blobs(2000, 2, seed=1), blobs(2000, 5, seed=2) + 1.0])
+    assert PACO(random_state=0, summary_size=500).partial_fit(X).n_clusters_ in (5, 6, 7)
+    rng = np.random.default_rng(3)
+    places = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0], [12.0, 12.0]])
+    X = np.concatenate([places[rng.integers(k, size=2500)] + rng.normal(size=(2500, 2)) for k in (4, 2)])
+    kept = PACO(random_state=0, summary_size=500).partial_fit(X)
+    fading = PACO(random_state=0, summary_size=500, half_life=200).partial_fit(X)
+    assert kept.n_clusters_ == 4 and fading.n_clusters_ == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [2, 10])
+@pytest.mark.parametrize(("regimes", "half_life"), [((2, 3, 5), None), ((3, 5, 2), 300.0)])
+def test_planted_mixtures_over_30000_rows(d: int, regimes: tuple[int, ...], half_life: float | None) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        places: list[np.ndarray] = []
+        while len(places) < 5:
+            place = rng.uniform(-25.0, 25.0, size=d)
+            if all(np.linalg.norm(place - other) >= 10.0 for other in places):
+                places.append(place)
+        labels = [rng.integers(k, size=10_000) for k in regimes]
+        X = [np.array(places)[at] + rng.normal(size=(10_000, d)) for at in labels]
+        model = PACO(random_state=seed, half_life=half_life).partial_fit(np.concatenate(X))
+        k, loss = model.history_["k"].reshape(3, -1), model.history_["loss"].reshape(3, -1)
+        truth = np.array(regimes)[:, None]
+        assert (np.abs(k - truth)[:, 1000:] <= 1).mean() >= 0.8
+        best = sum(((rows[at == j] - rows[at == j].mean(axis=0)) ** 2).sum()
+                   for rows, at in zip(X, labels, strict=True) for j in np.unique(at))  # fmt: skip
+        assert loss.sum() <= 2.0 * best
+
+
+# -- what a prediction may know -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric", "paper"])
+def test_a_prediction_never_reads_the_row_it_predicts(kernel: str) -> None:
+    X = blobs(150, 3)
+    for t in (1, 2, 57, 149):
+        before = PACO(8, kernel=kernel, n_samples=20, random_state=0).partial_fit(X[:t])
+        poisoned = X[: t + 1].copy()
+        poisoned[t] = [-1e3, 1e3]
+        after = PACO(8, kernel=kernel, n_samples=20, random_state=0).partial_fit(poisoned).history_
+        loss = ((before.cluster_centers_ - poisoned[t]) ** 2).sum(axis=1).min()
+        assert after["loss"][t] == pytest.approx(loss, rel=1e-12)
+        assert after["k"][t] == before.n_clusters_
+        np.testing.assert_array_equal(after["loss"][:t], before.history_["loss"])
+
+
+def test_the_first_prediction_is_drawn_from_the_prior() -> None:
+    ks = []
+    for seed in range(300):
+        model = PACO(4, preset="theory", n_samples=1, radius=1.0, random_state=seed)
+        ks.append(int(model.partial_fit(np.full((1, 2), 0.1)).history_["k"][0]))
+    share = np.bincount(ks, minlength=5)[1:] / 300
+    prior = np.exp(-np.arange(4.0))
+    assert np.abs(share - prior / prior.sum()).max() < 0.09
+
+
+def test_at_infinite_temperature_rows_do_not_count() -> None:
+    X = blobs(2000, 3)
+    model = PACO(3, preset="theory", n_samples=20, temperature=np.inf, random_state=0).partial_fit(X)
+    prior = np.exp(-np.arange(3.0))
+    share = np.bincount(model.history_["k"][100:], minlength=4)[1:] / 1900
+    assert np.abs(share - prior / prior.sum()).max() < 0.06
+
+
+# -- the past, bounded ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half_life", [None, 60.0])
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric"])
+def test_a_summary_of_as_many_rows_is_exact(kernel: str, half_life: float | None) -> None:
+    X = blobs(400, 3)
+    given = {"max_clusters": 8, "kernel": kernel, "half_life": half_life, "n_samples": 10, "random_state": 3}
+    exact = PACO(summary_size=None, **given).partial_fit(X)
+    assert same(exact, PACO(summary_size=400, **given).partial_fit(X))
+    assert not same(exact, PACO(summary_size=100, **given).partial_fit(X))
+
+
+def test_memory_does_not_grow() -> None:
+    X = blobs(6000, 4)
+    model = PACO(random_state=0, summary_size=200).partial_fit(X[:1000])
+    first = len(pickle.dumps(model._chain.past.arrays))
+    model.partial_fit(X[1000:])
+    assert len(pickle.dumps(model._chain.past.arrays)) == first
+    assert model._chain.past.rows.shape[1] <= 512 and model.n_rows_ == 6000
+
+
+def test_the_summary_has_the_weight_and_the_cost_of_the_past(rng) -> None:
+    X = blobs(5000, 4)
+    model = PACO(random_state=0, summary_size=500).partial_fit(X)
+    past, n = model._chain.past, int(model._chain.state[0])
+    weight = past.columns[0, :n]
+    assert weight.sum() == pytest.approx(5000, rel=0.02)
+    centers = model.cluster_centers_ + rng.normal(size=(4, 2))
+    kept = ((past.rows[:, :n].T[:, None] - centers) ** 2).sum(axis=2).min(axis=1) @ weight
+    assert kept == pytest.approx(((X[:, None] - centers) ** 2).sum(axis=2).min(axis=1).sum(), rel=0.05)
+
+
+def test_in_which_pieces_rows_come_makes_no_difference() -> None:
+    X, rng = blobs(1500, 4), np.random.default_rng(0)
+    whole = PACO(random_state=5, summary_size=100, half_life=500).partial_fit(X)
+    parts = PACO(random_state=5, summary_size=100, half_life=500)
+    for piece in np.split(X, np.sort(rng.choice(1500, 40, replace=False))):
+        if len(piece):
+            parts.partial_fit(piece)
+    assert same(whole, parts)
+
+
+def test_scores_of_the_summary_cover_both_terms(rng) -> None:
+    X = np.column_stack([blobs(400, 3), rng.random(400), np.where(np.arange(400) == 7, 50.0, 0.1)])
+    block, objective = Block(X=X), QuasiPosteriorObjective(n_clusters=3)
+    survey = objective.survey(block, objective.pilot(block, rng=rng))
+    scores = objective.sensitivity(block, survey)
+    calm = Block(X=np.where(X == 50.0, 0.1, X))
+    assert (scores > 0).all() and scores[7] > 1.0 + objective.sensitivity(calm, survey)[7]
+    centers = rng.normal(size=(3, 2))
+    loss = ((X[:, None, :2] - centers) ** 2).sum(axis=2).min(axis=1)
+    np.testing.assert_allclose(objective.cost(block, centers), loss + X[:, 3] / 2 * (loss - X[:, 2]) ** 2, rtol=1e-9)
+
+
+def test_the_scale_of_clusters_is_their_variance_in_a_direction() -> None:
+    for d, k in ((1, 1), (2, 1), (2, 5), (10, 4)):
+        X = blobs(3000, k, max(d, 2))[:, :d] * 3.0
+        scale = measure_scale(Block(X=X), 20, np.random.default_rng(0))
+        assert scale.n_cut == k and scale.variance == pytest.approx(9.0, rel=0.15)
+        assert scale.split == pytest.approx(2 / np.pi / k, rel=0.4)
+
+
+# -- on disk --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric"])
+def test_resumed_at_a_random_row_it_goes_on_bit_by_bit(tmp_path, kernel: str) -> None:
+    X, rng = blobs(700, 4), np.random.default_rng(8)
+    given = {"max_clusters": 8, "kernel": kernel, "summary_size": 100, "n_samples": 8, "random_state": 4}
+    whole = PACO(**given).partial_fit(X)
+    for stop in rng.integers(1, 700, size=3).tolist():
+        model = PACO(**given).partial_fit(X[:stop])
+        model.checkpoint(tmp_path / f"state-{stop}")
+        resumed = PACO.resume(tmp_path / f"state-{stop}")
+        assert same(whole, resumed.partial_fit(X[stop:]))
+        resumed.checkpoint(tmp_path / f"state-{stop}")
+        assert PACO.resume(tmp_path / f"state-{stop}").n_rows_ == 700
+
+
+def test_a_checkpoint_of_something_else_is_neither_replaced_nor_read(tmp_path) -> None:
+    from tithe import CoresetStream
+
+    X = blobs(300, 2)
+    CoresetStream("kmeans", coreset_size=50, random_state=0).push(X).checkpoint(tmp_path / "stream")
+    model = PACO(random_state=0).partial_fit(X)
+    with pytest.raises(ValueError, match="another run"):
+        model.checkpoint(tmp_path / "stream")
+    with pytest.raises(FileFormatError, match="not the checkpoint of an online"):
+        PACO.resume(tmp_path / "stream")
+    model.checkpoint(tmp_path / "state")
+    with pytest.raises(ValueError, match="another run"):
+        pickle.loads(pickle.dumps(model)).checkpoint(tmp_path / "state")
+
+
+def test_a_saved_model_predicts_and_goes_on(tmp_path) -> None:
+    X = blobs(900, 3)
+    whole = PACO(random_state=1, summary_size=200).partial_fit(X)
+    save_model(PACO(random_state=1, summary_size=200).partial_fit(X[:500]), tmp_path / "m.skops")
+    loaded = load_model(tmp_path / "m.skops")
+    assert same(whole, loaded.partial_fit(X[500:]))
+    np.testing.assert_array_equal(loaded.predict(X), whole.predict(X))
+
+
+# -- the radius -----------------------------------------------------------------------------------
+
+
+def test_a_late_row_beyond_the_radius_doubles_it() -> None:
+    X = blobs(400, 3)
+    X[200] *= 0.0
+    X[300] = [300.0, 0.0]
+    model = PACO(radius=30.0, random_state=0).partial_fit(X)
+    assert model.restarts_ == [(300, 480.0)] and model.radius_ == 480.0
+    assert np.isfinite(model.history_["cumulative_loss"]).all()
+    model = PACO(radius=30.0, beyond_radius="error", random_state=0).partial_fit(X[:250])
+    before = model.n_rows_
+    with pytest.raises(ValueError, match="Row 50 of X has norm 300, beyond the radius of 30"):
+        model.partial_fit(X[250:])
+    assert model.n_rows_ == before
+
+
+def test_zeros_before_anything_else() -> None:
+    X = np.concatenate([np.zeros((20, 2)), blobs(300, 2)])
+    model = PACO(random_state=0).partial_fit(X[:20])
+    assert model.n_clusters_ == 1 and model.radius_ == 0.0 and not model.history_["loss"].any()
+    assert model.partial_fit(X[20:]).n_clusters_ in (2, 3)
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+
+def test_bad_rows_are_refused_and_none_of_them_is_taken() -> None:
+    X = blobs(100, 2)
+    model = PACO(random_state=0).partial_fit(X)
+    bad = X.copy()
+    bad[50, 1] = np.nan
+    for rows, message in ((bad, "NaN"), (X[:, :1], "1 features"), (X * 1e80, "scale the rows")):
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(rows)
+    assert model.n_rows_ == 100
+    with pytest.raises(ValueError, match="NaN"):
+        model.learn_one({"a": float("nan"), "b": 1.0})
+
+
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric", "paper"])
+@pytest.mark.parametrize("preset", ["practical", "theory", "package"])
+def test_equal_rows_and_more_centres_than_distinct_rows(kernel: str, preset: str) -> None:
+    X = np.full((60, 3), 2.5)
+    model = PACO(6, kernel=kernel, preset=preset, n_samples=30, random_state=0).partial_fit(X)
+    assert np.isfinite(model.cluster_centers_).all() and np.isfinite(model.history_["cumulative_loss"]).all()
+    if preset == "practical":
+        assert model.n_clusters_ == 1
+        if kernel == "birth_death":
+            np.testing.assert_allclose(model.cluster_centers_[0], 2.5, rtol=1e-4)
+        assert PACO(6, summary_size=20, random_state=0).partial_fit(np.tile(X, (2, 1))).n_clusters_ == 1
+    two = np.repeat([[0.0, 0.0], [5.0, 5.0]], 60, axis=0)[np.random.default_rng(0).permutation(120)]
+    model = PACO(6, kernel=kernel, preset=preset, n_samples=30, random_state=0).partial_fit(two)
+    assert 1 <= model.n_clusters_ <= 6 and np.isfinite(model.cluster_centers_).all()
+
+
+def test_200_columns(rng) -> None:
+    X = np.concatenate([rng.normal(size=(300, 200)), rng.normal(size=(300, 200)) + 3.0])[rng.permutation(600)]
+    model = PACO(random_state=0).partial_fit(X)
+    assert model.n_clusters_ == 2
+    for kernel in ("symmetric", "paper"):
+        other = PACO(4, kernel=kernel, preset="theory", n_samples=5, random_state=0).partial_fit(X[:40])
+        assert np.isfinite(other.cluster_centers_).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_clusters": 0}, "max_clusters must be a whole number"),
+        ({"n_samples": 0}, "n_samples must be"),
+        ({"preset": "best"}, "preset must be one of"),
+        ({"kernel": "gibbs"}, "kernel must be one of"),
+        ({"kernel": "symmetric"}, "up to max_clusters=8"),
+        ({"radius": -1.0}, "radius must be"),
+        ({"radius": "large"}, "radius must be"),
+        ({"beyond_radius": "error"}, "needs a radius"),
+        ({"eta": -1.0}, "eta must be"),
+        ({"temperature": 0.0}, "temperature must be"),
+        ({"half_life": 0.0}, "half_life must be"),
+        ({"summary_size": 10}, "summary_size must be a whole number of at least 40"),
+    ],
+)
+def test_wrong_parameters(given: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PACO(**given).partial_fit(blobs(10))
+
+
+def test_parameters_may_not_change_in_the_middle() -> None:
+    model = PACO(random_state=0).partial_fit(blobs(50))
+    model.set_params(half_life=10.0)
+    with pytest.raises(ValueError, match="parameters have changed"):
+        model.partial_fit(blobs(50))
+    assert clone(model).partial_fit(blobs(50)).n_rows_ == 50
+
+
+# -- one row at a time, and what happened ---------------------------------------------------------
+
+
+def test_rows_as_dictionaries() -> None:
+    X = blobs(300, 3)
+    model = PACO(random_state=0)
+    assert model.predict_one({"a": 1.0, "b": 2.0}) == 0
+    for x in X:
+        model.learn_one({"a": x[0], "b": x[1]})
+    assert same(model, PACO(random_state=0).partial_fit(X))
+    assert model.predict_one({"b": X[0, 1], "a": X[0, 0]}) == model.predict(X[:1])[0]
+    for wrong in ({"a": 1.0}, {"a": 1.0, "c": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0}):
+        with pytest.raises(ValueError, match="features are"):
+            model.learn_one(wrong)
+
+
+def test_in_a_pipeline_of_river() -> None:
+    compose = pytest.importorskip("river.compose")
+    preprocessing = pytest.importorskip("river.preprocessing")
+    model = PACO(random_state=0)
+    pipeline = compose.Pipeline(preprocessing.MinMaxScaler(), model)
+    for x in blobs(400, 2, apart=30.0):
+        row = {"a": x[0], "b": x[1]}
+        pipeline.predict_one(row)
+        pipeline.learn_one(row)
+    assert model.n_rows_ == 400 and pipeline.predict_one(row) in range(model.n_clusters_)
+
+
+def test_history_of_many_rows_is_joined(monkeypatch, rng) -> None:
+    monkeypatch.setattr(history_module, "LIMIT", 64)
+    k, loss, share = rng.integers(1, 5, 1001), rng.random(1001), rng.random(1001)
+    whole, parts = History(), History()
+    whole.add(k, loss, share)
+    for piece in np.array_split(np.arange(1001), 37):
+        parts.add(k[piece], loss[piece], share[piece])
+    a, b = whole.as_dict(), parts.as_dict()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name])
+    assert len(a["row"]) < 64 and a["row"][-1] == 1001 and whole.stride == 16
+    np.testing.assert_array_equal(a["k"], k[a["row"] - 1])
+    np.testing.assert_allclose(a["cumulative_loss"], loss.cumsum()[a["row"] - 1])
+    np.testing.assert_allclose(a["loss"][0], loss[:16].mean())
+
+
+def test_fit_starts_anew_and_labels_rows() -> None:
+    X = blobs(400, 3)
+    model = PACO(random_state=0).fit(X)
+    np.testing.assert_array_equal(model.labels_, model.predict(X))
+    again = model.history_
+    assert same(model.fit(X), PACO(random_state=0).partial_fit(X)) and len(again["row"]) == 400
+    np.testing.assert_allclose(again["loss"].cumsum(), again["cumulative_loss"])
+    assert ((again["acceptance"] >= 0) & (again["acceptance"] <= 1)).all()
+    with pytest.raises(AttributeError, match="before any row"):
+        PACO().cluster_centers_  # noqa: B018 - asking is the test
+
+
+def test_presets_are_as_warm_as_they_say() -> None:
+    X = blobs(200, 3)
+    loss = {
+        preset: PACO(6, preset=preset, n_samples=100, random_state=0).partial_fit(X).history_["loss"][50:].mean()
+        for preset in ("practical", "package", "theory")
+    }
+    assert loss["practical"] < 1.3 * 2.0 and loss["theory"] > 2.0 * loss["practical"]
