@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tithe.kernels.paco import birth_death_chain, log_birth_density, look_at_all
+from tithe.kernels.paco import LATEST, birth_death_chain, log_birth_density, look_at_all
 from tithe.kernels.paco_swap import log_proposal, swap_chain
 from tithe.learners.online.law import jump_table, log_ball_density, log_student_constant
 
@@ -97,6 +97,14 @@ def test_the_law_is_that_of_exact_integration(kernel: str) -> None:
     found, exact = Sampler(kernel).law(20_000), exact_law()
     assert variation(found.sum(axis=1), exact.sum(axis=1)) <= 0.02
     assert variation(found, exact) <= 0.03
+
+
+def test_the_law_does_not_depend_on_where_births_are_tried() -> None:
+    sampler = Sampler("birth_death")
+    places = np.concatenate([[-0.75, 0.12, 0.73], np.linspace(-1.5, 1.5, LATEST)])[:, None]  # the last ones apart
+    taus = np.linspace(0.1, 0.9, len(places))
+    sampler.draws = places, taus, log_student_constant(taus, 1), 2
+    assert variation(sampler.law(20_000), exact_law()) <= 0.03
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -23,7 +23,7 @@ def _uniform(dice):  # type: ignore[no-untyped-def]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
-    return (np.float64(z >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+    return (np.float64(z >> np.uint64(12)) + 0.5) * (1.0 / 4503599627370496.0)
 
 
 @njit(cache=True, nogil=True)
@@ -31,8 +31,8 @@ def _set_dice(dice, seed, row, what):  # type: ignore[no-untyped-def]
     """Throw for one purpose after one row of one seed."""
     dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
     dice[0] += np.uint64(what) * np.uint64(0xA0761D6478BD642F)
-    start = _uniform(dice) * 9007199254740992.0
-    dice[0] ^= np.uint64(start) << np.uint64(11)
+    start = _uniform(dice) * 4503599627370496.0
+    dice[0] ^= np.uint64(start) << np.uint64(12)
 
 
 @njit(cache=True, nogil=True)

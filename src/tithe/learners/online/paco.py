@@ -286,7 +286,7 @@ class PACO(ClusterMixin, BaseEstimator):
 
     def _checked(self, X: Any, *, reset: bool) -> Array:
         rows: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C")
-        return rows
+        return rows if rows.flags.writeable else rows.copy()  # kernels would be compiled a second time for the others
 
     def _options(self) -> dict[str, Any]:
         """The parameters, checked, and filled in where the preset decides."""
