@@ -13,6 +13,7 @@ from tithe.kernels.paco import LATEST, birth_death_chain, log_birth_density, loo
 from tithe.kernels.paco_swap import log_proposal, swap_chain
 from tithe.learners.online.law import jump_table, log_ball_density, log_student_constant
 
+LEVELS = np.array([[-1, -1, -1], [1, -1, -1], [0, 2, -1], [0, 1, 2]])
 KERNELS = ("birth_death", "symmetric", "paper")
 P, RADIUS, BALL, RATE, ETA, TAU = 3, 1.0, 2.0, 3.0, 0.6, 0.6
 LOG_BALL = log_ball_density(BALL, 1)
@@ -60,7 +61,7 @@ class Sampler:
         if wrong.get("no_border_ratio"):
             self.ratios = np.zeros_like(self.ratios)
         self.constant = 0.0 if wrong.get("no_student_constant") else float(log_student_constant(TAU, 1))
-        self.draws = np.array([[-0.75], [0.12], [0.73]]), np.full(3, TAU), np.full(3, self.constant), 3
+        self.draws = np.array([[-0.75], [0.12], [0.73]]), np.full(3, TAU), np.full(3, self.constant), 3, LEVELS
         self.means, self.stamps = np.zeros((P + 1, P, 1)), np.full(P + 1, -1)
         self.prior = np.array([LOG_BALL, BALL, RADIUS])
 
@@ -103,7 +104,7 @@ def test_the_law_does_not_depend_on_where_births_are_tried() -> None:
     sampler = Sampler("birth_death")
     places = np.concatenate([[-0.75, 0.12, 0.73], np.linspace(-1.5, 1.5, LATEST)])[:, None]  # the last ones apart
     taus = np.linspace(0.1, 0.9, len(places))
-    sampler.draws = places, taus, log_student_constant(taus, 1), 2
+    sampler.draws = places, taus, log_student_constant(taus, 1), 2, LEVELS
     assert variation(sampler.law(20_000), exact_law()) <= 0.03
 
 
@@ -164,7 +165,9 @@ def test_what_is_kept_of_nearest_centres_stays_true() -> None:
     past = (rows, rng.random(n), rng.random(n), rng.random(n), np.zeros(n), np.zeros(n), *labels)
     centers, state = np.zeros((p, d)), np.array([n, 1, 0])
     look_at_all(past, centers, state)
-    draws = rng.normal(size=(4, d)), np.full(4, 0.5), log_student_constant(np.full(4, 0.5), d), 2
+    levels = np.full((p + 1, p), -1)
+    levels[2, :2], levels[3, :3], levels[4, :4] = [0, 1], [1, 2, 3], [0, 1, 2, 3]
+    draws = rng.normal(size=(4, d)), np.full(4, 0.5), log_student_constant(np.full(4, 0.5), d), 2, levels
     jumps, ratios = jump_table(p)
     seen = set()
     for turn in range(300):
@@ -191,7 +194,7 @@ def test_the_symmetric_proposal_is_the_mean_over_all_orders(rng) -> None:
 
 
 def test_densities_are_densities_and_finite_in_200_dimensions(rng) -> None:
-    draws = np.array([[0.3], [-0.5]]), np.array([0.2, 0.6]), log_student_constant(np.array([0.2, 0.6]), 1), 2
+    draws = np.array([[0.3], [-0.5]]), np.array([0.2, 0.6]), log_student_constant(np.array([0.2, 0.6]), 1), 2, LEVELS
     grid = np.linspace(-BALL, BALL, 4001)
     density = [math.exp(log_birth_density(np.array([x]), draws, LOG_BALL)) for x in grid]
     tails = sum(  # beyond the ball a birth is refused
@@ -199,7 +202,7 @@ def test_densities_are_densities_and_finite_in_200_dimensions(rng) -> None:
         for m, t in ((0.3, 0.2), (-0.5, 0.6))
     )
     assert np.trapezoid(density, grid) + tails == pytest.approx(1.0, abs=1e-3)
-    wide = rng.normal(size=(3, 200)), np.full(3, 1e-3), log_student_constant(np.full(3, 1e-3), 200), 2
+    wide = rng.normal(size=(3, 200)), np.full(3, 1e-3), log_student_constant(np.full(3, 1e-3), 200), 2, LEVELS
     assert math.isfinite(log_birth_density(np.zeros(200), wide, log_ball_density(50.0, 200)))
     assert math.isfinite(log_proposal(np.zeros((8, 200)), rng.normal(size=(8, 200)), 8, 1e-3, 900.0, True))
 

@@ -16,6 +16,7 @@ N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of t
 RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
 LATEST = 8  # anchors at the end that follow surprising rows, where there are more
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
+_SWAPS = 1.0 / 16.0  # share of the steps that propose all centres anew
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _DOF = 3.0  # of the Student law
 
@@ -70,7 +71,7 @@ def _log_student(point, place, tau, log_constant):  # type: ignore[no-untyped-de
 
 @njit(cache=True, nogil=True)
 def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
-    anchors, taus, _, _ = draws
+    anchors, taus, _, _, _ = draws
     if anchors.shape[0] == 0 or _uniform(dice) < UNIFORM:
         _normals(dice, out)
         norm = 0.0
@@ -90,7 +91,7 @@ def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
     """Of a new centre: uniform in the ball, or Student round one of the anchors."""
-    anchors, taus, log_constants, _ = draws
+    anchors, taus, log_constants, _, _ = draws
     if anchors.shape[0] == 0:
         return log_ball
     top, total = math.log(UNIFORM) + log_ball, 1.0
@@ -275,7 +276,7 @@ def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
 @njit(cache=True, nogil=True)
 def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):  # type: ignore[no-untyped-def]
     """One centre goes elsewhere: by a random walk, or to a draw round the anchor nearest to it."""
-    anchors, taus, log_constants, n_cut = draws
+    anchors, taus, log_constants, n_cut, _ = draws
     n, k, d = state[N], state[K], centers.shape[1]
     c = min(int(_uniform(dice) * k), k - 1)
     back = 0.0
@@ -304,9 +305,73 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
 
 
 @njit(cache=True, nogil=True)
+def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
+    """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
+
+    What comes out of the cell of its anchor is thrown away, so every set of centres comes about in one way only.
+    """
+    anchors, taus, log_constants, _, levels = draws
+    level, total, taken = levels[k], 0.0, np.zeros(k, np.bool_)
+    if level[0] < 0:
+        return -np.inf
+    for c in range(k):
+        best, at = np.inf, 0
+        for m in range(k):
+            gap = 0.0
+            for j in range(centers.shape[1]):
+                gap += (centers[c, j] - anchors[level[m], j]) ** 2
+            if gap < best:
+                best, at = gap, m
+        if taken[at] or (in_order and at != c):
+            return -np.inf
+        taken[at] = True
+        total += _log_student(centers[c], anchors[level[at]], taus[level[at]], log_constants[level[at]])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):  # type: ignore[no-untyped-def]
+    """All centres anew, round the anchors of a level of as many, one more or one fewer: the paper's step, unordered."""
+    rows, weight, predicted, curb, near, _, _, _ = past
+    anchors, taus, _, _, levels = draws
+    n, k, chance = state[N], state[K], _uniform(dice)
+    here = _log_matched(centers, k, draws, False)
+    way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
+    new = k + way - 1
+    if here == -np.inf or levels[new, 0] < 0:
+        return 0
+    trial = np.empty((new, centers.shape[1]))
+    for c in range(new):
+        _draw_student(dice, anchors[levels[new, c]], taus[levels[new, c]], trial[c])
+        if not _inside(trial[c], prior[BALL]):
+            return 0
+    there, luck = _log_matched(trial, new, draws, True), math.log(_uniform(dice))
+    if there == -np.inf:
+        return 0
+    least, change = np.full(n, np.inf), 0.0
+    for c in range(new):
+        _distances(rows, n, trial[c], gap)
+        for i in range(n):
+            least[i] = gap[i] if gap[i] < least[i] else least[i]
+    for i in range(n):
+        change += weight[i] * _gain(least[i], near[i], predicted[i], curb[i])
+    orders = math.lgamma(new + 1.0) - math.lgamma(k + 1.0)  # in which a set of centres may stand
+    ratio = (new - k) * (prior[LOG_BALL] - eta) + orders + here - there + jump_ratios[k, way]
+    if luck >= -rate * change + ratio:
+        return 0
+    centers[:new] = trial
+    state[K] = new
+    look_at_all(past, centers, state)
+    return 1
+
+
+@njit(cache=True, nogil=True)
 def _chain(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps, dice, point, gap):  # type: ignore[no-untyped-def]
     accepted = 0
     for _ in range(n_steps):
+        if _uniform(dice) < _SWAPS:
+            accepted += _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap)
+            continue
         k, chance = state[K], _uniform(dice)
         if chance < jumps[k, 2]:
             accepted += _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap)
@@ -323,8 +388,9 @@ def birth_death_chain(row, seed, past, centers, state, draws, prior, jumps, jump
 
     The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre; ``total``, the weight of
     the past, only scales the walk. ``past`` is (rows, weight, predicted, curb, near, second, first_label,
-    second_label), and ``draws`` (anchors, taus, log_constants, n_cut) says where centres are drawn: new ones round
-    all anchors, old ones round the first ``n_cut``.
+    second_label), and ``draws`` (anchors, taus, log_constants, n_cut, levels) says where centres are drawn: new ones
+    round all anchors, old ones round the first ``n_cut``, k of them at a time round those numbered levels[k, :k] (-1:
+    there are none).
     """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(state[N])
     _set_dice(dice, seed, row)

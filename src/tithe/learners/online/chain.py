@@ -57,7 +57,7 @@ class Chain:
         self.state = np.array([0, 1, 0])
         self.clock = np.zeros(2)
         self.scale: Scale | None = None
-        self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0
+        self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0, np.full((p + 1, p), -1)
         self.means, self.stamps = np.zeros((p + 1, p, n_features)), np.full(p + 1, -1)
         self.jumps, self.jump_ratios = jump_table(p)
         self.radius = 0.0

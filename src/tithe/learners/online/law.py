@@ -93,8 +93,8 @@ def jump_table(max_clusters: int) -> tuple[Array, Array]:
     return chances, ratios
 
 
-def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Array, int]:
-    """Places (a, d), tau and log constants (a,) of the draws of new centres, and how many also draw old ones.
+def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Array, int, Array]:
+    """Places (a, d), tau and log constants (a,) of the draws of new centres, which of them also draw old ones, levels.
 
     Round the mean of a cluster draws are about as wide as the law of a centre there, at this inverse temperature.
     The last places are left to rows that surprise.
@@ -103,4 +103,4 @@ def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Ar
     anchors = np.concatenate([scale.anchors, scale.anchors[latest]])
     taus = 0.5 / np.sqrt(np.maximum(rate * scale.weights, 1e-300))
     taus = np.clip(np.concatenate([taus, np.full(LATEST, 0.5 * math.sqrt(scale.variance))]), 1e-9 * ball, ball)
-    return anchors, taus, log_student_constant(taus, anchors.shape[1]), scale.n_cut
+    return anchors, taus, log_student_constant(taus, anchors.shape[1]), scale.n_cut, scale.levels

@@ -35,6 +35,8 @@ class Scale:
         Means and weights of the clusters of Ward's tree, at all levels.
     n_cut : int
         Those that come first are the clusters by which variance and split were measured.
+    levels : (p + 1, p)
+        Which anchors are the k clusters of the tree's level of k, in row k; -1 where there are not so many.
     """
 
     variance: float
@@ -42,6 +44,7 @@ class Scale:
     anchors: Array
     weights: Array
     n_cut: int
+    levels: Array
 
 
 def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> Scale:
@@ -83,12 +86,16 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
     cut = _cut(at, pairs, len(mass))
     others = np.setdiff1d(np.arange(len(nodes)), cut)
     order = np.concatenate([cut, others])
+    levels, place = np.full((max_clusters + 1, max_clusters), -1), np.argsort(order)
+    for k in range(1, min(max_clusters, len(mass)) + 1):
+        levels[k, :k] = place[_cut(len(mass) - k, pairs, len(mass))]
     return Scale(
         variance=_variance(block, nodes[cut]) / float(free[at]),
         split=_split(weights[cut].max() / total, effective, block.n_features),
         anchors=nodes[order],
         weights=weights[order],
         n_cut=len(cut),
+        levels=levels,
     )
 
 
