@@ -32,7 +32,7 @@ from tithe import (
         KSVD(coding="lasso"),
         KSVD(positive=True),
         PACO(),
-        PACO(preset="theory", n_samples=20),
+        PACO(8, kernel="symmetric", half_life=100.0),
         CoresetEstimator(LogisticRegression()),
         CoresetEstimator(Ridge()),
     ]

@@ -235,7 +235,7 @@ def test_a_late_row_beyond_the_radius_doubles_it() -> None:
     X[200] *= 0.0
     X[300] = [300.0, 0.0]
     model = PACO(radius=30.0, random_state=0).partial_fit(X)
-    assert model.restarts_ == [(300, 480.0)] and model.radius_ == 480.0
+    assert model.history_["restarts"] == [(300, 480.0)] and model.radius_ == 480.0
     assert np.isfinite(model.history_["cumulative_loss"]).all()
     model = PACO(radius=30.0, beyond_radius="error", random_state=0).partial_fit(X[:250])
     before = model.n_rows_

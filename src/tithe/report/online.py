@@ -63,7 +63,7 @@ def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, A
         "hindsight_loss": None if best is None else float(best[-1]),
         "acceptance": float(history["acceptance"].mean()),
         "radius": model.radius_,
-        "restarts": model.restarts_,
+        "restarts": history["restarts"],
         "centers": model.cluster_centers_.tolist(),
     }
     figures = {"Clusters and loss over the stream": online_curves(history, best)}

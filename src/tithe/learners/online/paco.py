@@ -64,7 +64,7 @@ class PACO(ClusterMixin, BaseEstimator):
         R. By default the norm of the first row that is not zero.
     beyond_radius : {"restart", "error"}
         What a row does that lies beyond the radius: sampling goes on in a ball with R doubled as often as needed, the
-        past being kept, which ``restarts_`` records and the bound does not cover; or it is refused.
+        past being kept, which ``history_`` records and the bound does not cover; or it is refused.
     eta : float, optional
         The penalty of a centre; 1.25 with the preset ``"practical"`` (in units, see above), 1 with ``"theory"``.
         Without one there is no best k: a centre more never raises the loss.
@@ -86,9 +86,8 @@ class PACO(ClusterMixin, BaseEstimator):
     n_clusters_ : int
     history_ : dict of arrays
         By ``row``: ``k``, the number of centres it was predicted with, its ``loss``, the ``cumulative_loss``, and the
-        ``acceptance`` of the chain's steps after it. From 65,536 rows on, an entry stands for several.
-    restarts_ : list of (int, float)
-        Rows that had come before one beyond the radius, and the new radius.
+        ``acceptance`` of the chain's steps after it. From 65,536 rows on, an entry stands for several. ``restarts``
+        is a list: how many rows had come before one beyond the radius, and the new radius.
     radius_ : float
     n_rows_ : int
     summary_ : Block
@@ -225,11 +224,8 @@ class PACO(ClusterMixin, BaseEstimator):
 
     @property
     def history_(self) -> dict[str, Any]:
-        return self._held("history_").history.as_dict()
-
-    @property
-    def restarts_(self) -> list[tuple[int, float]]:
-        return list(self._held("restarts_").restarts)
+        chain = self._held("history_")
+        return {**chain.history.as_dict(), "restarts": list(chain.restarts)}
 
     @property
     def radius_(self) -> float:
