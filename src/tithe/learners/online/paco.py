@@ -297,10 +297,10 @@ class PACO(ClusterMixin, BaseEstimator):
         options = {name: getattr(self, name) for name in self.get_params() if name != "random_state"}
         options["eta"] = preset.eta if self.eta is None else self.eta
         options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
-        whole = {"max_clusters": 1, "n_samples": 1, "summary_size": 2 * self.max_clusters if self.summary_size else 1}
-        for name, least in whole.items():
-            if name != "summary_size" or self.summary_size is not None:
-                _check_whole(name, options[name], least)
+        _check_whole("max_clusters", self.max_clusters, 1)
+        _check_whole("n_samples", options["n_samples"], 1)
+        if self.summary_size is not None:
+            _check_whole("summary_size", self.summary_size, 2 * self.max_clusters)
         _check_number("eta", options["eta"], 0.0, open_end=False)
         _check_number("temperature", self.temperature, 0.0, infinite=True)
         if self.half_life is not None:
