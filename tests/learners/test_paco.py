@@ -121,6 +121,9 @@ def test_at_infinite_temperature_rows_do_not_count() -> None:
     prior = np.exp(-np.arange(3.0))
     share = np.bincount(model.history_["k"][100:], minlength=4)[1:] / 1900
     assert np.abs(share - prior / prior.sum()).max() < 0.06
+    for kernel in ("birth_death", "symmetric"):
+        model = PACO(3, kernel=kernel, temperature=np.inf, random_state=0).partial_fit(X[:100])
+        assert np.isfinite(model.cluster_centers_).all()
 
 
 # -- the past, bounded ----------------------------------------------------------------------------

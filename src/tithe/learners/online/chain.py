@@ -152,7 +152,7 @@ class Chain:
         if o["preset"] == "practical" and self.n_rows >= self.next_survey:
             self._survey()
         rate, eta, total = self._law()
-        tau = student_scale(o["preset"], p, d, max(1.0, total), rate)
+        tau = student_scale(o["preset"], p, d, max(1.0, total), rate, self.prior[1])
         accepted = swap_chain(
             self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.means, self.stamps, tau,
             float(log_student_constant(tau, d)), o["kernel"] == "symmetric", True, self.prior, self.jumps,

@@ -13,7 +13,7 @@ from tithe.kernels.paco import LATEST
 from tithe.learners.online.scale import Scale
 
 _CURB_MOST = 0.5  # over the loss of a row: below 1, a lower loss is better whatever it was predicted at
-MOVES = (1.0 / 3.0, 0.5)  # of each kind, within and at the borders
+_MOVES = (1.0 / 3.0, 0.5)  # of each kind, within and at the borders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +55,17 @@ def schedule(preset: str, d: int, radius: float, eta: float, temperature: float,
     return np.array([rate, 0.0, hot, _CURB_MOST, 0.0, eta * variance * scale.split, surprise])
 
 
-def student_scale(preset: str, max_clusters: int, d: int, t: float, rate: float) -> float:
+def student_scale(preset: str, max_clusters: int, d: int, t: float, rate: float, ball: float) -> float:
     """tau of the proposals that are drawn round means.
 
     1 / sqrt(p t), or after the scale matrix of the package; in practice as wide as the law of a centre with a p-th
-    part of the weight, whatever the units.
+    part of the weight, whatever the units, but never wider than the ball.
     """
     if preset == "package":
         return math.sqrt(0.5 / math.sqrt(max_clusters * t * d))
-    return 1.0 / math.sqrt(max_clusters * t) if preset == "theory" else 0.5 * math.sqrt(max_clusters / (rate * t))
+    if preset == "theory":
+        return 1.0 / math.sqrt(max_clusters * t)
+    return 0.5 * math.sqrt(max_clusters / max(rate * t, 0.25 * max_clusters / ball**2))
 
 
 def log_student_constant(tau: Array | float, d: int) -> Any:
@@ -82,8 +84,8 @@ def jump_table(max_clusters: int) -> tuple[Array, Array]:
     A third each; one half each at k = 1 and k = p, where one of the ways is closed.
     """
     p = max_clusters
-    chances = np.full((p + 1, 3), MOVES[0])
-    chances[1], chances[p] = (0.0, MOVES[1], MOVES[1]), (MOVES[1], MOVES[1], 0.0)
+    chances = np.full((p + 1, 3), _MOVES[0])
+    chances[1], chances[p] = (0.0, _MOVES[1], _MOVES[1]), (_MOVES[1], _MOVES[1], 0.0)
     if p == 1:
         chances[1] = (0.0, 1.0, 0.0)
     ratios = np.zeros((p + 1, 3))
