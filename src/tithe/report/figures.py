@@ -81,22 +81,22 @@ def bars(names: list[str], values: Array, label: str) -> bytes:
 
 def online_curves(history: dict[str, Array], hindsight: Array | None) -> bytes:
     """The number of clusters over the stream, and beside it the regret, or the cumulative loss where none is known."""
-    figure, axes = _axes(9.5, 2.8, 2)
-    axes[0].step(history["row"], history["k"], where="post", color=_COLOURS[3], linewidth=1.2)
+    figure, axes = new_axes(9.5, 2.8, 2)
+    axes[0].step(history["row"], history["k"], where="post", color=COLOURS[3], linewidth=1.2)
     axes[0].set_ylabel("clusters")
     axes[0].set_ylim(0, history["k"].max() + 1)
     axes[0].yaxis.get_major_locator().set_params(integer=True)
     if hindsight is None:
-        axes[1].plot(history["row"], history["cumulative_loss"], color=_COLOURS[3], linewidth=1.2)
+        axes[1].plot(history["row"], history["cumulative_loss"], color=COLOURS[3], linewidth=1.2)
         axes[1].set_ylabel("cumulative loss")
     else:
-        axes[1].plot(history["row"], history["cumulative_loss"] - hindsight, color=_COLOURS[3], linewidth=1.2)
+        axes[1].plot(history["row"], history["cumulative_loss"] - hindsight, color=COLOURS[3], linewidth=1.2)
         axes[1].set_ylabel("regret (loss above hindsight)")
-        axes[1].axhline(0.0, color=_COLOURS[0], linewidth=0.8)
+        axes[1].axhline(0.0, color=COLOURS[0], linewidth=0.8)
     for axis in axes:
         axis.set_xlabel("rows")
         axis.spines[["top", "right"]].set_visible(False)
-    return _png(figure)
+    return as_png(figure)
 
 
 def pictures(images: dict[str, Array]) -> bytes:
