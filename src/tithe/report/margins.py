@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.learners.odm.machine import margins_of as signed_margins
 from tithe.report.figures import COLOURS, as_png, new_axes
 
 _BINS = 80
@@ -37,15 +38,7 @@ def margins_of(model: Any, X: Any, y: Array, sample_weight: Array | None = None)
     Two classes: +-f(x), + for the second. More: the row's own score less the largest other one.
     """
     scores = np.asarray(model.decision_function(X), np.float64)
-    codes = np.searchsorted(model.classes_, y)
-    if scores.ndim == 1:
-        values = np.where(codes == 1, scores, -scores)
-    else:
-        rows = np.arange(len(codes))
-        own = scores[rows, codes]
-        scores = scores.copy()
-        scores[rows, codes] = -np.inf
-        values = own - scores.max(axis=1)
+    values = signed_margins(scores, np.searchsorted(model.classes_, y))
     mean = float(np.average(values, weights=sample_weight))
     deviation = float(np.sqrt(np.average((values - mean) ** 2, weights=sample_weight)))
     return Margins(
