@@ -155,8 +155,13 @@ class Gram:
         self._room = self.cache_bytes
 
 
-def not_a_kernel() -> ValueError:
-    return ValueError(
+class NotAKernelError(ValueError):
+    """A kernel matrix that is not positive semi-definite, or is not any more once it is rounded."""
+
+
+def not_a_kernel() -> NotAKernelError:
+    return NotAKernelError(
         "The kernel is not positive semi-definite: it gives vectors of negative length. Use another kernel, or add a "
-        "constant to the diagonal of the matrix."
+        "constant to the diagonal of the matrix. If it should be, rounding is to blame: centre and scale the columns, "
+        "or lower lam."
     )

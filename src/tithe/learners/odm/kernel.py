@@ -16,7 +16,7 @@ from tithe.kernels.threads import over_parts, single_blas_thread
 from tithe.learners.base import encoded_classes
 from tithe.learners.class_weight import class_factors
 from tithe.learners.odm.binary import Dual, solve_binary
-from tithe.learners.odm.gram import WHOLE, Gram, not_a_kernel
+from tithe.learners.odm.gram import WHOLE, Gram, NotAKernelError, not_a_kernel
 from tithe.learners.odm.kernel_functions import KERNELS, GivenKernel, KernelFunction
 from tithe.learners.odm.machine import (
     ROUNDING,
@@ -208,12 +208,16 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
             raise ValueError(f"The kernel {what}. Rescale the columns, or use another kernel.")
         own = None if weight is None else weight[rows]
         cost = row_costs(own, len(rows), self.lam, self.theta)
-        if len(self.classes_) == 2:
-            coefficients, scores, intercept = self._two(gram, codes[rows], cost, rng, free=free)
-        else:
-            if free:
-                raise ValueError("intercept_scaling=inf, a free intercept, is for two classes only.")
-            (coefficients, scores), intercept = self._many(gram, codes[rows], cost, rng), 0.0
+        if free and len(self.classes_) > 2:
+            raise ValueError("intercept_scaling=inf, a free intercept, is for two classes only.")
+        machine = self._two if len(self.classes_) == 2 else self._many
+        try:
+            found = machine(gram, codes[rows], cost, rng, free=free)
+        except NotAKernelError:
+            if function.dtype == np.float64:
+                raise
+            found = machine(gram.in_double(), codes[rows], cost, rng, free=free)  # it was rounding
+        coefficients, scores, intercept, function = found
         self.norm_ = max(0.0, float(np.vdot(coefficients.T, scores - intercept))) ** 0.5
         margins = margins_of(scores[:, 0] if scores.shape[1] == 1 else scores, codes[rows])
         self.margin_distribution_ = MarginDistribution.of(margins, own)
@@ -221,24 +225,26 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
 
     def _two(
         self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool
-    ) -> tuple[Array, Array, float]:
-        """Coefficients (1, n), scores (n, 1) and a free intercept."""
+    ) -> tuple[Array, Array, float, Any]:
+        """Coefficients (1, n), scores (n, 1), a free intercept, and the kernel in the precision that it took."""
         dual = Dual(gram=gram, sign=2.0 * codes - 1.0, cost=cost, mu=float(self.mu), theta=float(self.theta))
         self.gap_, self.n_iter_ = solve_binary(
             dual, tol=self._sharper(len(codes)), warn_above=self.tol, max_iter=self.max_iter, rng=rng, free=free
         )
         self.objective_curve_ = [dual.gap()[1]]
-        return (dual.sign * dual.gamma)[None], (dual.score + dual.intercept)[:, None], dual.intercept
+        return (dual.sign * dual.gamma)[None], (dual.score + dual.intercept)[:, None], dual.intercept, dual.gram.function
 
-    def _many(self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Coefficients (K, n) and scores (n, K)."""
+    def _many(
+        self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool
+    ) -> tuple[Array, Array, float, Any]:
+        """Coefficients (K, n), scores (n, K), no free intercept, and the kernel."""
         n_classes, mu, theta = len(self.classes_), float(self.mu), float(self.theta)
         label = codes.astype(np.int64)
         dual = KernelClasses(gram=gram, label=label, cost=cost, n_classes=n_classes, mu=mu, theta=theta)
         tol = self._sharper(len(codes) * n_classes)
         found = solve_classes(dual, upper=self.upper, tol=tol, warn_above=self.tol, max_iter=self.max_iter, rng=rng)
         self.gap_, self.n_iter_, self.objective_curve_ = found.gap, found.n_iter, found.curve
-        return dual.value.T, dual.scores()
+        return dual.value.T, dual.scores(), 0.0, gram.function
 
     def _sharper(self, n_multipliers: int) -> float:
         return min(self.tol, ROUNDING) if n_multipliers <= TO_ROUNDING else self.tol

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DIRECT = 5000  # rows up to which systems are solved directly
 _LANDMARKS = 1000  # rows that precondition larger ones, at the most
+_JITTERS = (1e-6, 1e-5, 1e-4, 1e-3)  # shares of the mean diagonal: single precision takes much from a low rank
 _STEPS = 200  # of conjugate gradients in one Newton step, at the most
 _STILL = 1e-14  # change of the value, as a share of it, below which nothing moves
 
@@ -24,11 +25,22 @@ def nystroem(gram: Gram) -> Array:
     """L (n, r) with L L^T close to the kernel matrix: Nystroem, from the first rows, which are random ones."""
     rows = np.arange(min(_LANDMARKS, len(gram) // 4))
     columns = gram.columns(rows).astype(np.float64)
-    square = columns[rows]
-    square[np.diag_indices_from(square)] += 1e-6 * np.trace(square) / len(rows)
-    low = cholesky(square, lower=True, check_finite=False)
+    low = _rounded_factor(columns[rows])
     basis: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
     return np.ascontiguousarray(basis)
+
+
+def _rounded_factor(square: Array) -> Array:
+    """The lower factor of a kernel matrix, and as much on its diagonal as rounding has taken from it."""
+    scale = float(np.trace(square)) / len(square)
+    for jitter in _JITTERS:
+        try:
+            lifted = square + jitter * scale * np.eye(len(square))
+            low: Array = cholesky(lifted, lower=True, overwrite_a=True, check_finite=False)
+            return low
+        except LinAlgError:
+            continue
+    raise not_a_kernel()
 
 
 def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float) -> bool:
