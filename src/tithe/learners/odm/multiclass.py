@@ -21,6 +21,7 @@ _RENEW = 50  # rounds after which scores are computed afresh from the coefficien
 _ROUGH = 1e-2  # relative gap of the start, where only the lower side counts
 _STILL, _PATIENCE = 1e-13, 5  # relative gap below which rounds that bring little are rounding
 _SLOW, _SLOW_ROUNDS = 0.9, 5  # so many rounds in which the gap kept more than this share: sweeps alone are too slow
+_SHARP = 50  # sweeps, of all rounds together, after which a tolerance sharper than what was asked for is given up
 _OUTER = 20  # times that rivals are chosen anew, at the most
 
 
@@ -237,15 +238,18 @@ def solve_classes(
     """Coefficients (n, K): first for the lower side alone, then with rivals chosen anew until J stays.
 
     The rival that wins is the one that stays for a round (``upper="cccp"``) or its score (``"fixed"``). The
-    coefficients with the smallest J are given.
+    coefficients with the smallest J are given. ``warn_above`` is the tolerance that was asked for: where ``tol`` is
+    sharper, it is given up after so many sweeps as take no time worth mentioning.
     """
-    rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, max_iter, rng)
+    enough = max(tol, warn_above)
+    rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, enough, max_iter, rng)
     dual.mu_now = dual.mu
     gap, primal, true = dual.measure()
     best, curve = (true, dual.value.copy(), gap, primal), [true]
     for _ in range(_OUTER if dual.mu > 0.0 else 0):
         dual.choose_rivals(upper)
-        rounds += _inner(dual, tol, max_iter - rounds, rng)
+        tol = tol if rounds < _SHARP else enough
+        rounds += _inner(dual, tol, enough, max_iter - rounds, rng)
         gap, primal, true = dual.measure()
         curve.append(true)
         gained = best[0] - true
@@ -266,9 +270,10 @@ def solve_classes(
     return ClassesSolution(value=value, gap=gap, primal=primal, curve=curve, n_iter=rounds)
 
 
-def _inner(dual: ClassesDual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
+def _inner(dual: ClassesDual, tol: float, enough: float, max_iter: int, rng: np.random.Generator) -> int:
     """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number.
 
+    Small is ``tol`` of the value, and ``enough`` of it once sweeps have become many.
     Where sweeps alone get slow, conjugate gradients on the multipliers that are not zero go between them.
     """
     slow, still, before = 0, 0, np.inf
@@ -277,10 +282,11 @@ def _inner(dual: ClassesDual, tol: float, max_iter: int, rng: np.random.Generato
         if slow >= _SLOW_ROUNDS:
             subspace_step(dual)
         gap, primal, _ = dual.measure()
-        if gap <= tol * primal or number % _RENEW == 0:
+        small = tol if number <= _SHARP else max(tol, enough)
+        if gap <= small * primal or number % _RENEW == 0:
             dual.renew()
             gap, primal, _ = dual.measure()
-        if gap <= tol * primal:
+        if gap <= small * primal:
             return number
         slow += gap > _SLOW * before
         still = still + 1 if _STILL * primal > gap > 0.5 * before else 0

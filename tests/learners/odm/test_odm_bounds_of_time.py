@@ -1,0 +1,16 @@
+"""Small problems are small work: what is sharper than was asked for is not waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import StandardScaler
+
+from tithe import ODMClassifier
+
+
+def test_few_rows_of_many_classes_do_not_run_to_the_last_round():
+    X, y = load_wine(return_X_y=True)
+    machine = ODMClassifier(kernel="linear", random_state=0).fit(StandardScaler().fit_transform(X), y)
+    assert machine.n_iter_ < 500
+    assert machine.gap_ <= machine.tol * np.min(machine.objective_curve_)
