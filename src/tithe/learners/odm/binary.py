@@ -116,7 +116,7 @@ def solve_binary(
             f"The duality gap is {gap / primal:.2g} of the value after {rounds} rounds, more than tol={warn_above:g}. "
             f"Raise max_iter={max_iter}, lower lam, or scale the columns.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return gap, rounds
 

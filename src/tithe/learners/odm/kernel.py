@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tithe.core.data import Array, Block
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.columns import column_means
+from tithe.kernels.gram import row_squares
 from tithe.kernels.threads import over_parts, single_blas_thread
 from tithe.learners.base import encoded_classes
 from tithe.learners.class_weight import class_factors
@@ -173,6 +175,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
             A row of weight two counts as two rows; multiplying all weights changes nothing.
         """
         self._check_options()
+        self.__dict__.pop("calibrated_", None)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         block = as_block(X, y, sample_weight)
@@ -189,8 +192,15 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         kept = np.arange(len(codes)) if weight is None else np.flatnonzero(weight > 0.0)
         with single_blas_thread():
             self._solve(block, codes, weight, rng.permutation(kept), rng)
-        self._calibrate_probabilities(block.take(kept, None if weight is None else weight[kept]))
+        if self.probability:
+            self._weighted = kept
+            present_rows = block.take(kept, None if weight is None else weight[kept])
+            self._calibrate_probabilities(replace(present_rows, X=self._as_calibrated(present_rows.X), mean=None))
         return self
+
+    def _as_calibrated(self, X: Any) -> Any:
+        # rows without weight were left out, and with them their columns of a given matrix
+        return X[:, self._weighted] if self.kernel == "precomputed" else X
 
     def _solve(self, block: Block, codes: Array, weight: Array | None, rows: Array, rng: np.random.Generator) -> None:
         free = self.fit_intercept and np.isinf(self.intercept_scaling)
@@ -282,6 +292,8 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         return function.in_single()
 
     def _gamma_for(self, block: Block) -> float:
+        if self.kernel == "linear" or callable(self.kernel):
+            return 1.0  # they know no gamma
         if not isinstance(self.gamma, str):
             return float(self.gamma)
         if self.gamma == "auto":
@@ -301,11 +313,15 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
 
     def _check_options(self) -> None:
         self._check_margin_parameters()
-        if not callable(self.kernel) and self.kernel not in KERNELS:
+        if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in KERNELS):
             raise ValueError(f"kernel must be one of {', '.join(KERNELS)} or a callable, got {self.kernel!r}.")
         gamma, named = self.gamma, ("scale", "auto")
         if gamma not in named if isinstance(gamma, str) else not (is_number(gamma) and 0.0 < gamma < np.inf):
             raise ValueError(f"gamma must be 'scale', 'auto' or a positive number, got {self.gamma!r}.")
+        if not (is_number(self.degree) and 0.0 <= self.degree < np.inf):
+            raise ValueError(f"degree must be a number of at least 0, got {self.degree!r}.")
+        if not (is_number(self.coef0) and np.isfinite(self.coef0)):
+            raise ValueError(f"coef0 must be a finite number, got {self.coef0!r}.")
         if not (is_number(self.cache_size) and self.cache_size >= 0.0):
             raise ValueError(f"cache_size must be a number of megabytes of at least 0, got {self.cache_size!r}.")
 
@@ -366,8 +382,9 @@ def _variance(block: Block) -> float:
     middle = float(centre.mean())
     with np.errstate(over="ignore"):
         if isinstance(X, np.ndarray):
-            return sum(float(weight[at] @ np.square(X[at] - middle).mean(axis=1)) for at in _slices(len(block)))
-        square = float(weight @ np.asarray(X.multiply(X).sum(axis=1)).ravel()) / block.n_features
+            slices = _slices(len(block))
+            return sum(float(weight[at] @ np.square(np.float64(X[at]) - middle).mean(axis=1)) for at in slices)
+        square = float(weight @ row_squares(X)) / block.n_features
     return max(0.0, square - middle * middle)
 
 
@@ -376,7 +393,9 @@ def _slices(n_rows: int) -> list[slice]:
 
 
 def _checked_matrix(K: Any) -> Array:
-    if not isinstance(K, np.ndarray) or K.shape[0] != K.shape[1]:
+    if not isinstance(K, np.ndarray):
+        raise ValueError("A precomputed kernel must be a dense matrix: call its toarray().")
+    if K.shape[0] != K.shape[1]:
         raise ValueError(f"A precomputed kernel must be a square matrix (n, n), got one of shape {K.shape}.")
     scale = float(np.abs(K).max())
     if not np.allclose(K, K.T, rtol=0.0, atol=1e-6 * scale):

@@ -137,6 +137,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         "dual_coef_",
         "norm_",
         "margin_distribution_",
+        "calibrated_",
     )
 
     def __init__(
@@ -194,6 +195,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         """
         if self.probability and is_source(X):
             raise ValueError("probability=True holds rows out, which those of a source cannot be: give arrays.")
+        self.__dict__.pop("calibrated_", None)
         super().fit(X, y, sample_weight)
         if self.probability:
             block = self._encoded(self._checked(X, y, sample_weight, reset=False))
@@ -323,5 +325,5 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
                 f"than tol={self.tol:g}, after {found.n_iter} rounds. Raise max_iter={self.max_iter}, or take another "
                 "solver.",
                 ConvergenceWarning,
-                stacklevel=6,
+                stacklevel=8,
             )

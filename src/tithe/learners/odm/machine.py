@@ -20,6 +20,7 @@ from tithe.sources.arrays import as_block
 
 TO_ROUNDING, ROUNDING = 1000, 1e-20  # so few multipliers are found to rounding: it takes milliseconds
 _LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_LEAST_COST = 1e-200  # of a row: what costs less is not seen beside the others
 _FOLDS = 5  # of the cross-validation that probabilities come from, at the most
 
 
@@ -67,9 +68,10 @@ def margins_of(scores: Array, codes: Array) -> Array:
 
 
 def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
-    """C_i = lam u_i / (W (1 - theta)^2): (n,)."""
+    """C_i = lam u_i / (W (1 - theta)^2): (n,). None is so small that it could not be divided by."""
     weight = np.ones(n_rows) if weight is None else weight
-    costs: Array = lam / (1.0 - theta) ** 2 * (weight / weight.sum())
+    share = weight / weight.max()  # whatever the unit: the sum of huge weights would overflow
+    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), _LEAST_COST)
     return costs
 
 
@@ -132,14 +134,15 @@ class MarginMachine:
             raise ValueError("Probabilities need all rows at hand, to hold some out: call fit(X, y) with arrays.")
         rows = as_block(X).X
         validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
-        chances: Array = self.calibrated_.predict_proba(rows)
+        chances: Array = self.calibrated_.predict_proba(self._as_calibrated(rows))
         return chances
 
+    def _as_calibrated(self, X: Any) -> Any:
+        """Rows as the machine that probabilities come from knows them."""
+        return X
+
     def _calibrate_probabilities(self, rows: Block) -> None:
-        """What `predict_proba` asks, from rows that all carry weight."""
-        self.__dict__.pop("calibrated_", None)
-        if not self.probability:
-            return
+        """What `predict_proba` asks, from rows that all carry weight; only where it is wanted."""
         assert rows.y is not None
         smallest = int(np.unique(rows.y, return_counts=True)[1].min())
         if smallest < 2:
