@@ -14,6 +14,7 @@ from tithe.objectives.margin import MarginObjective
 _ROWS = 16_384
 _TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # the last is within some 10^-5 of the value (measured)
 _ROUGH, _ENOUGH = 1e-5, 1e-6  # tolerance from which the first four will do; what the rest is worth
+_CONVEX, _BEGUN = 2, 1e-3  # temperatures at which only the lower side counts, and how well these are solved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +87,21 @@ class SmoothedMargin(MarginObjective):
 
 
 def cooled(objective: MarginObjective, block: Block, init: Array | None = None) -> tuple[Array, int]:
-    """A minimiser (K, d + 1) of ``objective``, cooled down to, and how many looks at all rows that took."""
+    """A minimiser (K, d + 1) of ``objective``, cooled down to, and how many looks at all rows that took.
+
+    The first, warm ones are roughly those of the lower side alone, which is convex: from there the upper side leads
+    to smaller values than it does from nowhere (by a fifth on the wine data), in fewer looks.
+    """
     given = {field.name: getattr(objective, field.name) for field in fields(objective)}
     tol = max(objective.tol, _ENOUGH)
     temperatures = _TEMPERATURES[:4] if objective.tol >= _ROUGH else _TEMPERATURES
     params, looks = init, 0
-    for temperature in temperatures if init is None else temperatures[2:]:
-        there = SmoothedMargin(**{**given, "tol": tol, "temperature": temperature})
-        params, more = there.minimise(block, init=params)
+    for number, temperature in enumerate(temperatures):
+        begins = number < _CONVEX
+        if begins and init is not None:
+            continue
+        now = {"mu": 0.0, "tol": max(tol, _BEGUN)} if begins else {"tol": tol}
+        params, more = SmoothedMargin(**{**given, **now, "temperature": temperature}).minimise(block, init=params)
         looks += more
     assert params is not None
     return params, looks

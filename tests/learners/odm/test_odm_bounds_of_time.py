@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from tithe import ODMClassifier
+from tithe import LinearODMClassifier, ODMClassifier
 
 
 def test_few_rows_of_many_classes_do_not_run_to_the_last_round():
@@ -14,3 +14,11 @@ def test_few_rows_of_many_classes_do_not_run_to_the_last_round():
     machine = ODMClassifier(kernel="linear", random_state=0).fit(StandardScaler().fit_transform(X), y)
     assert machine.n_iter_ < 500
     assert machine.gap_ <= machine.tol * np.min(machine.objective_curve_)
+
+
+def test_descent_on_the_loss_of_many_classes_finds_no_worse_a_place_than_the_dual_does():
+    X, y = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    dual = ODMClassifier(kernel="linear", random_state=0).fit(X, y)
+    primal = LinearODMClassifier().fit(X, y)
+    assert primal.loss_curve_[-1] <= 1.01 * min(dual.objective_curve_)
