@@ -92,3 +92,9 @@ def test_warnings_point_at_the_caller(machine, labels):
         warnings.simplefilter("always", ConvergenceWarning)
         machine.fit(X, labels)
     assert [one.filename for one in found if one.category is ConvergenceWarning] == [__file__]
+
+
+@pytest.mark.parametrize("labels", [y > 0, y], ids=["two", "three"])
+def test_squares_that_overflow_are_refused(labels):
+    with pytest.raises(ValueError, match="overflow in double precision"):
+        LinearODMClassifier().fit(X * 1e200, labels)

@@ -242,7 +242,12 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
             dual, tol=self._sharper(len(codes)), warn_above=self.tol, max_iter=self.max_iter, rng=rng, free=free
         )
         self.objective_curve_ = [dual.gap()[1]]
-        return (dual.sign * dual.gamma)[None], (dual.score + dual.intercept)[:, None], dual.intercept, dual.gram.function
+        return (
+            (dual.sign * dual.gamma)[None],
+            (dual.score + dual.intercept)[:, None],
+            dual.intercept,
+            dual.gram.function,
+        )
 
     def _many(
         self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool

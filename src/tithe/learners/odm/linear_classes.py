@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tithe.core.data import Array, Block
-from tithe.learners.odm.machine import row_costs
-from tithe.learners.odm.multiclass import LinearClasses, solve_classes
+from tithe.learners.odm.machine import TO_ROUNDING, row_costs
+from tithe.learners.odm.multiclass import ClassesSolution, LinearClasses, solve_classes
 from tithe.objectives.margin import MarginObjective
 
+_TRIED = 50  # sweeps that few rows are given although they are stiff
 _STIFF = 5.0  # mean of C |x|^2 beyond which coordinates are too stiff for descent along them (measured)
 
 
@@ -55,8 +56,11 @@ def fit_classes(
 
     Block coordinate descent on the dual takes a few sweeps where C |x|^2 is small. Where it is large, it would take
     thousands: the primal, smoothed and cooled, is solved then, and what it finds is better than what is proved of it.
+    Few rows, or no more than columns, hardly get in each other's way: there the dual is tried all the same, for as
+    many sweeps as cost next to nothing.
     ``upper="fixed"`` is known to the dual alone.
     """
+    few = len(block) <= block.n_features or len(block) * objective.n_classes <= TO_ROUNDING
     free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
     cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
     assert block.y is not None
@@ -71,11 +75,18 @@ def fit_classes(
     )
     if free and upper != "cccp":
         raise ValueError(f"intercept_scaling=inf, a free intercept of many classes, needs upper='cccp', got {upper!r}.")
-    if free or (upper == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF):
-        params, looks = objective.minimise(block, init=start)
-        there = objective.evaluate(block, params)
-        return ClassesFit(params=params, value=None, gap=there.bound, curve=[there.value], n_iter=looks)
-    found = solve_classes(dual, upper=upper, tol=sharper, warn_above=tol, max_iter=max_iter, rng=rng)
+    stiff = upper == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF
+    if not free and (not stiff or few):
+        most = min(max_iter, _TRIED) if stiff else max_iter
+        found = solve_classes(dual, upper=upper, tol=sharper, warn_above=tol, max_iter=most, rng=rng, quiet=stiff)
+        if not stiff or found.gap <= tol * found.primal:
+            return _of_dual(dual, found, objective.constant)
+    params, looks = objective.minimise(block, init=start)
+    there = objective.evaluate(block, params)
+    return ClassesFit(params=params, value=None, gap=there.bound, curve=[there.value], n_iter=looks)
+
+
+def _of_dual(dual: LinearClasses, found: ClassesSolution, constant: float) -> ClassesFit:
     params = dual.weights.copy()
-    params[:, -1] *= objective.constant
+    params[:, -1] *= constant
     return ClassesFit(params=params, value=found.value, gap=found.gap, curve=found.curve, n_iter=found.n_iter)

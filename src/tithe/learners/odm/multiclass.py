@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.core.data import Array
+from tithe.kernels.gram import row_squares
 from tithe.kernels.margin_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_square
 from tithe.learners.odm.gram import Gram, not_a_kernel
 from tithe.learners.odm.subspace import subspace_step
@@ -177,9 +178,10 @@ class LinearClasses(ClassesDual):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.weights = np.zeros((self.n_classes, self.X.shape[1] + 1))
-        rows = self.X
-        square = rows.multiply(rows).sum(axis=1) if sparse.issparse(rows) else np.einsum("ij,ij->i", rows, rows)
-        self._square = np.asarray(square, np.float64).ravel() + self.constant**2
+        self._square = row_squares(self.X) + self.constant**2
+        with np.errstate(over="ignore"):
+            if not np.isfinite(float(self.cost @ self._square)):
+                raise ValueError("Squares of the rows overflow in double precision. Rescale the columns.")
 
     def scores(self) -> Array:
         return self._scores_of(self.weights)
@@ -233,13 +235,21 @@ class ClassesSolution:
 
 
 def solve_classes(
-    dual: ClassesDual, *, upper: str, tol: float, warn_above: float, max_iter: int, rng: np.random.Generator
+    dual: ClassesDual,
+    *,
+    upper: str,
+    tol: float,
+    warn_above: float,
+    max_iter: int,
+    rng: np.random.Generator,
+    quiet: bool = False,
 ) -> ClassesSolution:
     """Coefficients (n, K): first for the lower side alone, then with rivals chosen anew until J stays.
 
     The rival that wins is the one that stays for a round (``upper="cccp"``) or its score (``"fixed"``). The
     coefficients with the smallest J are given. ``warn_above`` is the tolerance that was asked for: where ``tol`` is
-    sharper, it is given up after so many sweeps as take no time worth mentioning.
+    sharper, it is given up after so many sweeps as take no time worth mentioning. ``quiet``: no warning is given
+    where it is not reached.
     """
     enough = max(tol, warn_above)
     rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, enough, max_iter, rng)
@@ -260,7 +270,7 @@ def solve_classes(
     true, value, gap, primal = best
     dual.value = value
     dual.renew()
-    if gap > warn_above * primal:
+    if gap > warn_above * primal and not quiet:
         warnings.warn(
             f"The duality gap is {gap / primal:.2g} of the value after {rounds} rounds, more than tol={warn_above:g}. "
             f"Raise max_iter={max_iter}, lower lam, or scale the columns.",
