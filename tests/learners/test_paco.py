@@ -55,6 +55,22 @@ def test_units_make_no_difference() -> None:
     np.testing.assert_allclose(a.cluster_centers_ * 2.0**20, b.cluster_centers_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("far", [1e5, 1e9, 1e11])
+def test_one_row_far_away_does_not_blur_the_others(far: float) -> None:
+    X = blobs(2000, 3)
+    X[800] = [far, 0.0]
+    model = PACO(random_state=0).partial_fit(X)
+    assert model.n_clusters_ == 4 and model.history_["loss"][1200:].mean() < 2.5
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_blobs_beside_rows_that_are_all_equal(share: float, rng) -> None:
+    X = blobs(2500, 3)
+    X[rng.random(2500) < share] = [50.0, 50.0]
+    assert PACO(random_state=0).partial_fit(X).n_clusters_ == 4
+    assert measure_scale(Block(X=X), 20, rng).variance > 0.5 * (1.0 - share)
+
+
 def test_clusters_are_born_and_with_a_half_life_die() -> None:
     X = np.concatenate([blobs(2000, 2, seed=1), blobs(2000, 5, seed=2) + 1.0])
     assert PACO(random_state=0, summary_size=500).partial_fit(X).n_clusters_ in (5, 6, 7)

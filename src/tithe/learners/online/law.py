@@ -50,7 +50,7 @@ def schedule(preset: str, d: int, radius: float, eta: float, temperature: float,
         return np.array([rate, 1.0, curb, never, eta, 0.0, never])
     if scale is None:  # nothing is known of the rows yet
         return np.array([0.0, 0.0, hot, _CURB_MOST, 0.0, 0.0, never])
-    variance = max(scale.variance, (1e-8 * radius) ** 2)  # rows that are all equal have none
+    variance = max(scale.variance, (1e-12 * radius) ** 2)  # rows that are all equal have none
     rate, surprise = (d + 2) / (2.0 * variance * temperature), variance * (d + 4.0 * math.sqrt(2.0 * d) + 8.0)
     return np.array([rate, 0.0, hot, _CURB_MOST, 0.0, eta * variance * scale.split, surprise])
 

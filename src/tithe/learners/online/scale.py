@@ -17,6 +17,7 @@ _SPURIOUS = 0.763  # of the variance that a direction only seems to have, as sig
 _CAUTION = 1.5  # times that much must be saved before a cluster counts as two
 _COARSE = 2.0  # of the variance in a direction, saved by a row on average, when a scale is searched for
 _FAR = 24.0  # times the median loss, over sqrt(d), beyond which a row is not of its cluster
+_ROUNDING = 1e-13  # of the largest value: what a row may be away from the mean of rows that are equal to it
 _ROWS_A_PIECE = 3  # that two pieces of the tree must have on average
 
 
@@ -109,11 +110,18 @@ def _split(largest: float, effective: float, d: int) -> float:
 
 
 def _variance(block: Block, centers: Array) -> float:
-    """In one direction, of the rows about their centres; those of clusters that are not told apart yet left out."""
+    """In one direction, of the rows about their centres; those of clusters that are not told apart yet left out.
+
+    Which those are is judged by the median of the rows that are not at their centre: where more than half are equal
+    to others, as zeros often are, the rest has a width nevertheless.
+    """
     weight = block.weights()
     loss = assign(block.X, centers, power=2)[1]
     order = np.argsort(loss, kind="stable")
+    order = order[loss[order] > (_ROUNDING * float(np.abs(block.X).max())) ** 2]
     below = weight[order].cumsum()
+    if not len(below) or below[-1] == 0.0:
+        return 0.0
     median = loss[order[np.searchsorted(below, 0.5 * below[-1])]]
     near = loss <= median * (1.0 + _FAR / math.sqrt(block.n_features))
     return float(weight[near] @ loss[near] / weight[near].sum()) / block.n_features
