@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -263,6 +264,15 @@ def test_a_late_row_beyond_the_radius_doubles_it() -> None:
     assert model.n_rows_ == before
 
 
+def test_the_largest_norm_of_the_rows_is_not_beyond_itself() -> None:
+    for seed in range(60):
+        X = np.random.default_rng(seed).normal(size=(20, 10))
+        radius = float(np.linalg.norm(X, axis=1).max())
+        for beyond in ("restart", "error"):
+            model = PACO(radius=radius, beyond_radius=beyond, n_samples=1, random_state=0).partial_fit(X)
+            assert model.history_["restarts"] == [] and model.radius_ == radius
+
+
 def test_zeros_before_anything_else() -> None:
     X = np.concatenate([np.zeros((20, 2)), blobs(300, 2)])
     model = PACO(random_state=0).partial_fit(X[:20])
@@ -321,8 +331,10 @@ def test_200_columns(rng) -> None:
         ({"kernel": "symmetric"}, "up to max_clusters=8"),
         ({"radius": -1.0}, "radius must be"),
         ({"radius": "large"}, "radius must be"),
+        ({"radius": 1e300}, "radius must be between .* scale the rows"),
+        ({"radius": 1e-300}, "radius must be between .* scale the rows"),
         ({"beyond_radius": "error"}, "needs a radius"),
-        ({"eta": -1.0}, "eta must be"),
+        ({"eta": -1.0}, "eta must be a finite number of at least 0"),
         ({"temperature": 0.0}, "temperature must be"),
         ({"half_life": 0.0}, "half_life must be"),
         ({"summary_size": 10}, "summary_size must be a whole number of at least 40"),
@@ -351,10 +363,40 @@ def test_rows_as_dictionaries() -> None:
     for x in X:
         model.learn_one({"a": x[0], "b": x[1]})
     assert same(model, PACO(random_state=0).partial_fit(X))
-    assert model.predict_one({"b": X[0, 1], "a": X[0, 0]}) == model.predict(X[:1])[0]
+    frame = pd.DataFrame(X[:1], columns=["a", "b"])
+    assert model.predict_one({"b": X[0, 1], "a": X[0, 0]}) == model.predict(frame)[0]
+    with pytest.raises(ValueError, match="same order"):
+        model.partial_fit(frame[["b", "a"]])
     for wrong in ({"a": 1.0}, {"a": 1.0, "c": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0}):
         with pytest.raises(ValueError, match="features are"):
             model.learn_one(wrong)
+
+
+def test_rows_as_dictionaries_after_a_frame_are_read_by_name() -> None:
+    X = blobs(300, 3)
+    model = PACO(random_state=0).partial_fit(pd.DataFrame(X[:200], columns=["a", "b"]))
+    for x in X[200:]:
+        assert model.predict_one({"b": x[1], "a": x[0]}) == model.predict_one({"a": x[0], "b": x[1]})
+        model.learn_one({"b": x[1], "a": x[0]})
+    assert same(model, PACO(random_state=0).partial_fit(X))
+    with pytest.raises(ValueError, match="features are"):
+        model.predict_one({"a": 1.0, "c": 1.0})
+
+
+def test_a_dictionary_that_was_refused_leaves_nothing_behind() -> None:
+    model = PACO(random_state=0)
+    with pytest.raises(ValueError, match="scale the rows"):
+        model.learn_one({"c": 1e300})
+    model.learn_one({"a": 1.0, "b": 2.0})
+    array = PACO(random_state=0).partial_fit(blobs(20))
+    array.predict_one({"a": 1.0, "b": 2.0})  # asking does not name the features
+    array.learn_one({"x": 1.0, "y": 2.0})
+    assert model.n_rows_ == 1 and array.n_rows_ == 21
+    with pytest.raises(ValueError, match="has 3 features, those before it had 2"):
+        PACO(random_state=0).partial_fit(blobs(20)).learn_one({"a": 1.0, "b": 2.0, "c": 3.0})
+    model.set_params(half_life=10.0)
+    with pytest.raises(ValueError, match="parameters have changed"):
+        model.learn_one({"a": 1.0, "b": 2.0})
 
 
 def test_in_a_pipeline_of_river() -> None:

@@ -16,6 +16,9 @@ N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of t
 RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
 LATEST = 8  # anchors at the end that follow surprising rows, where there are more
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
+SLACK = (
+    1.0 + 1e-12
+)  # times the radius is not beyond it: norms differ in the last digits by the order they are summed in
 _SWAPS = 1.0 / 16.0  # share of the steps that propose all centres anew
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _DOF = 3.0  # of the Student law
@@ -417,7 +420,7 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
         for j in range(d):
             norm += X[r, j] * X[r, j]
         norm = math.sqrt(norm)
-        if norm > prior[RADIUS]:
+        if norm > prior[RADIUS] * SLACK:
             clock[1] = norm
             return r
         i = state[N]

@@ -18,6 +18,7 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.seeding import as_seed
 from tithe.kernels.distances import assign
+from tithe.kernels.paco import SLACK
 from tithe.kernels.paco_swap import LARGEST
 from tithe.learners.online.chain import TINY, Chain
 from tithe.learners.online.law import PRESETS
@@ -135,6 +136,7 @@ class PACO(ClusterMixin, BaseEstimator):
 
     _chain: Chain
     n_features_in_: int
+    feature_names_in_: Array
 
     # -- rows in -------------------------------------------------------------------------------
 
@@ -157,15 +159,24 @@ class PACO(ClusterMixin, BaseEstimator):
         return self
 
     def learn_one(self, x: Mapping[Any, float]) -> None:
-        """Take one row, a value by name of each feature: what river's pipelines call."""
-        known = self.__dict__.get("_chain")
-        self._take(self._one(x), self._options() if known is None else known.options)
+        """Take one row, a value by name of each feature: what river's pipelines call.
+
+        The order of the features is that of the first row, or of the frame that came before it.
+        """
+        options, names, first = self._options(), self._names_of(x), "_chain" not in self.__dict__
+        self._take(self._one(x, names), options)
+        if first or "_names" not in self.__dict__:  # the row was taken: from here on others must be like it
+            self._names, self.n_features_in_ = names, len(names)
+        if first:
+            self.__dict__.pop("feature_names_in_", None)
+            if all(isinstance(name, str) for name in names):
+                self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
 
     def predict_one(self, x: Mapping[Any, float]) -> int:
         """The number of the nearest centre of one row; 0 before any row came."""
         if "_chain" not in self.__dict__:
             return 0
-        gap = self._chain.current - self._one(x)
+        gap = self._chain.current - self._one(x, self._names_of(x))
         return int(np.einsum("ij,ij->i", gap, gap).argmin())
 
     @property
@@ -173,16 +184,21 @@ class PACO(ClusterMixin, BaseEstimator):
         """What river asks of a member of a pipeline."""
         return False
 
-    def _one(self, x: Mapping[Any, float]) -> Array:
-        names = self.__dict__.get("_names") or list(x)
+    def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
+        """The features in their order; as they stand in ``x`` where no row before it had names."""
+        if "_chain" not in self.__dict__:
+            return list(x)
+        names = self.__dict__.get("_names")
+        if names is None and hasattr(self, "feature_names_in_"):
+            names = list(self.feature_names_in_)
+        if names is None and len(x) != self.n_features_in_:
+            raise ValueError(f"The row has {len(x)} features, those before it had {self.n_features_in_}.")
+        return list(x) if names is None else names
+
+    def _one(self, x: Mapping[Any, float], names: list[Any]) -> Array:
         if len(x) != len(names) or not all(name in x for name in names):
             raise ValueError(f"The features are {names}, got {list(x)}.")
-        row = check_array([[x[name] for name in names]], dtype=np.float64)
-        if "_names" not in self.__dict__:
-            if len(names) != getattr(self, "n_features_in_", len(names)):
-                raise ValueError(f"The row has {len(names)} features, those before it had {self.n_features_in_}.")
-            self._names, self.n_features_in_ = names, len(names)
-        return np.asarray(row)
+        return np.asarray(check_array([[x[name] for name in names]], dtype=np.float64))
 
     def _take(self, rows: Array, options: dict[str, Any]) -> None:
         first = "_chain" not in self.__dict__
@@ -196,7 +212,7 @@ class PACO(ClusterMixin, BaseEstimator):
             raise ValueError(f"Row {int(norms.argmax())} of X has a value beyond {1.0 / TINY:.0e}: scale the rows.")
         if self.beyond_radius == "error":
             far = np.linalg.norm(rows, axis=1)
-            if far.max() > chain.radius:
+            if far.max() > chain.radius * SLACK:
                 at = int(far.argmax())
                 raise ValueError(f"Row {at} of X has norm {far[at]:g}, beyond the radius of {chain.radius:g}.")
         self._chain = chain
@@ -307,6 +323,10 @@ class PACO(ClusterMixin, BaseEstimator):
             _check_number("half_life", self.half_life, 0.0)
         if not (isinstance(self.radius, str) and self.radius == "auto"):
             _check_number("radius", self.radius, 0.0)
+            if not TINY <= self.radius <= 1.0 / TINY:
+                raise ValueError(
+                    f"radius must be between {TINY:g} and {1.0 / TINY:g}, got {self.radius!r}: scale the rows."
+                )
         elif self.beyond_radius == "error":
             raise ValueError("beyond_radius='error' needs a radius: name the largest norm that a row may have.")
         if self.kernel == "symmetric" and self.max_clusters > LARGEST:
@@ -322,4 +342,5 @@ def _check_whole(name: str, value: Any, least: int) -> None:
 def _check_number(name: str, value: Any, least: float, *, open_end: bool = True, infinite: bool = False) -> None:
     fits = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(float(value))
     if not fits or value < least or (open_end and value == least) or (math.isinf(value) and not infinite):
-        raise ValueError(f"{name} must be a number above {least:g}, got {value!r}.")
+        bound = "above" if open_end else "of at least"
+        raise ValueError(f"{name} must be a {'' if infinite else 'finite '}number {bound} {least:g}, got {value!r}.")
