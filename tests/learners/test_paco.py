@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import pkgutil
 
 import numpy as np
 import pandas as pd
@@ -153,6 +154,8 @@ def test_a_summary_of_as_many_rows_is_exact(kernel: str, half_life: float | None
     given = {"max_clusters": 8, "kernel": kernel, "half_life": half_life, "n_samples": 10, "random_state": 3}
     exact = PACO(summary_size=None, **given).partial_fit(X)
     assert same(exact, PACO(summary_size=400, **given).partial_fit(X))
+    late = PACO(summary_size=399, **given).partial_fit(X).history_  # row 400 is still predicted from 399 rows
+    assert all(np.array_equal(exact.history_[name], late[name]) for name in ("k", "loss", "cumulative_loss"))
     assert not same(exact, PACO(summary_size=100, **given).partial_fit(X))
 
 
@@ -343,6 +346,32 @@ def test_200_columns(rng) -> None:
 def test_wrong_parameters(given: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PACO(**given).partial_fit(blobs(10))
+
+
+@pytest.mark.parametrize("kernel", ["birth_death", "paper"])
+@pytest.mark.parametrize("place", ["chain.take_rows", "chain.measure_scale", "past.CoresetStream.coreset"])
+def test_interrupted_it_has_taken_so_many_rows_and_goes_on(monkeypatch, kernel: str, place: str) -> None:
+    X, name = blobs(400, 3), f"tithe.learners.online.{place}"
+    real, calls = pkgutil.resolve_name(name), []
+
+    def interrupted(*given, **named):
+        result = real(*given, **named)
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return result
+
+    model = PACO(8, kernel=kernel, summary_size=60, n_samples=5, random_state=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(X)
+    n = model.n_rows_
+    assert 0 < n < 400 and model.history_["row"].tolist() == list(range(1, n + 1))
+    model.partial_fit(X[n:])
+    assert model.n_rows_ == len(model.history_["row"]) == 400
+    assert model._chain.past.stream.n_rows == model._chain.past.n_handed == 360
+    assert model.summary_.weights().sum() == pytest.approx(400.0, rel=0.1)
 
 
 def test_parameters_may_not_change_in_the_middle() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.core.seeding import rng_for
-from tithe.kernels.paco import ETA, ETA_SHARE, LAG, RATE, K, birth_death_chain, look_at_all, take_rows
+from tithe.kernels.paco import ETA, ETA_SHARE, LAG, RATE, K, N, birth_death_chain, look_at_all, take_rows
 from tithe.kernels.paco_swap import swap_chain
 from tithe.learners.online.history import History
 from tithe.learners.online.law import (
@@ -58,7 +58,9 @@ class Chain:
         self.clock = np.zeros(2)
         self.scale: Scale | None = None
         self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0, np.full((p + 1, p), -1)
-        self.means, self.stamps = np.zeros((p + 1, p, n_features)), np.full(p + 1, -1)
+        swaps = options["kernel"] != "birth_death"  # only those chains look for k-means solutions
+        self.means = np.zeros((p + 1, p, n_features) if swaps else (0, 0, n_features))
+        self.stamps = np.full(len(self.means), -1)
         self.jumps, self.jump_ratios = jump_table(p)
         self.radius = 0.0
         self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(7)
@@ -100,28 +102,38 @@ class Chain:
         self._set_radius(radius)
 
     def take(self, X: Array) -> None:
-        """Predict each row, take it in, and let the chain go on."""
+        """Predict each row, take it in, and let the chain go on.
+
+        If it is interrupted, rows that were taken in stay, and the history is that of these.
+        """
         n, done = len(X), 0
         n_centers, losses, accepted = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
         swaps = self.options["kernel"] != "birth_death"
-        while done < n:
-            if self.past.room(self.state) == 0:
-                self.past.make_room(self.state, self.centers)
-            alone = swaps or self.n_rows + 1 >= self.next_survey
-            m = 1 if alone else min(n - done, self.past.room(self.state), self.next_survey - 1 - self.n_rows)
-            steps = 0 if alone or not self.radius else self.options["n_samples"]
-            got = take_rows(
-                X[done : done + m], self.n_rows, self.dice, self.past.arrays, self.centers, self.state, self.clock,
-                self.draws, self.prior, self.jumps, self.jump_ratios, self.schedule, self.decay, steps,
-                n_centers[done:], losses[done:], accepted[done:],
-            )  # fmt: skip
-            self.n_rows += got
-            done += got
-            if got < m:
-                self._widen(float(self.clock[1]))
-            elif alone and self.radius:
-                accepted[done - 1] = self._swap() if swaps else self._survey_and_sample()
-        self.history.add(n_centers, losses, accepted / self.options["n_samples"])
+        try:
+            while done < n:
+                if self.past.room(self.state) == 0:
+                    self.past.make_room(self.state, self.centers)
+                alone = swaps or self.n_rows + 1 >= self.next_survey
+                m = 1 if alone else min(n - done, self.past.room(self.state), self.next_survey - 1 - self.n_rows)
+                steps = 0 if alone or not self.radius else self.options["n_samples"]
+                held = int(self.state[N])
+                try:
+                    take_rows(
+                        X[done : done + m], self.n_rows, self.dice, self.past.arrays, self.centers, self.state,
+                        self.clock, self.draws, self.prior, self.jumps, self.jump_ratios, self.schedule, self.decay,
+                        steps, n_centers[done:], losses[done:], accepted[done:],
+                    )  # fmt: skip
+                finally:  # a signal is heard when the kernel returns: what it says would be lost
+                    got = int(self.state[N]) - held
+                    self.n_rows += got
+                    done += got
+                if got < m:
+                    self._widen(float(self.clock[1]))
+                elif alone and self.radius:
+                    accepted[done - 1] = self._swap() if swaps else self._survey_and_sample()
+        finally:
+            if done:
+                self.history.add(n_centers[:done], losses[:done], accepted[:done] / self.options["n_samples"])
 
     def _survey(self) -> None:
         """Look at the past anew: how wide its clusters are."""

@@ -43,6 +43,7 @@ class Past:
                 random_state=seed,
             )
         self.old_ids = np.empty(0, np.int64)  # of the rows that the summary gave
+        self.n_handed = 0  # rows that the summary stands for
         self.rows = np.empty((n_features, 0))
         self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
         self.labels = np.empty((2, 0), np.int32)
@@ -69,9 +70,10 @@ class Past:
             self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
             return
         new = slice(self.n_old, n)
-        self.stream.push(np.column_stack([self.rows[:, new].T, self.columns[1, new], self.columns[2, new]]))
+        if self.stream.n_rows == self.n_handed:  # else an interruption came between the push and what follows
+            self.stream.push(np.column_stack([self.rows[:, new].T, self.columns[1, new], self.columns[2, new]]))
         coreset = self.stream.coreset()
-        self.old_ids = coreset.row_ids()
+        self.old_ids, self.n_handed = coreset.row_ids(), self.stream.n_rows
         kept = state[N] = self.n_old
         more = max(0, kept + self.stream.leaf_size - self.rows.shape[1])
         self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
