@@ -55,6 +55,42 @@ def test_standard_input_and_going_on(rows, tmp_path, capsys, monkeypatch) -> Non
     assert json.loads((tmp_path / "out" / "results.json").read_text())["hindsight_loss"] is None
 
 
+def test_columns_are_known_by_name(rows, tmp_path, capsys) -> None:
+    rows["b"] += 40.0
+    rows.to_csv(tmp_path / "r.csv", index=False)
+    rows[["b", "a"]].to_csv(tmp_path / "turned.csv", index=False)
+    out = tmp_path / "out"
+    assert run("cluster", tmp_path / "r.csv", "--online", "-o", out) == 0
+    assert run("cluster", tmp_path / "turned.csv", "--online", "--resume", "-o", out) == 2
+    assert "feature names" in capsys.readouterr().err
+    for name in ("r", "turned"):
+        assert run("predict", out / "model.skops", tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}.parquet") == 0
+    pd.testing.assert_frame_equal(*(pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("r", "turned")))
+    assert run("cluster", tmp_path / "r.csv", "--online", "--resume", "-o", out) == 0
+    model = load_model(out / "model.skops")
+    assert model.n_rows_ == 4000 and model.feature_names_in_.tolist() == ["a", "b"]
+    assert "Warning" not in capsys.readouterr().err
+
+
+class Slow(io.BytesIO):
+    """A pipe into which lines are written a thousand at a time."""
+
+    def read1(self, size: int | None = -1) -> bytes:
+        return b"".join(self.readlines(1000 * 20))
+
+
+def test_a_bad_row_of_a_pipe_costs_no_row_before_it(rows, tmp_path, monkeypatch, capsys) -> None:
+    out = tmp_path / "out"
+    lines = rows.to_csv(index=False).encode()
+    for before, arguments in ((b"", []), (lines, []), (lines, ["--resume"])):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Slow((before or b"a,b\n") + b"1,2,3\n4,5\n")))
+        assert run("cluster", "-", "--format", "csv", "--online", "-o", out, *arguments) == 2
+        errors = capsys.readouterr().err
+        assert "3 values instead of 2" in errors
+        assert ("rows taken before" in errors and "--resume" in errors) == out.exists() == bool(before)
+    assert 2000 < load_model(out / "model.skops").n_rows_ <= 4000
+
+
 def test_stopped_it_writes_what_there_is(rows, tmp_path, monkeypatch, capsys) -> None:
     rows.to_csv(tmp_path / "r.csv", index=False)
     taken = PACO.partial_fit

@@ -36,7 +36,8 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
 
     STREAM is - for standard input, or files, read in their order. On a terminal the number of clusters, the loss and
     the speed are shown as they change. The stream may end, or be stopped with Ctrl-C, at any time: the folder
-    OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there.
+    OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there. So it
+    does where a row of standard input cannot be read; of files that are wrong somewhere nothing is written.
 
     \b
     Example:
@@ -46,6 +47,8 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
         raise click.UsageError("Say --online. Where the number of clusters is known: tithe fit kmeans.")
     if how["weight"] is not None:
         raise click.UsageError("Rows of a stream all count the same: --weight is not for online clustering.")
+    from tithe.learners.base import note_columns
+
     output = str(Path(output))
     check_apart(output, where)
     given = {
@@ -59,15 +62,24 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
     start = time.perf_counter()
     with Stop() as stop:
         source = how.open(where, live=True)
+        if resume:
+            note_columns(model, source, reset=False)
+            model.__dict__.pop("feature_names_in_", None)  # rows are arrays from here on, and have none
         with View(getattr(model, "n_rows_", 0)) as view:
-            stopped = _take(source, model, stop, view)
+            stopped, refused = _take(source, model, stop, view)
         stop.idle()
+        if refused is not None and (source.replayable or not view.n_rows):
+            raise refused
         if not view.n_rows:
             raise Stopped("Stopped before any row came.") if stopped else ValueError("There are no rows.")
+        note_columns(model, source, reset=True)
         results = _write(output, model, where, view.n_rows, time.perf_counter() - start)
     _say_goodbye(output, results)
+    rest = f"the model is in {output}. Later rows are added with: {command_line('--resume')}"
+    if refused is not None:  # what came through a pipe does not come again
+        raise ValueError(f"{refused}\nOf the {view.n_rows:,} rows taken before, {rest}")
     if stopped:
-        raise Stopped(f"Stopped; the model is in {output}. Later rows are added with: {command_line('--resume')}")
+        raise Stopped(f"Stopped; {rest}")
 
 
 def _new(output: str, given: dict[str, Any]) -> Any:
@@ -100,15 +112,17 @@ def _resumed(output: str, given: dict[str, Any]) -> Any:
     return model
 
 
-def _take(source: Any, model: Any, stop: Stop, view: View) -> bool:
-    """Take all that comes; whether it was stopped before the end."""
+def _take(source: Any, model: Any, stop: Stop, view: View) -> tuple[bool, ValueError | None]:
+    """Take all that comes; whether it was stopped before the end, and which row was refused."""
     try:
         for rows in _pieces(source, stop):
             model.partial_fit(rows)
             view.show(model, len(rows))
     except KeyboardInterrupt:
-        return True
-    return False
+        return True, None
+    except ValueError as error:
+        return False, error
+    return False, None
 
 
 def _pieces(source: Any, stop: Stop) -> Iterator[Any]:
