@@ -14,6 +14,8 @@ from tithe.kernels.gram import row_squares
 from tithe.kernels.margin import MarginSums, margin_sweep
 from tithe.objectives.linear_margins import LinearMargins
 
+_LEAST, _MOST = 1e-100, 1e100  # of numbers whose squares must be numbers too
+
 
 @dataclass(frozen=True, kw_only=True)
 class MarginObjective(LinearMargins):
@@ -83,10 +85,14 @@ class MarginObjective(LinearMargins):
 
     def __post_init__(self) -> None:
         for name, fits, say in (
-            ("lam", lambda v: 0.0 < v < np.inf, "a positive number"),
+            ("lam", lambda v: _LEAST <= v <= _MOST, f"a positive number, from {_LEAST:g} to {_MOST:g}"),
             ("mu", lambda v: 0.0 <= v <= 1.0, "a number from 0 to 1"),
             ("theta", lambda v: 0.0 <= v < 1.0, "a number of at least 0 and below 1"),
-            ("intercept_scaling", lambda v: v > 0.0, "a positive number, or infinity"),
+            (
+                "intercept_scaling",
+                lambda v: _LEAST <= v <= _MOST or v == np.inf,
+                f"a positive number, from {_LEAST:g} to {_MOST:g}, or infinity",
+            ),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):

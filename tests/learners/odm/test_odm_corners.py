@@ -98,3 +98,17 @@ def test_warnings_point_at_the_caller(machine, labels):
 def test_squares_that_overflow_are_refused(labels):
     with pytest.raises(ValueError, match="overflow in double precision"):
         LinearODMClassifier().fit(X * 1e200, labels)
+
+
+@pytest.mark.parametrize("make", [ODMClassifier, LinearODMClassifier])
+@pytest.mark.parametrize("given", [{"lam": 1e300}, {"intercept_scaling": 1e200}, {"intercept_scaling": 1e-320}])
+def test_parameters_whose_squares_are_no_numbers_are_refused(make, given):
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be a positive number, from"):
+        make(**given).fit(X, y)
+
+
+@pytest.mark.parametrize("labels", [y > 0, y], ids=["two", "three"])
+@pytest.mark.parametrize("make", [ODMClassifier, LinearODMClassifier])
+def test_an_upper_side_that_hardly_counts_is_none(make, labels):
+    found = [make(mu=mu, lam=10, random_state=0).fit(X, labels).decision_function(X) for mu in (0.0, 1e-310)]
+    assert np.allclose(*found, atol=1e-3)

@@ -46,7 +46,8 @@ class Dual:
         self.gamma = np.zeros(len(self.sign))
         self.score = np.zeros(len(self.sign))
         self.soft = 1.0 / self.cost
-        self.stiff = self.soft / self.mu if self.mu > 0.0 else np.full(len(self.sign), np.inf)
+        with np.errstate(over="ignore"):  # a mu so small that it is none
+            self.stiff = self.soft / self.mu if self.mu > 0.0 else np.full(len(self.sign), np.inf)
 
     @property
     def low(self) -> float:

@@ -64,7 +64,8 @@ class ClassesDual(ABC):
 
     @property
     def stiff(self) -> Array:
-        return self.soft / self.mu_now if self.mu_now > 0.0 else np.full(len(self.soft), np.inf)
+        with np.errstate(over="ignore"):  # a mu so small that it is none
+            return self.soft / self.mu_now if self.mu_now > 0.0 else np.full(len(self.soft), np.inf)
 
     @abstractmethod
     def sweep(self, rng: np.random.Generator) -> None:
