@@ -60,7 +60,7 @@ def fit_classes(
     many sweeps as cost next to nothing.
     ``upper="fixed"`` is known to the dual alone.
     """
-    few = len(block) <= block.n_features or len(block) * objective.n_classes <= TO_ROUNDING
+    tiny = len(block) * objective.n_classes <= TO_ROUNDING
     free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
     cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
     assert block.y is not None
@@ -76,9 +76,18 @@ def fit_classes(
     if free and upper != "cccp":
         raise ValueError(f"intercept_scaling=inf, a free intercept of many classes, needs upper='cccp', got {upper!r}.")
     stiff = upper == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF
-    if not free and (not stiff or few):
+    if not free and (not stiff or tiny or len(block) <= block.n_features):
         most = min(max_iter, _TRIED) if stiff else max_iter
-        found = solve_classes(dual, upper=upper, tol=sharper, warn_above=tol, max_iter=most, rng=rng, quiet=stiff)
+        found = solve_classes(
+            dual,
+            upper=upper,
+            tol=sharper,
+            warn_above=tol,
+            max_iter=most,
+            rng=rng,
+            quiet=stiff,
+            patient=tiny or not stiff,
+        )
         if not stiff or found.gap <= tol * found.primal:
             return _of_dual(dual, found, objective.constant)
     params, looks = objective.minimise(block, init=start)

@@ -244,23 +244,24 @@ def solve_classes(
     max_iter: int,
     rng: np.random.Generator,
     quiet: bool = False,
+    patient: bool = True,
 ) -> ClassesSolution:
     """Coefficients (n, K): first for the lower side alone, then with rivals chosen anew until J stays.
 
     The rival that wins is the one that stays for a round (``upper="cccp"``) or its score (``"fixed"``). The
     coefficients with the smallest J are given. ``warn_above`` is the tolerance that was asked for: where ``tol`` is
     sharper, it is given up after so many sweeps as take no time worth mentioning. ``quiet``: no warning is given
-    where it is not reached.
+    where it is not reached. Not ``patient``: what sweeps alone do not find is not looked for.
     """
     enough = max(tol, warn_above)
-    rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, enough, max_iter, rng)
+    rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, enough, max_iter, rng, patient)
     dual.mu_now = dual.mu
     gap, primal, true = dual.measure()
     best, curve = (true, dual.value.copy(), gap, primal), [true]
     for _ in range(_OUTER if dual.mu > 0.0 else 0):
         dual.choose_rivals(upper)
         tol = tol if rounds < _SHARP else enough
-        rounds += _inner(dual, tol, enough, max_iter - rounds, rng)
+        rounds += _inner(dual, tol, enough, max_iter - rounds, rng, patient)
         gap, primal, true = dual.measure()
         curve.append(true)
         gained = best[0] - true
@@ -281,7 +282,7 @@ def solve_classes(
     return ClassesSolution(value=value, gap=gap, primal=primal, curve=curve, n_iter=rounds)
 
 
-def _inner(dual: ClassesDual, tol: float, enough: float, max_iter: int, rng: np.random.Generator) -> int:
+def _inner(dual: ClassesDual, tol: float, enough: float, max_iter: int, rng: np.random.Generator, patient: bool) -> int:
     """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number.
 
     Small is ``tol`` of the value, and ``enough`` of it once sweeps have become many.
@@ -291,6 +292,8 @@ def _inner(dual: ClassesDual, tol: float, enough: float, max_iter: int, rng: np.
     for number in range(1, max_iter + 1):
         dual.sweep(rng)
         if slow >= _SLOW_ROUNDS:
+            if not patient:
+                return number
             subspace_step(dual)
         gap, primal, _ = dual.measure()
         small = tol if number <= _SHARP else max(tol, enough)
