@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tithe.kernels.paco import LATEST, birth_death_chain, log_birth_density, look_at_all
+from tithe.kernels.paco import LATEST, UNIFORM, birth_death_chain, log_birth_density, look_at_all
 from tithe.kernels.paco_swap import log_proposal, swap_chain
 from tithe.learners.online.law import jump_table, log_ball_density, log_student_constant
 
@@ -202,6 +202,8 @@ def test_densities_are_densities_and_finite_in_200_dimensions(rng) -> None:
         for m, t in ((0.3, 0.2), (-0.5, 0.6))
     )
     assert np.trapezoid(density, grid) + tails == pytest.approx(1.0, abs=1e-3)
+    assert min(density) >= UNIFORM * math.exp(LOG_BALL)  # the chain refuses births and deaths by these bounds
+    assert max(density) <= max(math.exp(LOG_BALL), math.exp(draws[2].max()))
     wide = rng.normal(size=(3, 200)), np.full(3, 1e-3), log_student_constant(np.full(3, 1e-3), 200), 2, LEVELS
     assert math.isfinite(log_birth_density(np.zeros(200), wide, log_ball_density(50.0, 200)))
     assert math.isfinite(log_proposal(np.zeros((8, 200)), rng.normal(size=(8, 200)), 8, 1e-3, 900.0, True))
