@@ -241,6 +241,17 @@ def test_a_checkpoint_of_something_else_is_neither_replaced_nor_read(tmp_path) -
         pickle.loads(pickle.dumps(model)).checkpoint(tmp_path / "state")
 
 
+def test_a_folder_of_the_same_name_elsewhere_is_another_one(tmp_path, monkeypatch) -> None:
+    models = [PACO(random_state=0).partial_fit(blobs(n)) for n in (10, 20)]
+    for name, model in zip("ab", models, strict=True):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        model.checkpoint("state")
+    with pytest.raises(ValueError, match="another run"):
+        models[0].checkpoint("state")
+    assert PACO.resume("state").n_rows_ == 20
+
+
 def test_a_saved_model_predicts_and_goes_on(tmp_path) -> None:
     X = blobs(900, 3)
     whole = PACO(random_state=1, summary_size=200).partial_fit(X)

@@ -151,7 +151,7 @@ class PACO(ClusterMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Take rows one by one in their order, each predicted before it is seen.
 
-        In which pieces they come makes no difference, to the last bit.
+        In which pieces they come makes no difference, to the last bit. All count the same: there are no weights.
         """
         options = self._options()
         rows = self._checked(X, reset="_chain" not in self.__dict__)
@@ -271,12 +271,12 @@ class PACO(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         place, identity = self.__dict__.get("_home", (None, uuid4().hex))
-        there = load_state(path, missing_ok=True) if os.fspath(path) != place else None
+        there = load_state(path, missing_ok=True) if os.path.abspath(path) != place else None
         if there is not None and there.about.get("id") != identity:
             raise ValueError(f"{os.fspath(path)!r} holds the state of another run: give another folder, or remove it.")
         about = {"kind": "online", "id": identity, "n_rows": self.n_rows_}
         save_state(path, State(objects={"learner": self}, rows={}, about=about))
-        self._home = (os.fspath(path), identity)
+        self._home = (os.path.abspath(path), identity)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str]) -> Self:
@@ -286,7 +286,7 @@ class PACO(ClusterMixin, BaseEstimator):
         learner = state.objects.get("learner")
         if not isinstance(learner, cls):
             raise FileFormatError(f"{os.fspath(path)!r} is not the checkpoint of an online clustering.")
-        learner._home = (os.fspath(path), state.about["id"])
+        learner._home = (os.path.abspath(path), state.about["id"])
         return learner
 
     def __getstate__(self) -> dict[str, Any]:
@@ -323,7 +323,7 @@ class PACO(ClusterMixin, BaseEstimator):
             _check_number("half_life", self.half_life, 0.0)
         if not (isinstance(self.radius, str) and self.radius == "auto"):
             _check_number("radius", self.radius, 0.0)
-            if not TINY <= self.radius <= 1.0 / TINY:
+            if not TINY <= float(self.radius) <= 1.0 / TINY:
                 raise ValueError(
                     f"radius must be between {TINY:g} and {1.0 / TINY:g}, got {self.radius!r}: scale the rows."
                 )
