@@ -203,3 +203,10 @@ def test_linear_machine_gives_probabilities() -> None:
     pieces = LinearODMClassifier(probability=True, random_state=0).partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="at hand"):
         pieces.predict_proba(X)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_machine_that_was_stopped_early_is_no_worse_than_none() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = ODMClassifier(2.0**20, kernel="poly", max_iter=20, random_state=0).fit(X, y)
+    assert model.objective_curve_[-1] <= 2.0**19 * (1 + 1e-9)
