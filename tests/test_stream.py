@@ -615,3 +615,15 @@ def test_an_objective_of_another_package(problem, tmp_path, monkeypatch) -> None
     monkeypatch.setattr("tithe.core.registry._theirs", lambda kind: {"foreign": point} if kind == "objective" else {})
     stream.checkpoint(tmp_path / "c")
     assert_same(CoresetStream.resume(tmp_path / "c").coreset(), stream.coreset())
+
+
+def test_a_folder_of_the_same_name_elsewhere_is_not_taken_for_its_own(tmp_path, monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    first, second = (CoresetStream("kmeans", coreset_size=50, random_state=seed) for seed in (0, 1))
+    for stream, folder in ((first, tmp_path / "a"), (second, tmp_path / "b")):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        stream.push(rng.normal(size=(200, 2)))
+        stream.checkpoint("state")
+    with pytest.raises(ValueError, match="another run"):
+        first.checkpoint("state")

@@ -304,14 +304,14 @@ class CoresetStream(Forgets):
             "leaves": None if self._store is None else os.path.abspath(self._store.path),
             "times_forgotten": 0 if self._store is None else self._store.forgotten()[0],
         }
-        there = load_state(path, missing_ok=True) if os.fspath(path) != self._checkpoint else None
+        there = load_state(path, missing_ok=True) if os.path.abspath(path) != self._checkpoint else None
         if there is not None and there.about.get("id") != self._id:
             raise ValueError(
                 f"{os.fspath(path)!r} holds the state of another run: go on with that one, give another folder, or "
                 "remove it."
             )
         save_state(path, State(objects=objects, rows=rows, about=about))
-        self._checkpoint = os.fspath(path)
+        self._checkpoint = os.path.abspath(path)
         self._expire()
 
     @classmethod
@@ -342,7 +342,7 @@ class CoresetStream(Forgets):
         self._absorbed = state.rows.get("absorbed")  # type: ignore[assignment]
         self._absorbed_rows = [(int(a), int(b)) for a, b in about["absorbed_rows"]]
         self._n_pushes = int(about["n_pushes"])
-        self._checkpoint = path
+        self._checkpoint = os.path.abspath(path)
         folder = keep_leaves or about["leaves"]
         self._store = None if folder is None else LeafStore(folder, new=False)
         self._tree = restored_tree(state, self._merge, top=self._top())

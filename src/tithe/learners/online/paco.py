@@ -76,8 +76,9 @@ class PACO(ClusterMixin, BaseEstimator):
         and drift. Our extension; the bound is for the form that forgets nothing.
     summary_size : int or None
         Rows of the past that are looked at: up to so many as they are; of more, a coreset of so many rows for the
-        old ones, with l_s and lambda_{s-1} as attributes, and up to as many of the latest. None keeps all, so that
-        a row costs more the later it comes.
+        old ones, with l_s and lambda_{s-1} as attributes, and up to as many of the latest. At the least twice
+        ``max_clusters``, better 25 times as many: smaller ones lose weight. None keeps all, so that a row
+        costs more the later it comes.
     random_state : int, RandomState, Generator or None
 
     Attributes
