@@ -63,6 +63,20 @@ def test_a_planted_dictionary_is_found_through_a_coreset() -> None:
     assert model.score(held_out[:20_000]) == -certificate.value
 
 
+def test_polish_makes_the_atoms_of_a_coreset_sharp() -> None:
+    X, atoms = planted(60_000, d=12, k=20, most=2)
+    far = []
+    for polish in (0, 2):
+        model = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, max_iter=60, polish=polish, random_state=0).fit(X)
+        far.append(1.0 - np.abs(atoms @ model.components_.T).max(axis=1))
+        assert model.n_iter_ == 60 + polish == len(model.error_) - 1
+    assert np.median(far[1]) < 0.3 * np.median(far[0])
+    few = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, polish=2, random_state=0).fit(X[:1000])  # all rows: none left
+    assert few.n_iter_ == few.max_iter
+    with pytest.raises(ValueError, match="polish"):
+        KSVD(20, coreset_size=1500, polish="auto").fit(X)
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"exact_update": True}, {"mean": "global"}, {"mean": "per_column"}, {"tol": 0.1}]
 )

@@ -17,7 +17,8 @@ from tithe.certify import Certificate, Rows
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.protocols import is_source
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner
+from tithe.kernels.sampling import sample_rows
+from tithe.learners.base import CoresetLearner, is_whole
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
 from tithe.learners.dictionary.held_out import mean_certificate
 from tithe.objectives.dictionary import DictionaryObjective
@@ -25,6 +26,7 @@ from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictio
 
 _ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only so long
 _LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
+_POLISH = 80_000  # rows that atoms are polished on
 _LARGEST = 1e150  # squares of larger numbers overflow
 _LARGEST_SINGLE = 1e35  # of the length of a row: codes in single precision may be some hundred times as large
 
@@ -66,6 +68,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     exact_update : bool
         Each atom becomes the best one for its users (a singular value decomposition) rather than one step nearer
         to it.
+    polish : int
+        Iterations after those on a coreset, on up to 80,000 rows drawn uniformly: few rows find the atoms, more make
+        them sharp. Two bring 5,000 rows' atoms ten times as near to planted ones.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -74,7 +79,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         The atoms: unit rows, the largest entry of each positive.
     error_ : array (n_iter_ + 1,)
         Mean squared error of an entry at the start and after each iteration, all rows coded anew; on a coreset
-        it is the coreset's estimate, see ``certify``.
+        it is the coreset's estimate, see ``certify``; then that of the rows of ``polish``.
     mean_ : array (d,) or None
         The row that was taken out, where ``mean="global"``.
     coreset_ : Coreset or None
@@ -99,7 +104,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     _fitted = ("coreset_", "components_", "error_", "best_iter_", "n_iter_", "_n_features_out")
     calibrate = False  # it does not lower the error of the dictionary: see DictionaryObjective
-    polish = 0
 
     def __init__(
         self,
@@ -116,6 +120,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         alpha: float = 1.0,
         positive: bool = False,
         exact_update: bool = False,
+        polish: int = 0,
         engine: Any = "auto",
         random_state: Any = None,
     ) -> None:
@@ -131,6 +136,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.alpha = alpha
         self.positive = positive
         self.exact_update = exact_update
+        self.polish = polish
         self.engine = engine
         self.random_state = random_state
 
@@ -154,6 +160,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.mean_ = offset(rows, self.mean, self.engine)
         seed = as_seed(self.random_state)
         self._learn(self._few(rows, seed), rows, seed)
+        if self.polish > 0 and self.coreset_ is not None and not is_whole(self.coreset_):
+            self._polish(rows, seed)
         return self
 
     @available_if(lambda learner: learner.mean != "global")
@@ -211,6 +219,24 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.error_ = np.asarray(curve) / self.n_features_in_
         self.n_iter_ = len(curve) - 1
         self._n_features_out = len(atoms)
+
+    def _polish(self, rows: Any, seed: int) -> None:
+        rng = rng_for(seed, "polish")
+        more = sample_rows(rows, _POLISH, rng) if isinstance(rows, Block) else rows.sample(_POLISH, rng=rng)
+        more = centred(more, self.mean, self.mean_)
+        atoms, curve, best = learn_dictionary(
+            more.X,
+            more.sample_weight,
+            self.components_,
+            self._coding(),
+            max_iter=self.polish,
+            rng=rng,
+            exact=bool(self.exact_update),
+        )
+        self.components_ = np.ascontiguousarray(atoms, dtype=more.X.dtype)
+        self.error_ = np.append(self.error_, np.asarray(curve[1:]) / self.n_features_in_)
+        self.best_iter_ = self.n_iter_ + best
+        self.n_iter_ += self.polish
 
     # -- using what was learned ----------------------------------------------------------------
 
@@ -312,6 +338,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         _check_whole("n_components", self.n_components, optional=True)
         _check_whole("n_nonzero_coefs", self.n_nonzero_coefs, optional=True)
         _check_whole("max_iter", self.max_iter)
+        if self.polish != 0:
+            _check_whole("polish", self.polish)
         for name, value, known in (("mean", self.mean, MEANS), ("coding", self.coding, ("omp", "lasso"))):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
