@@ -97,7 +97,7 @@ def test_stopped_it_writes_what_there_is(rows, tmp_path, monkeypatch, capsys) ->
 
     def interrupted(model: PACO, X: np.ndarray) -> PACO:
         if hasattr(model, "n_rows_") and model.n_rows_ == 1000:
-            signal.raise_signal(signal.SIGINT)  # in the middle of work: it is remembered, and heard afterwards
+            signal.raise_signal(signal.SIGTERM)  # in the middle of work: it is remembered, and heard afterwards
         return taken(model, X)
 
     monkeypatch.setattr(PACO, "partial_fit", interrupted)

@@ -148,7 +148,7 @@ def test_a_stopped_stream_of_files_goes_on_with_its_leaves(tmp_path, capsys, sma
     def interrupted(self, *rows, **more):
         n_pushes.append(len(rows[0]))
         if len(n_pushes) == 3:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
         return push(self, *rows, **more)
 
     monkeypatch.setattr(CoresetStream, "push", interrupted)
