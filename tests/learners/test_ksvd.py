@@ -71,6 +71,9 @@ def test_polish_makes_the_atoms_of_a_coreset_sharp() -> None:
         far.append(1.0 - np.abs(atoms @ model.components_.T).max(axis=1))
         assert model.n_iter_ == 60 + polish == len(model.error_) - 1
     assert np.median(far[1]) < 0.3 * np.median(far[0])
+    by_hand = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, max_iter=60, random_state=0).fit(X).refine(X, n_iter=2)
+    assert by_hand.n_iter_ == 62
+    assert np.median(1.0 - np.abs(atoms @ by_hand.components_.T).max(axis=1)) < 0.3 * np.median(far[0])
     few = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, polish=2, random_state=0).fit(X[:1000])  # all rows: none left
     assert few.n_iter_ == few.max_iter
     with pytest.raises(ValueError, match="polish"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ from tithe.learners.streaming import stream_classes
 from tithe.objectives.labels import LabelledObjective
 
 
-class CoresetLinearClassifier(CoresetLearner, ClassifierMixin):
+class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
     """A classifier whose parameters are (k, d + 1), intercepts last: k = 1 for two classes, else one row a class.
 
     Subclasses have, besides those of `CoresetLearner`, the parameters ``tol``, ``fit_intercept``, ``class_weight`` and
@@ -47,11 +48,13 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin):
     intercept_: Array
     tol: float
 
+    @abstractmethod
     def _objective(self, classes: tuple[int, ...] | None = None) -> Any:
-        raise NotImplementedError
+        """What a coreset has to preserve."""
 
+    @abstractmethod
     def _fit_all(self, objective: Any, rows: Any, start: Array | None, seed: int) -> Array:
-        raise NotImplementedError
+        """The parameters (k, d + 1) where all rows are used."""
 
     def _takes_all(self, rows: Block) -> bool:
         return False

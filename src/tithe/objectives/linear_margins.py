@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,7 @@ _FLOPS = 10_000_000_000  # that a curvature or a calibration may cost
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearMargins(LabelledObjective):
+class LinearMargins(LabelledObjective, ABC):
     """A sum of losses of linear scores, and a penalty.
 
     Parameters are (k, d + 1), intercepts last: k = 1 score for two classes, else one a class. With r the
@@ -56,37 +57,37 @@ class LinearMargins(LabelledObjective):
 
     # -- what a subclass knows -----------------------------------------------------------------
 
+    @abstractmethod
     def _sweep(self, block: Block, params: Array, **what: Any) -> tuple[Any, Any]:
         """Costs (n,), and sums with ``count`` (K,), ``diagonal`` and the gradient of the losses."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluation(self, sums: Any, params: Array) -> Evaluation:
         """What `evaluate` says of all rows that were added up."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _slopes(self, sums: Any) -> Array:
         """Sums of r times (x, 1): (k, d + 1)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _residuals(self, block: Block, params: Array, codes: Array) -> Array:
         """r: (n, k)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _bends(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         """Weighted second derivatives of each row's loss: in each score (n, k), and for pairs of them, by rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _penalty(self) -> tuple[float, float]:
         """Second derivative of the penalty in a coefficient, and in an intercept."""
-        raise NotImplementedError
 
     def _unit(self, weight: float) -> float:
         """What the sum of the losses is multiplied by in the value, for rows of this weight."""
         return 1.0
 
+    @abstractmethod
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
-        raise NotImplementedError
 
     # -- what constructions and calibration need -----------------------------------------------
 

@@ -183,11 +183,11 @@ class ImageDenoiser(BaseEstimator):
             source = self._patches(planes, clipping, rng_for(seed, "look"))
             self.coreset_ = self._few(source, seed, progress)
         with _timed(self.seconds_, "learning"):
-            self.learner_ = self._learner(self.initial, self.max_iter, seed)
+            self.learner_ = self._learner(seed)
             self.learner_.fit(self.coreset_.X, sample_weight=self.coreset_.sample_weight)
             more = self._more(source, rng_for(seed, "polish"))
             if more is not None:
-                self.learner_ = self._learner(self.learner_.components_, self.polish, seed).fit(more)
+                self.learner_.refine(more, n_iter=self.polish)
         self.components_ = self.learner_.components_
         return self
 
@@ -225,14 +225,14 @@ class ImageDenoiser(BaseEstimator):
         rows: Array = source.sample(min(_CUT, int(_POLISH / share)), rng=rng).X
         return rows if len(rows) > kept else None
 
-    def _learner(self, initial: Any, max_iter: int, seed: int) -> KSVD:
+    def _learner(self, seed: int) -> KSVD:
         noisy = self.sigma_ > 0.0
         return KSVD(
             self.n_components,
             n_nonzero_coefs=self._most() if noisy else min(self.n_nonzero_coefs, self.n_components),
             tol=self._target() if noisy else None,
-            max_iter=max_iter,
-            initial=initial,
+            max_iter=self.max_iter,
+            initial=self.initial,
             random_state=int(rng_for(seed, "learn").integers(2**62)),
         )
 

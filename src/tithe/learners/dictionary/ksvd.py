@@ -220,23 +220,36 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.n_iter_ = len(curve) - 1
         self._n_features_out = len(atoms)
 
+    def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> KSVD:
+        """Go on from the atoms that there are, for some iterations on other rows: few rows find, more make sharp.
+
+        ``error_`` and ``n_iter_`` go on too; ``coreset_`` stays what the atoms were found from.
+        """
+        check_is_fitted(self)
+        _check_whole("n_iter", n_iter)
+        return self._refine(self._signals(X, sample_weight, reset=False), n_iter, as_seed(self.random_state))
+
     def _polish(self, rows: Any, seed: int) -> None:
-        rng = rng_for(seed, "polish")
+        rng = rng_for(seed, "draw")
         more = sample_rows(rows, _POLISH, rng) if isinstance(rows, Block) else rows.sample(_POLISH, rng=rng)
-        more = centred(more, self.mean, self.mean_)
+        self._refine(more, self.polish, seed)
+
+    def _refine(self, rows: Block, n_iter: int, seed: int) -> KSVD:
+        rows = centred(rows, self.mean, self.mean_)
         atoms, curve, best = learn_dictionary(
-            more.X,
-            more.sample_weight,
+            rows.X,
+            rows.sample_weight,
             self.components_,
             self._coding(),
-            max_iter=self.polish,
-            rng=rng,
+            max_iter=n_iter,
+            rng=rng_for(seed, "refine"),
             exact=bool(self.exact_update),
         )
-        self.components_ = np.ascontiguousarray(atoms, dtype=more.X.dtype)
+        self.components_ = np.ascontiguousarray(atoms, dtype=self.components_.dtype)
         self.error_ = np.append(self.error_, np.asarray(curve[1:]) / self.n_features_in_)
         self.best_iter_ = self.n_iter_ + best
-        self.n_iter_ += self.polish
+        self.n_iter_ += n_iter
+        return self
 
     # -- using what was learned ----------------------------------------------------------------
 

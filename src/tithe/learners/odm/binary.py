@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.core.data import Array
 from tithe.kernels.margin_pairs import descend_square, margin_gap
+from tithe.learners.odm.band import Band
 from tithe.learners.odm.gram import WHOLE, Gram, not_a_kernel
 from tithe.learners.odm.newton import DIRECT, newton_step, nystroem
 
@@ -22,7 +23,7 @@ _FOR_OTHERS = 0.5  # share of the tolerance that a shrunk problem is solved to
 
 
 @dataclass(kw_only=True)
-class Dual:
+class Dual(Band):
     """Multipliers of two classes: min over gamma of gamma Q gamma / 2 + sum of D gamma^2 / 2 - band . gamma.
 
     With u = Q gamma the margins, C = ``cost`` and the band [1 - theta, 1 + theta] = [low, high],
@@ -35,9 +36,6 @@ class Dual:
 
     gram: Gram
     sign: Array
-    cost: Array
-    mu: float
-    theta: float
     gamma: Array = field(init=False)
     score: Array = field(init=False)
     intercept: float = 0.0
@@ -45,17 +43,7 @@ class Dual:
     def __post_init__(self) -> None:
         self.gamma = np.zeros(len(self.sign))
         self.score = np.zeros(len(self.sign))
-        self.soft = 1.0 / self.cost
-        with np.errstate(over="ignore"):  # a mu so small that it is none
-            self.stiff = self.soft / self.mu if self.mu > 0.0 else np.full(len(self.sign), np.inf)
-
-    @property
-    def low(self) -> float:
-        return 1.0 - self.theta
-
-    @property
-    def high(self) -> float:
-        return 1.0 + self.theta
+        self.stiff = self.stiff_at(self.mu)
 
     def margins(self) -> Array:
         return self.sign * (self.score + self.intercept)

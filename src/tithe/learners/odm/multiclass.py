@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tithe.core.data import Array
 from tithe.kernels.gram import row_squares
 from tithe.kernels.margin_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_square
+from tithe.learners.odm.band import Band
 from tithe.learners.odm.gram import Gram, not_a_kernel
 from tithe.learners.odm.subspace import subspace_step
 
@@ -27,7 +28,7 @@ _OUTER = 20  # times that rivals are chosen anew, at the most
 
 
 @dataclass(kw_only=True)
-class ClassesDual(ABC):
+class ClassesDual(Band, ABC):
     """Coefficients v (n, K) of all classes, w_l = sum_i v_i^l phi(x_i), and what they give.
 
     The margin of a row is f_y - max over l != y of f_l. The lower side of the loss, margins below 1 - theta, is
@@ -37,10 +38,7 @@ class ClassesDual(ABC):
     """
 
     label: Array
-    cost: Array
     n_classes: int
-    mu: float
-    theta: float
     value: Array = field(init=False)
     beta: Array = field(init=False)
     rival: Array = field(init=False)
@@ -51,21 +49,11 @@ class ClassesDual(ABC):
         self.value = np.zeros((n, self.n_classes))
         self.beta, self.level = np.zeros(n), np.zeros(n)
         self.rival = np.full(n, -1, np.int64)
-        self.soft = 1.0 / self.cost
         self.mu_now = 0.0
 
     @property
-    def low(self) -> float:
-        return 1.0 - self.theta
-
-    @property
-    def high(self) -> float:
-        return 1.0 + self.theta
-
-    @property
     def stiff(self) -> Array:
-        with np.errstate(over="ignore"):  # a mu so small that it is none
-            return self.soft / self.mu_now if self.mu_now > 0.0 else np.full(len(self.soft), np.inf)
+        return self.stiff_at(self.mu_now)
 
     @abstractmethod
     def sweep(self, rng: np.random.Generator) -> None:
