@@ -51,7 +51,7 @@ _OUR_TYPES = {
     "tithe.learners.online.scale.Scale",
     "tithe.objectives.quasi_posterior.QuasiPosteriorObjective",
     "tithe.core.data.Coreset",
-    "tithe.certify.Certificate",
+    "tithe.certify.certificate.Certificate",
     "tithe.objectives.clustering.KMeansObjective",
     "tithe.objectives.clustering.KMedianObjective",
     "tithe.objectives.logistic.LogisticObjective",

@@ -68,7 +68,7 @@ def test_the_command_is_the_learner(folder, tmp_path) -> None:
 def test_logistic_from_files(folder, tmp_path, capsys, small_leaves) -> None:
     out = tmp_path / "result"
     assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "--polish", "auto", "-o", out) == 0
-    assert "smallest possible" in capsys.readouterr().out
+    assert "a fit on all rows" in capsys.readouterr().out
     model = load_model(out / "model.skops")
     assert isinstance(model, CoresetLogisticRegression) and model.certificate_.relative < 1e-4
     assert set(load_coreset(out / "coreset.parquet").y) == {"no", "yes"}
@@ -86,7 +86,7 @@ def test_odm_from_files(folder, tmp_path, capsys, small_leaves) -> None:
     assert run(*command, "--dry-run") == 0
     assert "peak memory" in capsys.readouterr().out and not out.exists()
     assert run(*command) == 0
-    assert "smallest possible" in capsys.readouterr().out
+    assert "a fit on all rows" in capsys.readouterr().out
     model = load_model(out / "model.skops")
     assert isinstance(model, LinearODMClassifier) and model.lam == 50.0 and model.certificate_.relative < 1e-4
     page = (out / "report.html").read_text()
@@ -102,7 +102,7 @@ def test_the_page_is_whole_and_works_offline(folder, tmp_path) -> None:
     assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "-o", out) == 0
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "http" not in page.split("</style>")[1]
-    for word in ("12,000", "Certificate", "smallest possible", "Coefficients", "Parameters", "influence"):
+    for word in ("12,000", "Certificate", "fit on all rows", "Coefficients", "Parameters", "influence"):
         assert word in page
 
 

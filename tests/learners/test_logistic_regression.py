@@ -319,12 +319,23 @@ def test_too_few_rounds_are_said_to_be() -> None:
     assert model.certificate_.interval[0] <= found - best <= model.certificate_.interval[1]
 
 
-def test_too_small_a_coreset_is_said_to_be() -> None:
+def test_a_coreset_of_fewer_rows_than_coefficients_is_polished_all_the_same() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 60)) * (rng.random((4000, 60)) < 0.02) * 10.0
     y = (X @ rng.normal(size=60) + rng.logistic(size=4000) > 0).astype(int)
+    model = CoresetLogisticRegression(coreset_size=15, tol=1e-9, random_state=0).fit(X, y)
+    found, best = loss(model, X, y)
+    assert found <= best * (1 + 1e-9)
+
+
+def test_what_polish_does_not_reach_is_said() -> None:
+    """More coefficients than a curvature is kept for, and far fewer rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 1001))
+    y = (X @ rng.normal(size=1001) > 0).astype(int)
     with pytest.warns(ConvergenceWarning, match="larger coreset_size"):
-        CoresetLogisticRegression(coreset_size=15, tol=1e-12, random_state=0).fit(X, y)
+        model = CoresetLogisticRegression(C=100.0, coreset_size=15, tol=1e-12, random_state=0).fit(X, y)
+    assert model.certificate_.kind == "bound" and model.certificate_.interval is None
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,29 @@ class ConvexObjective(Objective, Protocol):
         """Second derivative of each row's loss along a direction: (n,)."""
         ...
 
+    @property
+    def convex(self) -> bool:
+        """Whether it really is: else a gap cannot be estimated, only bounded."""
+        ...
+
+    def keeps_curvature(self, params: Array) -> bool:
+        """Whether the curvature of so many coefficients is kept as a whole matrix."""
+        ...
+
+    def curvature(
+        self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
+    ) -> Array | None:
+        """The second derivative of the losses of these rows, out of rows of ``total_weight``."""
+        ...
+
+    def metric_of(self, hessian: Array, centre: Array | None = None) -> Any:
+        """A curvature that is believed as it is, with the penalty."""
+        ...
+
+    def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
+        """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
+        ...
+
 
 class Construction(Protocol):
     """How rows are chosen. Unbiased, unless it says otherwise: E[sum_i w_i f(x_i)] over the draw is the full sum."""

@@ -143,6 +143,14 @@ class Descent:
         """Another place and what was found there: the change from there to here is learned from."""
         self._learn(self.params - params, self.point.gradient - point.gradient)
 
+    def go_to(self, params: Array) -> bool:
+        """Go to a place that somebody else thinks better. False if it is not: then nothing has changed."""
+        point = self._at(params)
+        if not point.value < self.point.value:
+            return False
+        self.params, self.point = params, point
+        return True
+
     def newton(self) -> Array:
         """Minus the direction that the next round will try: the inverse curvature, as far as it is known, times g."""
         return -self._direction()

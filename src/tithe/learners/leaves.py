@@ -12,12 +12,12 @@ import numpy as np
 
 from tithe.certify import Rows
 from tithe.core.data import Array, Block, concat
+from tithe.core.hashing import hashed, uniform_of
 from tithe.core.seeding import rng_for
 from tithe.kernels.labels import distinct_labels
 from tithe.objectives.labels import LabelledObjective
 
 Change = Callable[[Block], Block]
-_GOLDEN, _FIRST, _SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Changed:
@@ -148,26 +148,6 @@ def class_masses(source: Any, n_classes: int, engine: Any) -> Array:
 def key_of(seed: int, *what: int | str) -> int:
     """The key of a hash, for one purpose."""
     return int(rng_for(seed, *what, "hash").integers(2**64, dtype=np.uint64))
-
-
-def hashed(ids: Array, key: int) -> Array:
-    """A number of 64 bits for each row id, different for different ids, as random as the key: (n,) uint64.
-
-    It is output number ``id`` of the generator SplitMix64 (Steele, Lea and Flood 2014) seeded with the
-    key, so whether a row is chosen depends on nothing but its id.
-    """
-    with np.errstate(over="ignore"):
-        z = np.uint64(key) + (ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN
-        z = (z ^ (z >> np.uint64(30))) * _FIRST
-        z = (z ^ (z >> np.uint64(27))) * _SECOND
-        mixed: Array = z ^ (z >> np.uint64(31))
-    return mixed
-
-
-def uniform_of(ids: Array, key: int) -> Array:
-    """The same as numbers in [0, 1): (n,)."""
-    numbers: Array = (hashed(ids, key) >> np.uint64(11)) * 2.0**-53
-    return numbers
 
 
 def fold_of(ids: Array, key: int, n_folds: int) -> Array:

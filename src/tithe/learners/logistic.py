@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 
-from tithe.certify import gap_at, warn_of_excess
+from tithe.certify.certificate import percent
+from tithe.certify.gap import CurvatureRows, gap_at
 from tithe.core.data import Array, Block
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.objectives.logistic import LogisticObjective
@@ -141,10 +144,15 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
         block = rows if isinstance(rows, Block) else self.coreset_
         params, looks = objective.minimise(self.coreset_, init=start)
         point = objective.evaluate(block, params)
-        metric = objective.metric(self.coreset_, params, centre=objective.centre(block))
-        gap = gap_at(objective, point, metric, self.coreset_, params)
+        curvature = CurvatureRows.all_of(objective, self.coreset_, params)
+        gap = gap_at(objective, point, curvature, params, objective.centre(block))
         if not gap.below(self.tol):
-            warn_of_excess(gap, self.tol, f"the fit stopped after {looks} looks. Raise max_iter={self.max_iter}.")
+            warnings.warn(
+                f"The loss may exceed the smallest possible by {percent(gap.largest / point.value)}, more than "
+                f"tol={self.tol:g}: the fit stopped after {looks} passes. Raise max_iter={self.max_iter}.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         self.loss_curve_, self.n_iter_, self.n_passes_ = [point.value], 1, looks + 3
         if rows is not None:
             self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)

@@ -11,8 +11,9 @@ from scipy import sparse
 from tithe.core.data import Array, Block
 from tithe.kernels.threads import over_parts
 
-_WIDE = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
+MOST_COORDINATES = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
 _ROWS = 16_384
+_GRAM_ROWS = 2048  # multiplied at a time: what is made of them stays in the cache
 _CHUNKS = 8  # runs of rows that a curvature is added up in
 _DENSE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
@@ -20,9 +21,9 @@ _DENSE = 0.1  # share of stored entries from which sparse rows are better multip
 def curvature_cost(block: Block, n_margins: int) -> int:
     """Products that `curvature_blocks` takes."""
     size = block.n_features + 1
-    if size > _WIDE:
+    if size > MOST_COORDINATES:
         return 0
-    pairs = n_margins * (n_margins + 1) // 2 if n_margins * size <= _WIDE else n_margins
+    pairs = n_margins * (n_margins + 1) // 2 if n_margins * size <= MOST_COORDINATES else n_margins
     if sparse.issparse(block.X) and block.X.nnz <= _DENSE * len(block) * block.n_features:
         return pairs * block.X.nnz * -(-block.X.nnz // len(block))
     return pairs * len(block) * size * size
@@ -37,9 +38,9 @@ def curvature_blocks(
     both contain their weights. Columns are those of the rows less ``centre``.
     """
     k, size = bend.shape[1], block.n_features + 1
-    if size > _WIDE:
+    if size > MOST_COORDINATES:
         return None
-    whole = k * size <= _WIDE
+    whole = k * size <= MOST_COORDINATES
     pairs = [(a, b) for a in range(k) for b in (range(a, k) if whole else (a,))]
     # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
     chunk = max(_ROWS // 8, -(-len(block) // _CHUNKS)) if k == 1 else len(block)
@@ -91,16 +92,26 @@ def effective_support(X: Any, bend: Array, centre: Array | None = None) -> Array
 def _gram(X: Any, weight: Array, centre: Array | None) -> Array:
     """sum of weight (x - centre, 1)(x - centre, 1)^T: (d + 1, d + 1)."""
     d = X.shape[1]
-    gram = np.empty((d + 1, d + 1))
-    rows = X.astype(np.float64, copy=False)
+    gram = np.zeros((d + 1, d + 1))
     if sparse.issparse(X) and X.nnz > _DENSE * X.shape[0] * d:
-        rows = rows.toarray()
-    if centre is not None:
-        rows = rows - centre
-    if sparse.issparse(rows):
+        X = X.toarray()
+    if sparse.issparse(X):
+        rows = X.astype(np.float64, copy=False)
         gram[:d, :d] = (rows.multiply(weight[:, None]).tocsr().T @ rows).toarray()
-    else:
-        gram[:d, :d] = (rows * weight[:, None]).T @ rows
-    gram[:d, d] = gram[d, :d] = rows.T @ weight
-    gram[d, d] = weight.sum()
+        gram[:d, d] = gram[d, :d] = rows.T @ weight
+        gram[d, d] = weight.sum()
+        return gram
+    # with roots of the weights a product of rows with themselves is left, which takes half the work
+    root = np.sqrt(weight) if (weight >= 0.0).all() else None
+    wide = np.ones((min(len(weight), _GRAM_ROWS), d + 1))
+    for start in range(0, len(weight), _GRAM_ROWS):
+        stop = min(start + _GRAM_ROWS, len(weight))
+        rows = wide[: stop - start]
+        np.subtract(X[start:stop], 0.0 if centre is None else centre, out=rows[:, :d])
+        if root is None:
+            gram += (rows * weight[start:stop, None]).T @ rows
+        else:
+            rows[:, d] = 1.0
+            rows *= root[start:stop, None]
+            gram += rows.T @ rows
     return gram

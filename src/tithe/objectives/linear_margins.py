@@ -16,7 +16,7 @@ from tithe.kernels.columns import column_means
 from tithe.kernels.descent import Descent, Metric
 from tithe.kernels.sampling import sample_rows
 from tithe.kernels.threads import single_blas_thread
-from tithe.objectives.curvature import curvature_blocks, curvature_cost, effective_support
+from tithe.objectives.curvature import MOST_COORDINATES, curvature_blocks, curvature_cost, effective_support
 from tithe.objectives.labels import LabelledObjective
 
 _ROWS_EACH = 12  # drawn rows for each total: with fewer, calibration lost on all sets tried, with more it won
@@ -25,6 +25,7 @@ _SAMPLE = 20_000  # rows of a pilot, at the most
 _ROUGH, _ROUNDS = 1e-4, 30  # a pilot need not be sharper than its sample
 _RENEW = (3, 12, 48)  # rounds after which an old curvature is worth a new one where it is dear
 _FLOPS = 10_000_000_000  # that a curvature or a calibration may cost
+_CHUNK_ROWS = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +211,6 @@ class LinearMargins(LabelledObjective, ABC):
         With more ``caution``, correlations between columns that few rows speak of are believed less.
         """
         k, size = params.shape
-        coefficient, intercept = self._penalty()
-        penalty = np.full((k, size), coefficient)
-        penalty[:, -1] = intercept
         some = self._thinned(block)
         unit = self._unit(some.total_weight)
         bend, cross = self._bends(some, params)
@@ -230,7 +228,58 @@ class LinearMargins(LabelledObjective, ABC):
         if not self.fit_intercept:
             exact[:, -1] = 0.0
         support = effective_support(some.X, bend, centre).ravel() / caution if drawn else None
-        return Metric(hessian, exact.ravel(), penalty.ravel(), support, centre, balanced=k > 1)
+        return Metric(hessian, exact.ravel(), self._penalties((k, size)), support, centre, balanced=k > 1)
+
+    @property
+    def convex(self) -> bool:
+        """Whether the sum of the losses is convex in the parameters."""
+        return True
+
+    def keeps_curvature(self, params: Array) -> bool:
+        """Whether the curvature of so many coefficients is kept as a whole matrix."""
+        return params.size <= MOST_COORDINATES
+
+    def curvature(
+        self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
+    ) -> Array | None:
+        """The second derivative of the losses of these rows; see `curvature_blocks`.
+
+        ``total_weight`` is that of all rows, where these are some of them.
+        """
+        bend, cross = self._bends(block, params)
+        hessian = curvature_blocks(block, bend, cross, centre)
+        unit = self._unit(block.total_weight if total_weight is None else total_weight)
+        return None if hessian is None else unit * hessian
+
+    def metric_of(self, hessian: Array, centre: Array | None = None) -> Metric:
+        """A curvature that is believed as it is, with the penalty."""
+        k = self.n_margins
+        diagonal = np.einsum("bss->bs", hessian).reshape(k, -1).copy()
+        if not self.fit_intercept:
+            diagonal[:, -1] = 0.0
+        return Metric(hessian, diagonal.ravel(), self._penalties(diagonal.shape), None, centre, balanced=k > 1)
+
+    def _penalties(self, shape: tuple[int, ...]) -> Array:
+        """What the penalty adds to the diagonal of the curvature."""
+        coefficient, intercept = self._penalty()
+        penalty = np.full(shape, coefficient)
+        penalty[:, -1] = intercept
+        return penalty.ravel()
+
+    def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
+        """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
+        bend = self._bends(block, params)[0]
+        inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
+        part = np.empty(len(block))
+        for start in range(0, len(block), _CHUNK_ROWS):
+            at = slice(start, start + _CHUNK_ROWS)
+            rows = block.X[at]
+            if sparse.issparse(rows):
+                square = rows.multiply(rows)
+            else:
+                square = np.square(rows - centre if centre is not None else rows, dtype=np.float64)
+            part[at] = np.einsum("ik,ik->i", bend[at], square @ inverse[:, :-1].T + inverse[:, -1])
+        return part
 
     def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
         """Effective number of rows that the curvature in the column known least comes from."""

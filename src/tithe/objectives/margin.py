@@ -106,6 +106,11 @@ class MarginObjective(LinearMargins):
         """The last coordinate of every row beside a penalty of |.|^2 / 2; 1 where the intercept is free."""
         return super().constant * (1.0 if self._free else self.intercept_scaling)
 
+    @property
+    def convex(self) -> bool:
+        """With more than two classes margins above the band pull back, and the sum is not convex."""
+        return self.n_classes == 2
+
     def pull(self, cost: Array) -> Array:
         """How hard rows of these losses pull at their margin: half the slope below the band, 1 / sqrt(mu) of it above.
 

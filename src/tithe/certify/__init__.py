@@ -1,0 +1,20 @@
+"""Certify and polish: what the small set cost, measured on all rows, and a few more passes to do better."""
+
+from tithe.certify.certificate import Certificate, bound_certificate, certify_cost, coreset_cost, cost_certificate
+from tithe.certify.gap import certify_bound, certify_gap
+from tithe.certify.polish import polish_by_descent, polish_by_steps, polish_rounds
+from tithe.certify.rows import Rows
+
+__all__ = [
+    "Certificate",
+    "Rows",
+    "bound_certificate",
+    "certify_bound",
+    "certify_cost",
+    "certify_gap",
+    "coreset_cost",
+    "cost_certificate",
+    "polish_by_descent",
+    "polish_by_steps",
+    "polish_rounds",
+]

@@ -1,0 +1,278 @@
+"""How far a convex loss is above its smallest value on all rows: proved, and estimated with an interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from tithe.certify.certificate import Certificate, bound_certificate, excess_certificate
+from tithe.certify.rows import Rows
+from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
+from tithe.core.hashing import uniform_of
+from tithe.core.protocols import Source
+from tithe.kernels.descent import Metric
+
+CONFIDENCE = 0.95
+N_GROUPS = 8  # groups of a sample that are left out in turn (jackknife)
+_QUANTILE = float(stdtrit(N_GROUPS - 1, 0.5 + 0.5 * CONFIDENCE))
+_ALL_ROWS_WORK = 100_000_000  # products up to which the curvature is taken from all rows
+_SAMPLE_ROWS, _ROWS_PER_COEFFICIENT = 20_000, 50  # else from a sample: rows at the least, and for each coefficient
+_SAMPLE_WORK, _LEAST_PER_COEFFICIENT = 5_000_000_000, 20  # products at the most; with fewer rows it is no use
+_CANDIDATES = 400_000  # rows that the sample is chosen from, at the most
+_LARGEST_CHANGE = 5.0  # mean change of a margin beyond which the curvature here says nothing about the minimum
+_LARGEST_ERROR = 1.0  # standard error of the logarithm of the estimate from which it is no estimate
+_ROUGH_FACTOR = 100.0  # by which an estimate without a known curvature may be too small
+_NEARLY = 2.0  # a bound this close to the estimate is worth more than it
+_HASH_KEY = 0x7A3C_91F5_0D2B_E864  # rows are chosen by their ids alone: nothing else may steer what certifies
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """What one pass over all rows says about P(theta) - P*.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        P, its gradient g and the proved bound, on all rows.
+    estimate : float
+        Half the squared Newton decrement, g . H^-1 g / 2.
+    interval : (float, float) or None
+        Where the gap lies with confidence .95; None where the curvature H is not known well enough to say.
+
+    Notes
+    -----
+    H must not come from the rows that the solution was fitted and polished with. Descent in the metric of these rows
+    leaves a gradient in just the directions in which they overstate the curvature, and there g . H^-1 g is far too
+    small (up to 100 times with 3 rows for each coefficient). So H is taken from all rows, or from a fresh sample of
+    them (`CurvatureRows`).
+
+    Two things make the estimate uncertain. The first is the mean change c of a margin along the Newton step, each row
+    weighed by its part in the curvature along it: a loss like exp(-margin), which is what nearly separable classes
+    come to, has c = 1 and twice the gap that is estimated. Measured on 9,000 places of 144 problems, the gap lies
+    between (1 + c)^-2 and (1 + c)^2 times the estimate. The second is the sample, if there is one: the standard error
+    is a jackknife's, from the estimates without one eighth of it at a time, and the largest of these counts as well.
+    """
+
+    evaluation: Evaluation
+    estimate: float
+    interval: tuple[float, float] | None
+
+    @property
+    def bound(self) -> float:
+        return self.evaluation.bound
+
+    @property
+    def largest(self) -> float:
+        """What the gap may well amount to."""
+        return self.bound if self.interval is None else self.interval[1]
+
+    def below(self, tol: float) -> bool:
+        """Whether the relative excess is ``tol`` at the most: proved, or by the upper end of the interval."""
+        enough = tol * self.evaluation.value
+        rough = self.interval is None and self.estimate * _ROUGH_FACTOR <= enough
+        return self.largest <= enough or self.bound <= enough or rough
+
+    def certificate(self, n_rows: int, *, passes: int) -> Certificate:
+        loss = self.evaluation.value
+        if self.interval is None or self.bound <= _NEARLY * self.estimate:
+            return bound_certificate(loss, self.bound, n_rows, passes=passes)
+        return excess_certificate(
+            loss, self.estimate, self.interval, self.bound, n_rows, confidence=CONFIDENCE, passes=passes
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvatureRows:
+    """Rows that the curvature is taken from: all of them, or a sample that nothing was fitted to.
+
+    Row i of a sample is kept with probability min(1, m (q_i / Q + u_i / W) / 2), m being the size asked for. u_i is
+    its weight, W that of all rows, and q_i = sum_j h_i u_i x_ij^2 / H_jj its part in the diagonal of the curvature,
+    which adds up to Q: rows that much of the curvature in some coordinate depends on are nearly sure to be there.
+    Whether a row is kept depends on its id and its own numbers, not on the leaf it lies in.
+
+    Parameters
+    ----------
+    rows : Block
+    groups : list of Block
+        The sample in eight parts; empty if ``rows`` are all rows.
+    known : bool
+        Whether they tell the whole curvature: it is not kept as a matrix where there are too many coefficients.
+    """
+
+    rows: Block
+    groups: tuple[Block, ...] = ()
+    known: bool = True
+
+    @classmethod
+    def all_of(cls, objective: Any, block: Block, params: Array) -> CurvatureRows:
+        """All rows, which are at hand."""
+        return cls(rows=block, known=objective.convex and objective.keeps_curvature(params))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all rows."""
+        return self.known and not self.groups
+
+    @classmethod
+    def of(cls, block: Block, *, drawn: bool) -> CurvatureRows:
+        """Rows that were kept, ``drawn`` from all of them or complete."""
+        if not drawn:
+            return cls(rows=block)
+        group = (uniform_of(block.row_ids(), _HASH_KEY + 1) * N_GROUPS).astype(np.int64)
+        return cls(rows=block, groups=tuple(block.take(np.flatnonzero(group == g)) for g in range(N_GROUPS)))
+
+    def metric(self, objective: Any, params: Array, centre: Array | None) -> tuple[Metric, list[Metric]]:
+        """The curvature with the penalty as these rows see it, and without one group at a time."""
+        if not self.groups:
+            return objective.metric(self.rows, params, centre=centre), []
+        weight = self.rows.total_weight
+        parts = [objective.curvature(group, params, centre, total_weight=weight) for group in self.groups]
+        whole = sum(parts[1:], parts[0])
+        scale = N_GROUPS / (N_GROUPS - 1)
+        return (
+            objective.metric_of(whole, centre),
+            [objective.metric_of(scale * (whole - part), centre) for part in parts],
+        )
+
+
+class CurvatureDraw:
+    """Chooses the rows of `CurvatureRows`, leaf by leaf, at the parameters that the pass is made at."""
+
+    def __init__(self, objective: Any, params: Array, coreset: Block, n_rows: int | None, centre: Array | None) -> None:
+        self._objective, self._params, self._centre = objective, params, centre
+        wanted = max(_SAMPLE_ROWS, _ROWS_PER_COEFFICIENT * params.size)
+        self._size = min(wanted, _SAMPLE_WORK // params.size**2)
+        n_seen = coreset.n_seen if isinstance(coreset, Coreset) else len(coreset)
+        n_rows = n_seen if n_rows is None else n_rows
+        self.whole = n_rows <= self._size or n_rows * params.size**2 <= _ALL_ROWS_WORK
+        enough = self.whole or self._size >= _LEAST_PER_COEFFICIENT * params.size
+        self.known = enough and objective.convex and objective.keeps_curvature(params)
+        if self.whole or not self.known:
+            return
+        self._share = min(1.0, _CANDIDATES / n_rows)
+        self._diagonal = objective.sums(coreset, params, diagonal=True, centre=centre).diagonal
+        scale = n_rows / n_seen
+        self._parts = scale * float(np.count_nonzero(self._diagonal))
+        self._weight = scale * coreset.total_weight
+        self._diagonal = scale * self._diagonal
+
+    def among(self, leaf: Block) -> list[Block]:
+        """The rows of this leaf that are kept."""
+        if not self.known:
+            return []
+        if self.whole:
+            return [leaf]
+        uniform = uniform_of(leaf.row_ids(), _HASH_KEY)
+        candidates = np.flatnonzero(uniform < self._share)
+        rows = leaf.take(candidates)
+        part = self._objective.curvature_parts(rows, self._params, self._diagonal, self._centre)
+        weight = rows.weights()
+        chance = np.minimum(1.0, 0.5 * self._size * (part / self._parts + weight / self._weight) / self._share)
+        kept = np.flatnonzero((uniform[candidates] < self._share * chance) & (weight > 0.0))
+        return [rows.take(kept, weight[kept] / (self._share * chance[kept]))]
+
+    def rows(self, parts: list[Block], coreset: Block) -> CurvatureRows:
+        """What was kept of all leaves; the coreset where the curvature is not known anyway."""
+        if not self.known:
+            return CurvatureRows(rows=coreset, known=False)
+        return CurvatureRows.of(concat(parts), drawn=not self.whole)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Sums over the rows of some leaves, and the rows kept of them."""
+
+    sums: Any
+    kept: list[Block]
+
+    def __add__(self, other: _Seen) -> _Seen:
+        return _Seen(self.sums + other.sums, self.kept + other.kept)
+
+
+def evaluate_all(
+    objective: Any, every: Rows, params: Array, *, diagonal: bool = False, centre: Array | None = None
+) -> Evaluation:
+    """The objective on all rows, in one pass."""
+    sums = every.total(lambda leaf: objective.sums(leaf, params, diagonal=diagonal, centre=centre))
+    evaluation: Evaluation = objective.evaluation(sums, params)
+    return evaluation
+
+
+def evaluate_and_draw(
+    objective: Any, every: Rows, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
+) -> tuple[Evaluation, CurvatureRows]:
+    """The same, and rows for the curvature, in one pass."""
+    draw = CurvatureDraw(objective, params, coreset, every.n_expected, centre)
+
+    def work(leaf: Block) -> _Seen:
+        return _Seen(objective.sums(leaf, params, diagonal=diagonal, centre=centre), draw.among(leaf))
+
+    seen = every.total(work)
+    return objective.evaluation(seen.sums, params), draw.rows(seen.kept, coreset)
+
+
+def gap_at(
+    objective: Any,
+    evaluation: Evaluation,
+    curvature: CurvatureRows,
+    params: Array,
+    centre: Array | None,
+    *,
+    step: Array | None = None,
+) -> Gap:
+    """The gap at ``params``, from the evaluation on all rows and the curvature.
+
+    ``step`` is the Newton step of somebody who knows better where the curvature is not known.
+    """
+    if not (np.isfinite(evaluation.value) and np.isfinite(evaluation.gradient).all()):
+        raise ValueError("The loss overflows in double precision. Rescale the columns or the weights.")
+    gradient = evaluation.gradient
+    metric, others = curvature.metric(objective, params, centre)
+    newton = metric.solve(gradient) if step is None or curvature.known else step
+    estimate = 0.5 * float(np.vdot(gradient, newton))
+    interval = None
+    if curvature.known and estimate > 0.0:
+        interval = _interval(objective, curvature.rows, params, newton, [m.decrement(gradient) for m in others])
+    if interval is not None:
+        interval = estimate * interval[0], min(evaluation.bound, estimate * interval[1])
+    return Gap(evaluation=evaluation, estimate=min(estimate, evaluation.bound), interval=interval)
+
+
+def _interval(
+    objective: Any, rows: Block, params: Array, newton: Array, without: list[float]
+) -> tuple[float, float] | None:
+    """Factors of the estimate between which the gap lies; see `Gap`."""
+    part = rows.weights() * objective.bend(rows, params, newton)
+    total = float(part.sum())
+    change = float(part @ np.abs(objective.margins(rows.X, newton)).max(axis=1)) / total if total > 0.0 else 0.0
+    error, few, most = 0.0, 0.0, 1.0
+    if without:
+        logs = np.log(np.maximum(without, np.finfo(np.float64).tiny))
+        error = float(np.sqrt((N_GROUPS - 1) / N_GROUPS * np.square(logs - logs.mean()).sum()))
+        few = params.size / effective_sample_size(rows.weights())
+        most = math.exp(float(logs.max() - logs.mean()))
+    if not (change <= _LARGEST_CHANGE and error <= _LARGEST_ERROR):
+        return None
+    random = math.exp(_QUANTILE * error)
+    return 1.0 / (random * (1.0 + few) * (1.0 + change) ** 2), max(random, most) * (1.0 + change) ** 2
+
+
+def certify_gap(
+    objective: Any, rows: Block | Source, params: Array, coreset: Block, *, engine: Any = "auto"
+) -> Certificate:
+    """How far the loss on all rows is from the smallest possible there, in one pass."""
+    every = Rows(rows, engine)
+    centre = objective.centre(every.or_few(coreset))
+    evaluation, curvature = evaluate_and_draw(objective, every, params, coreset, diagonal=False, centre=centre)
+    return gap_at(objective, evaluation, curvature, params, centre).certificate(every.n_rows, passes=1)
+
+
+def certify_bound(objective: Any, rows: Block | Source, params: Array, *, engine: Any = "auto") -> Certificate:
+    """The same, but only what is proved: no coreset is needed."""
+    every = Rows(rows, engine)
+    evaluation = evaluate_all(objective, every, params)
+    return bound_certificate(evaluation.value, evaluation.bound, every.n_rows, passes=1)
