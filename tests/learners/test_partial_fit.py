@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leaf_source import LeafSource
 from tithe import (
+    KSVD,
     Block,
     CoresetEstimator,
     CoresetKMeans,
@@ -279,3 +280,32 @@ def test_a_source_is_no_batch() -> None:
         model.partial_fit(source)
     with pytest.raises(ValueError, match="leaf by leaf"):
         model.fit(np.zeros((5, 2))).predict(source)
+
+
+def too_early():
+    """Learners that were given rows, but not those that a solution needs; an attribute of theirs; what is missing."""
+    rng = np.random.default_rng(0)
+    X, one = rng.normal(size=(3, 4)), np.full(3, "no")
+    for kind in (CoresetKMeans, CoresetKMedians):
+        yield kind(5, random_state=0).partial_fit(X), "cluster_centers_", "n_samples=3 should be >= n_clusters=5"
+    for kind in (CoresetLogisticRegression, LinearODMClassifier):
+        yield kind(random_state=0).partial_fit(X, one, classes=CLASSES), "coef_", "Class 'maybe' has no row"
+    yield KSVD(5, random_state=0).partial_fit(X, sample_weight=np.zeros(3)), "components_", "There are no rows"
+    inner = CoresetEstimator(LogisticRegression()).partial_fit(X, one, classes=CLASSES)
+    yield inner, "coef_", "at least 2 classes"
+    yield inner, "estimator_", "at least 2 classes"
+    yield inner, "classes_", "at least 2 classes"
+    search = CoresetSearchCV(Ridge(), {"alpha": [1.0]}, cv=5, random_state=0)
+    yield search.partial_fit(X[:1], [1.0]), "best_estimator_", "fold"
+
+
+@pytest.mark.parametrize(("model", "name", "missing"), [pytest.param(*case, id=str(case[:2])) for case in too_early()])
+def test_a_solution_that_cannot_be_had_yet_is_an_attribute_that_is_not_there(model, name, missing) -> None:
+    for attribute in {*type(model)._fitted, name, "sample_indices_", "nothing_"}:
+        assert not hasattr(model, attribute), attribute
+    with pytest.raises(NotFittedError, match=missing) as raised:
+        getattr(model, name)
+    assert type(model).__name__ in str(raised.value)
+    method = "transform" if isinstance(model, KSVD) else "predict"
+    with pytest.raises(NotFittedError, match=missing):
+        getattr(model, method)(np.zeros((3, 4)))

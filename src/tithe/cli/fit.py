@@ -127,7 +127,7 @@ def _check_folder(output: str) -> None:
 
 
 def _learner(
-    name: str, size: Any, tol: float, options: dict[str, Any], *, clusters: int, inverse_penalty: float, **margin: float
+    name: str, size: Any, tol: float, options: dict[str, Any], *, clusters: int, inverse_penalty: float, **margin: Any
 ) -> Any:
     from tithe import CoresetKMeans, CoresetKMedians, CoresetLogisticRegression, LinearODMClassifier
 

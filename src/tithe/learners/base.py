@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -63,6 +64,24 @@ class CoresetLearner(Streamed):
       polished and certified on, or None where they are gone.
     """
 
+    coreset_size: Any
+    construction: Any
+    calibrate: bool
+    polish: Any
+    engine: Any
+    random_state: Any
+
+    n_features_in_: int
+    feature_names_in_: Array
+    coreset_: Any
+    stream_: CoresetStream
+    _seed: int
+
+    _check_options: Callable[[], Any]
+    _objective: Callable[..., Any]
+    _piece: Callable[[Block, Any], Block]
+    _learn: Callable[..., None]
+
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
         """A checked block; names and number of columns are noted (reset) or compared."""
         if is_source(X):
@@ -97,7 +116,7 @@ class CoresetLearner(Streamed):
             )
         stream = self._new_stream() if first else self.stream_
         stream.push(block.X, block.y, block.sample_weight)
-        self.stream_: CoresetStream = stream
+        self.stream_ = stream
         self._stale()
         return self
 
@@ -136,8 +155,8 @@ class CoresetLearner(Streamed):
         """The rows of the last fit were a coreset of others, which are gone; another learner knows their columns."""
         self.coreset_ = coreset
         self.__dict__.pop("labels_", None)
-        if "certificate_" in self.__dict__:
-            self.certificate_ = None
+        if "certificate_" in self.__dict__:  # not every learner has one
+            self.__dict__["certificate_"] = None
         if hasattr(like, "feature_names_in_"):
             self.feature_names_in_ = like.feature_names_in_
 

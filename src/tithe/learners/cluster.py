@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,6 +13,7 @@ from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certific
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, is_whole, read_again
+from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
 
@@ -29,6 +29,14 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         "certificate_",
         "_n_features_out",
     )
+
+    coreset_: Coreset
+    cluster_centers_: Array
+    labels_: Array
+    inertia_: float
+    cost_curve_: list[float]
+    n_iter_: int
+    certificate_: Certificate | None
 
     def __init__(
         self,
@@ -60,7 +68,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter, tol=self.tol
         )
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> _CoresetClusterer:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Reduce, solve on the coreset, polish and certify on all rows.
 
         Parameters
@@ -81,7 +89,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self._learn(self._reduce(rows, self._objective(), seed), again, seed)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> _CoresetClusterer:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take in more rows, which need not be kept; centres are found when they are asked for.
 
         In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used, as `fit` would
@@ -125,14 +133,14 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         rounds = 0 if whole or rows is None else self.polish
         polished = polish_by_steps(objective, looked_at, centers, rounds, engine=self.engine)
         self.__dict__.pop("labels_", None)
-        if at_hand:
+        if polished.labels is not None and at_hand:
             self.labels_ = polished.labels
         self.coreset_ = coreset
         self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
         self.inertia_ = polished.curve[-1]
         self.cost_curve_ = polished.curve
         self.n_iter_ = len(polished.curve)
-        self.certificate_: Any = None
+        self.certificate_ = None
         if rows is not None:
             small, n_rows = coreset_cost(objective, coreset, polished.params), polished.n_rows
             self.certificate_ = cost_certificate(

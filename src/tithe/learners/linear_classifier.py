@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.build import resolve_size
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent, polish_rounds
+from tithe.constructions.sensitivity_model import SensitivityModel
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
@@ -26,6 +26,7 @@ from tithe.learners.base import (
     is_whole,
     read_again,
 )
+from tithe.learners.bases import ClassifierMixin
 from tithe.learners.class_weight import class_factors, is_balanced
 from tithe.learners.leaves import Changed, Coded, class_masses, known_classes
 from tithe.learners.streaming import stream_classes
@@ -44,9 +45,20 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
     - ``_takes_all(rows)``: whether rows at hand are used as they are, and no coreset is made or kept.
     """
 
+    tol: float
+    fit_intercept: bool
+    class_weight: Any
+    warm_start: bool
+
+    classes_: Array
     coef_: Array
     intercept_: Array
-    tol: float
+    certificate_: Certificate | None
+    loss_curve_: list[float]
+    n_iter_: int
+    n_passes_: int
+    coreset_: Coreset
+    sensitivity_model_: SensitivityModel
 
     @abstractmethod
     def _objective(self, classes: tuple[int, ...] | None = None) -> Any:
@@ -134,7 +146,7 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
     ) -> None:
         """Fit on the coreset, polish and certify on the rows; None: they are gone, or there is no coreset."""
         objective, start = self._objective(), self._start(before)
-        self.certificate_: Any = None
+        self.certificate_ = None
         self.__dict__.pop("coreset_", None)
         if coreset is not None:
             if not isinstance(rows, Block):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify.certificate import percent
 from tithe.certify.gap import CurvatureRows, gap_at
 from tithe.core.data import Array, Block
+from tithe.learners.bases import BaseEstimator
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.objectives.logistic import LogisticObjective
 

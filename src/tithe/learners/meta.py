@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
-from sklearn.utils.metaestimators import available_if
+from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from tithe.calibration import calibrate as calibrate_weights
@@ -25,6 +24,7 @@ from tithe.learners.base import (
     is_whole,
     objective_for,
 )
+from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
 from tithe.learners.evidence import gathered, n_recognised, score_certificate
 from tithe.learners.leaves import (
     Changed,
@@ -38,6 +38,9 @@ from tithe.learners.leaves import (
 from tithe.learners.streaming import stream_classes
 
 _ROWS = 16_384
+# fitted attributes that are not asked of the inner estimator: those of the input are noted here before it is fitted,
+# and the others would speak of the rows of the coreset as if they were all rows
+_NOT_DELEGATED = ("n_features_in_", "feature_names_in_", "labels_", "certificate_", "stream_")
 
 
 def _has(method: str) -> Any:
@@ -87,6 +90,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         Positions in the training data of the rows of the coreset.
     stream_ : CoresetStream
         After `partial_fit`: what keeps the coreset up to date.
+    coef_, feature_importances_, ...
+        Other public fitted attributes are those of ``estimator_``. Where they count rows (``support_`` of an SVM),
+        they count those of ``coreset_``.
 
     Examples
     --------
@@ -97,11 +103,17 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     >>> X = rng.normal(size=(50_000, 3))
     >>> y = X @ [1.0, -2.0, 0.5] + rng.normal(size=50_000)
     >>> model = CoresetEstimator(Ridge(), coreset_size=1000, random_state=0).fit(X, y)
-    >>> model.estimator_.coef_.round(1).tolist()
+    >>> model.coef_.round(1).tolist()
     [1.0, -2.0, 0.5]
     """
 
     _fitted = ("coreset_", "estimator_", "validation_indices_", "_aside")
+
+    coreset_: Coreset
+    estimator_: Any
+    validation_indices_: Array | None
+    _aside: tuple[int, float] | None
+    _labels: Array
 
     def __init__(
         self,
@@ -126,7 +138,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CoresetEstimator:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Reduce, and fit the estimator on the coreset.
 
         Parameters
@@ -150,8 +162,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         else:
             finite_target(block)
         objective, seed = self._objective(), as_seed(self.random_state)
-        self.validation_indices_: Array | None = np.empty(0, np.int64)
-        self._aside: tuple[int, float] | None = None
+        self.validation_indices_ = np.empty(0, np.int64)
+        self._aside = None
         few = len(block) <= self._size(len(block), block.n_features)
         if not few:
             block = self._set_aside(block, seed)
@@ -179,7 +191,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         if y is None and (rounds or self.__sklearn_tags__().target_tags.required):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
 
-    def _fit_source(self, source: Any) -> CoresetEstimator:
+    def _fit_source(self, source: Any) -> Self:
         """From a source: rows are set aside by their ids, if they can be read again to judge by."""
         self._drop_stream()
         seed = as_seed(self.random_state)
@@ -202,7 +214,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self._learn(coreset, source, seed)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> CoresetEstimator:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
         """Take in more rows, which need not be kept; the estimator is fitted when it is asked for.
 
         In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used; of more, a
@@ -278,6 +290,14 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     def classes_(self) -> Array:
         classes: Array = self.estimator_.classes_
         return classes
+
+    def __getattr__(self, name: str) -> Any:
+        """Public fitted attributes of the estimator, such as ``coef_``, once it is fitted."""
+        if not name.endswith("_") or name.startswith("_") or name in (*self._fitted, *_NOT_DELEGATED):
+            return self._solved(name)
+        if not ("estimator_" in self.__dict__ or self._streams):
+            return self._solved(name)  # not fitted: there is no such attribute
+        return getattr(self.estimator_, name)
 
     # -- polish ------------------------------------------------------------------------------
 

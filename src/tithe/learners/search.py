@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from tithe.build import resolve_size
+from tithe.certify import Certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
@@ -31,6 +31,7 @@ from tithe.learners.base import (
     note_columns,
     opened,
 )
+from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
 from tithe.learners.evidence import LEAST_TO_CERTIFY
 from tithe.learners.folds import Fold, FoldReducer, FoldStreams, Shares
 from tithe.learners.leaves import Changed, Coded, finite_target, known_classes
@@ -155,6 +156,20 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         "coresets_",
     )
 
+    n_features_in_: int
+    feature_names_in_: Array
+    best_params_: Params
+    best_score_: float
+    best_index_: int
+    cv_results_: dict[str, Any]
+    n_splits_: int
+    refit_time_: float
+    reduce_time_: float
+    best_estimator_: Any
+    certificate_: Certificate | None
+    coresets_: list[Coreset]
+    stream_: FoldStreams
+
     def __init__(
         self,
         estimator: Any,
@@ -180,7 +195,7 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         self.refit = refit
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> CoresetSearchCV:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Search, fit the winner from all rows, and certify it.
 
         Parameters
@@ -220,7 +235,7 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
                 self.certificate_ = winner.certify(X, y, sample_weight)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> CoresetSearchCV:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
         """Take in more rows, which need not be kept; the search is made when its result is asked for.
 
         In which pieces rows come makes no difference. Every row is given to a fold by a hash of its number,
@@ -253,7 +268,7 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
             self._seed = as_seed(self.random_state)
         streams = FoldStreams(self._reducing(self._seed), n_folds) if first else self.stream_
         streams.push(block)
-        self.stream_: FoldStreams = streams
+        self.stream_ = streams
         self._stale()
         return self
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from tithe.core.data import Array
 
@@ -37,18 +38,36 @@ class Streamed:
         """A fit starts afresh."""
         self.__dict__.pop("stream_", None)
 
-    def __getattr__(self, name: str) -> Any:
-        own = self.__dict__
-        if name in type(self)._fitted and self._streams and "_settled" not in own:
-            own["_settled"] = True  # what is not there afterwards will not be
+    def _solved(self, name: str) -> Any:
+        """An attribute of the solution for all rows that were pushed, which is computed if it is not known yet.
+
+        Where it cannot be computed the error is a `NotFittedError`: it is also an AttributeError, so that ``hasattr``
+        answers False.
+        """
+        known = self.__dict__
+        if name in type(self)._fitted and self._streams and "_settled" not in known:
+            known["_settled"] = True  # what is not there afterwards will not be
             try:
                 self._settle()
-            except BaseException:
+            except BaseException as error:
                 self._stale()
-                raise
-            if name in own:
-                return own[name]
+                if not isinstance(error, Exception):
+                    raise
+                raise NotFittedError(
+                    f"{type(self).__name__} has no {name}: the rows that came to partial_fit do not give a solution "
+                    f"yet. {error}"
+                ) from error
+            if name in known:
+                return known[name]
+        computed = getattr(type(self), name, None)
+        if isinstance(computed, property) and computed.fget is not None:
+            return computed.fget(self)  # Python asks here where a property raised an AttributeError: raise it again
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            return self._solved(name)
 
 
 def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:

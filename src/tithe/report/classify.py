@@ -97,6 +97,6 @@ def compare_classifiers(
         n_features=X.shape[1],
         seeds=seeds,
         pass_ms=unit * 1e3,
-        certificate=model.certificate_.sentence,
+        certificate=str(model.certificate_),
         methods=methods,
     )

@@ -122,7 +122,7 @@ def compare_clusterings(
                 cost_ratio=float(np.median(ratios)),
                 worst_ratio=max(ratios),
                 passes=float(np.median(passes)),
-                says=float(np.median([m.certificate_.relative for m in models])),
+                says=float(np.median([m.certificate_.relative for m in models if m.certificate_])),
                 distortion=float(np.median(worst)),
             )
         )
@@ -134,7 +134,7 @@ def compare_clusterings(
         n_clusters=n_clusters,
         seeds=seeds,
         pass_ms=unit * 1e3,
-        certificate=chosen.certificate_.sentence,
+        certificate=str(chosen.certificate_),
         methods=methods,
     )
     return comparison, chosen

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numbers
 import time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.build import reduce_source
@@ -15,6 +14,7 @@ from tithe.certify import Certificate
 from tithe.core.data import Array, Coreset, concat
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import all_rows
+from tithe.learners.bases import BaseEstimator
 from tithe.learners.dictionary.averaging import Coder, Progress, averaged
 from tithe.learners.dictionary.clipping import ClippedNoise, find_clipping
 from tithe.learners.dictionary.inpaint import check_mask, filled
@@ -112,6 +112,14 @@ class ImageDenoiser(BaseEstimator):
     True
     """
 
+    components_: Array
+    sigma_: float
+    clipped_: tuple[bool, bool]
+    coreset_: Coreset
+    learner_: KSVD
+    n_atoms_mean_: float
+    seconds_: dict[str, float]
+
     def __init__(
         self,
         sigma: float | None = None,
@@ -149,7 +157,7 @@ class ImageDenoiser(BaseEstimator):
 
     # -- learning ------------------------------------------------------------------------------
 
-    def fit(self, image: Any, y: Any = None, *, mask: Any = None, progress: Progress | None = None) -> ImageDenoiser:
+    def fit(self, image: Any, y: Any = None, *, mask: Any = None, progress: Progress | None = None) -> Self:
         """Learn the atoms from a picture's own patches.
 
         Parameters
@@ -172,7 +180,7 @@ class ImageDenoiser(BaseEstimator):
                 f"n_components={self.n_components} atoms cannot be learned from the {source.n_rows} patches of this "
                 "picture: ask for fewer."
             )
-        self.seconds_: dict[str, float] = {}
+        self.seconds_ = {}
         with _timed(self.seconds_, "noise"):
             estimated = self.sigma is None and mask is None
             self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)

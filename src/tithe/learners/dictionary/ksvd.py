@@ -5,12 +5,10 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from tithe.certify import Certificate, Rows
@@ -19,6 +17,7 @@ from tithe.core.protocols import is_source
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.sampling import sample_rows
 from tithe.learners.base import CoresetLearner, is_whole
+from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
 from tithe.learners.dictionary.held_out import mean_certificate
 from tithe.objectives.dictionary import DictionaryObjective
@@ -105,6 +104,13 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     _fitted = ("coreset_", "components_", "error_", "best_iter_", "n_iter_", "_n_features_out")
     calibrate = False  # it does not lower the error of the dictionary: see DictionaryObjective
 
+    coreset_: Coreset | None
+    components_: Array
+    error_: Array
+    mean_: Array | None
+    best_iter_: int
+    n_iter_: int
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -142,7 +148,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     # -- learning ------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KSVD:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the atoms.
 
         Parameters
@@ -165,7 +171,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self
 
     @available_if(lambda learner: learner.mean != "global")
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KSVD:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take in more rows, which need not be kept; atoms are learned when they are asked for.
 
         In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used, as `fit` would use
@@ -214,13 +220,13 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             rng=rng_for(seed, "solve"),
             exact=bool(self.exact_update),
         )
-        self.coreset_: Any = coreset if isinstance(coreset, Coreset) else None
+        self.coreset_ = coreset if isinstance(coreset, Coreset) else None
         self.components_ = np.ascontiguousarray(atoms, dtype=coreset.X.dtype)
         self.error_ = np.asarray(curve) / self.n_features_in_
         self.n_iter_ = len(curve) - 1
         self._n_features_out = len(atoms)
 
-    def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> KSVD:
+    def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> Self:
         """Go on from the atoms that there are, for some iterations on other rows: few rows find, more make sharp.
 
         ``error_`` and ``n_iter_`` go on too; ``coreset_`` stays what the atoms were found from.
@@ -234,7 +240,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         more = sample_rows(rows, _POLISH, rng) if isinstance(rows, Block) else rows.sample(_POLISH, rng=rng)
         self._refine(more, self.polish, seed)
 
-    def _refine(self, rows: Block, n_iter: int, seed: int) -> KSVD:
+    def _refine(self, rows: Block, n_iter: int, seed: int) -> Self:
         rows = centred(rows, self.mean, self.mean_)
         atoms, curve, best = learn_dictionary(
             rows.X,

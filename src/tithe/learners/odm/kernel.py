@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tithe.core.data import Array, Block
@@ -16,6 +15,7 @@ from tithe.kernels.columns import column_means
 from tithe.kernels.gram import row_squares
 from tithe.kernels.threads import over_parts, single_blas_thread
 from tithe.learners.base import encoded_classes
+from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.class_weight import class_factors
 from tithe.learners.odm.binary import Dual, solve_binary
 from tithe.learners.odm.gram import WHOLE, Gram, NotAKernelError, not_a_kernel
@@ -127,6 +127,18 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
     True
     """
 
+    n_features_in_: int
+    feature_names_in_: Array
+    support_: Array
+    support_vectors_: Any
+    dual_coef_: Array
+    intercept_: Array
+    norm_: float
+    objective_curve_: list[float]
+    gap_: float
+    n_iter_: int
+    margin_distribution_: MarginDistribution
+
     def __init__(
         self,
         lam: float = 1000.0,
@@ -164,7 +176,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         self.cache_size = cache_size
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ODMClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the machine.
 
         Parameters

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block
 from tithe.core.protocols import is_source
 from tithe.core.seeding import rng_for
+from tithe.learners.bases import BaseEstimator
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.odm.coreset_svrg import coreset_svrg
 from tithe.learners.odm.linear_classes import fit_classes
@@ -140,6 +140,12 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         "calibrated_",
     )
 
+    gap_: float
+    support_: Array
+    dual_coef_: Array
+    norm_: float
+    margin_distribution_: MarginDistribution
+
     def __init__(
         self,
         lam: float = 1000.0,
@@ -183,7 +189,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         self.engine = engine
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearODMClassifier:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit on all rows, or reduce, fit on the coreset, calibrate, polish and certify on all rows.
 
         Parameters

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tithe.core.data import Array, Block
 from tithe.kernels.labels import label_numbers
+from tithe.learners.bases import available_if
 from tithe.learners.odm.multiclass import UPPER
 from tithe.objectives.margin import MarginObjective
 from tithe.sources.arrays import as_block
@@ -91,7 +92,8 @@ class MarginMachine:
     upper: str
     probability: bool
     classes_: Array
-    decision_function: Any
+    calibrated_: CalibratedClassifierCV
+    decision_function: Callable[[Any], Array]
 
     def _check_margin_parameters(self) -> None:
         MarginObjective(

@@ -10,7 +10,6 @@ from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from tithe.checkpoint import State, load_state, save_state
@@ -20,6 +19,7 @@ from tithe.core.seeding import as_seed
 from tithe.kernels.distances import assign
 from tithe.kernels.paco import SLACK
 from tithe.kernels.paco_swap import LARGEST
+from tithe.learners.bases import BaseEstimator, ClusterMixin
 from tithe.learners.online.chain import TINY, Chain
 from tithe.learners.online.law import PRESETS
 
