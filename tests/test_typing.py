@@ -98,7 +98,9 @@ def test_mypy_passes_a_right_script_and_reports_every_mistake_of_a_wrong_one(tmp
             assert "wrong_script" in found["file"], line
             number = int(found["line"]) - head.count("\n") - 1
             reported[list(WRONG)[number]] = found["text"]
-    missing = {mistake: reported.get(mistake) for mistake, text in WRONG.items() if text not in reported.get(mistake, "")}
+    missing = {
+        mistake: reported.get(mistake) for mistake, text in WRONG.items() if text not in reported.get(mistake, "")
+    }
     assert not missing
 
 

@@ -173,7 +173,7 @@ def test_wide_rows_use_blocks_and_diagonals(rng: np.random.Generator) -> None:
         assert found.bound <= 1e-4 * found.value
 
 
-@pytest.mark.parametrize("bad", [0, -1.0, np.inf, np.nan, "x", None, [1.0]])
+@pytest.mark.parametrize("bad", [0, -1.0, -np.inf, np.nan, "x", None, [1.0]])
 def test_bad_penalties(bad) -> None:
     with pytest.raises(ValueError, match="C must be"):
         LogisticObjective(C=bad)

@@ -39,3 +39,12 @@ def class_factors(class_weight: Any, classes: Array, mass: Array | None) -> Arra
     if not (np.isfinite(factors).all() and (factors >= 0).all()):
         raise ValueError(f"Class weights must be finite and not negative, got {class_weight!r}.")
     return factors
+
+
+def weights_by_class(class_weight: Any, classes: Array, codes: Array, weight: Array | None) -> Array | None:
+    """The weights of rows times those of their classes; ``codes`` are the numbers of the classes."""
+    if class_weight is None:
+        return weight
+    mass = np.bincount(codes, weights=weight, minlength=len(classes))
+    factor = class_factors(class_weight, classes, mass)
+    return factor[codes] if weight is None else weight * factor[codes]

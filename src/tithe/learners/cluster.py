@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numbers
+import warnings
 from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
@@ -15,6 +19,8 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, is_whole, read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
+
+_SEARCHES = 8  # that n_init="auto" makes on the coreset: they cost little there
 
 
 class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -46,9 +52,11 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         construction: Any = "auto",
         calibrate: bool = True,
         polish: int | str = "auto",
-        n_init: int = 8,
+        init: Any = "k-means++",
+        n_init: int | str = "auto",
         max_iter: int = 100,
         tol: float = 1e-4,
+        verbose: int = 0,
         engine: Any = "auto",
         random_state: Any = None,
     ) -> None:
@@ -57,16 +65,19 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self.construction = construction
         self.calibrate = calibrate
         self.polish = polish
+        self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.verbose = verbose
         self.engine = engine
         self.random_state = random_state
 
     def _objective(self) -> ClusteringObjective:
-        return self._objective_type(
-            n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter, tol=self.tol
-        )
+        n_init: Any = self.n_init
+        if isinstance(n_init, str) and n_init == "auto":
+            n_init = _SEARCHES
+        return self._objective_type(n_clusters=self.n_clusters, n_init=n_init, max_iter=self.max_iter, tol=self.tol)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Reduce, solve on the coreset, polish and certify on all rows.
@@ -112,6 +123,23 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self._objective()
         polish_rounds(self.polish)
         self._check_names()
+        if isinstance(self.verbose, bool) or not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
+            raise ValueError(f"verbose must be a whole number of at least 0, got {self.verbose!r}.")
+        if isinstance(self.init, str):
+            if self.init not in ("k-means++", "random"):
+                raise ValueError(f"init must be 'k-means++', 'random', an array or a callable, got {self.init!r}.")
+        elif not callable(self.init):
+            centers = check_array(self.init, dtype=np.float64, input_name="init")
+            if len(centers) != self.n_clusters:
+                raise ValueError(
+                    f"init has {len(centers)} rows: give one centre for each of {self.n_clusters} clusters."
+                )
+            if not isinstance(self.n_init, str) and self.n_init != 1:
+                warnings.warn(
+                    f"init is an array of centres: one search is made from them, not n_init={self.n_init}.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
 
     def _check_number(self, n_rows: int | None) -> None:
         """Whether there are rows enough for so many clusters, and are to be kept; None: it will turn out."""
@@ -128,7 +156,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         """Solve on the coreset, polish and certify on the rows; None: they are gone."""
         objective, whole, at_hand = self._objective(), is_whole(coreset), isinstance(rows, Block)
         self._check_number(coreset.n_seen)
-        centers = objective.solve(_distinct(coreset) if whole else coreset, rng=rng_for(seed, "solve"))
+        centers = self._search(objective, coreset, rng_for(seed, "solve"))
         looked_at = coreset if rows is None or (whole and not at_hand) else rows
         rounds = 0 if whole or rows is None else self.polish
         polished = polish_by_steps(objective, looked_at, centers, rounds, engine=self.engine)
@@ -147,6 +175,49 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                 self.inertia_, small, coreset.n_seen if whole else n_rows, passes=polished.passes
             )
         self._n_features_out = len(self.cluster_centers_)
+        self._report(objective, polished.labels)
+
+    def _search(self, objective: ClusteringObjective, coreset: Coreset, rng: np.random.Generator) -> Array:
+        """Centres found on the coreset, from the starts that ``init`` says."""
+        rows = _distinct(coreset) if is_whole(coreset) else coreset
+        if isinstance(self.init, str) and self.init == "k-means++":
+            return objective.solve(rows, rng=rng)
+        if isinstance(self.init, str):
+            return objective.race(rows, [_random_rows(rows, self.n_clusters, rng) for _ in range(objective.n_init)])
+        if not callable(self.init):
+            return objective.race(rows, [self._centers(self.init)])
+        seeds = rng.integers(2**31, size=objective.n_init)
+        given = [self.init(coreset.X, self.n_clusters, random_state=check_random_state(int(s))) for s in seeds]
+        return objective.race(rows, [self._centers(centers) for centers in given])
+
+    def _centers(self, given: Any) -> Array:
+        """Centres to start from, checked."""
+        given = given.toarray() if sparse.issparse(given) else given  # rows of a sparse X
+        centers: Array = check_array(given, dtype=np.float64, order="C", input_name="init")
+        if centers.shape != (self.n_clusters, self.n_features_in_):
+            raise ValueError(
+                f"The shape of the initial centers {centers.shape} must be ({self.n_clusters}, {self.n_features_in_}): "
+                "a row for each cluster, and the columns of X."
+            )
+        return centers
+
+    def _report(self, objective: ClusteringObjective, labels: Array | None) -> None:
+        """Warn of clusters without rows, and print what was done if it is wanted."""
+        if labels is None:
+            labels = objective.assign(self.coreset_, self.cluster_centers_)
+        n_used = int(np.count_nonzero(np.bincount(labels)))
+        if n_used < self.n_clusters:
+            warnings.warn(
+                f"Number of distinct clusters ({n_used}) found smaller than n_clusters ({self.n_clusters}). There are "
+                "fewer distinct rows than clusters, or some clusters are empty.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        if self.verbose:
+            name = type(self).__name__
+            print(f"{name}: {self.n_clusters} clusters from {len(self.coreset_)} of {self.coreset_.n_seen} rows.")
+            for number, cost in enumerate(self.cost_curve_):
+                print(f"{name}: cost {cost:.6g} after {number} rounds of polish.")
 
     def predict(self, X: Any) -> Array:
         """The nearest centre of each row."""
@@ -187,8 +258,17 @@ _PARAMETERS = """
     polish : int or "auto"
         Rounds over all rows that improve the centres after the fit, each accepted only if the cost
         falls. ``"auto"``: two at the most, fewer once a round brings less than a thousandth.
-    n_init, max_iter, tol : int, int, float
-        How the solution on the coreset is searched for.
+    init : {"k-means++", "random"}, array (n_clusters, d) or callable
+        Where the search on the coreset starts, as in `sklearn.cluster.KMeans`: draws by their distance from the
+        centres that there are (for medians not squared), rows drawn uniformly, given centres, or what
+        ``init(X, n_clusters, random_state=...)`` returns for the rows ``X`` of the coreset.
+    n_init : int or "auto"
+        Searches, of which the best is kept; the worse half is given up after every few steps. ``"auto"``: 8, and 1
+        from given centres.
+    max_iter, tol : int, float
+        Steps of a search, and the share of the cost that a step has to save for another one to be made.
+    verbose : int
+        Print the number of rows kept and the costs if it is not 0.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -257,6 +337,14 @@ class CoresetKMedians(_CoresetClusterer):
     """
     )
     _objective_type = KMedianObjective
+
+
+def _random_rows(block: Block, n_rows: int, rng: np.random.Generator) -> Array:
+    """Different rows (at most ``n_rows``), drawn by their weights."""
+    weight = block.weights()
+    places = rng.choice(len(block), min(n_rows, len(block)), replace=False, p=weight / weight.sum())
+    rows = block.X[places]
+    return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
 
 
 def _distinct(coreset: Coreset) -> Block:

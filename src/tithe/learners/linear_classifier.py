@@ -27,7 +27,7 @@ from tithe.learners.base import (
     read_again,
 )
 from tithe.learners.bases import ClassifierMixin
-from tithe.learners.class_weight import class_factors, is_balanced
+from tithe.learners.class_weight import class_factors, is_balanced, weights_by_class
 from tithe.learners.leaves import Changed, Coded, class_masses, known_classes
 from tithe.learners.streaming import stream_classes
 from tithe.objectives.labels import LabelledObjective
@@ -133,7 +133,7 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
 
     def _solution(self) -> tuple[Array, Array]:
         """The classes, and coefficients and intercepts (k, d + 1)."""
-        return self.classes_, np.column_stack([self.coef_, self.intercept_])
+        return self.classes_, np.column_stack([self.coef_, self.intercept_]).astype(np.float64)
 
     def _start(self, before: tuple[Array, Array] | None) -> Array | None:
         """Where the fit ``before`` ended, if that means anything here."""
@@ -257,11 +257,7 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
 
     def _weighed(self, codes: Array, weight: Array | None) -> Array | None:
         """The weights of the rows times those of their classes."""
-        if self.class_weight is None:
-            return weight
-        mass = np.bincount(codes, weights=weight, minlength=len(self.classes_))
-        factor = class_factors(self.class_weight, self.classes_, mass)
-        return factor[codes] if weight is None else weight * factor[codes]
+        return weights_by_class(self.class_weight, self.classes_, codes, weight)
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
         return self._sized(self.coreset_size, n_rows, n_features)

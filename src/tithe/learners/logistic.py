@@ -9,9 +9,10 @@ import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
+from tithe.certify import Rows, bound_certificate
 from tithe.certify.certificate import percent
 from tithe.certify.gap import CurvatureRows, gap_at
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, Coreset
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.objectives.logistic import LogisticObjective
@@ -29,7 +30,8 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
     Parameters
     ----------
     C : float
-        Inverse strength of the penalty.
+        Inverse strength of the penalty. Infinity: no penalty. The loss then has no minimum where the classes can be
+        separated, which is warned of, and all that is proved of it is that it is not negative.
     coreset_size : int, float or "auto"
         Rows to learn from, or a fraction of the rows. ``"auto"``: 10,000, or 20 for each column,
         or one in 100 of the rows up to 50,000, whichever is most. With no more rows than this, all
@@ -55,6 +57,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
     Attributes
     ----------
     coef_, intercept_ : arrays (1, d) and (1,) for two classes, else (K, d) and (K,)
+        In the precision of the rows, as in scikit-learn; all sums are in double precision.
     classes_ : array (K,)
     certificate_ : Certificate or None
         How far the loss on all training rows is from the smallest possible: a bound, or an estimate
@@ -146,7 +149,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
         point = objective.evaluate(block, params)
         curvature = CurvatureRows.all_of(objective, self.coreset_, params)
         gap = gap_at(objective, point, curvature, params, objective.centre(block))
-        if not gap.below(self.tol):
+        if not (gap.below(self.tol) or self._separates(block, params)):
             warnings.warn(
                 f"The loss may exceed the smallest possible by {percent(gap.largest / point.value)}, more than "
                 f"tol={self.tol:g}: the fit stopped after {looks} passes. Raise max_iter={self.max_iter}.",
@@ -157,6 +160,33 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
         if rows is not None:
             self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)
         return params
+
+    def _learn(self, coreset: Coreset | None, rows: Any, seed: int, **other: Any) -> None:
+        super()._learn(coreset, rows, seed, **other)
+        params = self._solution()[1]
+        if self._separates(self.coreset_ if rows is None else rows, params):
+            warnings.warn(
+                "The classes can be separated, and without a penalty (C=inf) the loss has no minimum: coefficients "
+                "grow with every round. Set a finite C.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+            if self.certificate_ is not None:  # the loss can be brought as near to 0 as one likes
+                loss, passes = self.loss_curve_[-1], self.certificate_.passes + 1
+                self.certificate_ = bound_certificate(loss, loss, self.certificate_.n_rows, passes=passes)
+        precision = self.coreset_.X.dtype
+        self.coef_, self.intercept_ = self.coef_.astype(precision), self.intercept_.astype(precision)
+
+    def _separates(self, rows: Any, params: Array) -> bool:
+        """Without a penalty: whether every row's own class is the most likely one, so that no minimum exists."""
+        if not np.isinf(self.C):
+            return False
+        objective = self._objective()
+
+        def worst(block: Block) -> float:
+            return float(objective.cost(block, params)[block.weights() > 0.0].max(initial=0.0))
+
+        return max(Rows(rows, self.engine).each(worst)) < np.log(2.0)
 
     def _objective(self, classes: tuple[int, ...] | None = None) -> LogisticObjective:
         return LogisticObjective(

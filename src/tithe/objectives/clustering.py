@@ -157,20 +157,35 @@ class ClusteringObjective:
         ``init`` gives centres to start from; where it has fewer than k, D^z draws fill up. With
         fewer than k distinct rows the last centre is repeated.
         """
-        rows, weight = block.X, block.sample_weight
         trials = 2 + int(np.log(self.n_clusters))
 
         def start() -> Array:
             if init is not None and len(init) >= self.n_clusters:
                 return init
             return dz_seeds(
-                rows, self.n_clusters, weight=weight, power=self.power, rng=rng, n_trials=trials, given=init
+                block.X,
+                self.n_clusters,
+                weight=block.sample_weight,
+                power=self.power,
+                rng=rng,
+                n_trials=trials,
+                given=init,
             )
 
         with single_blas_thread():
-            runs = [(start(), np.inf) for _ in range(1 if init is not None else self.n_init)]
+            starts = [start() for _ in range(1 if init is not None else self.n_init)]
+        return self.race(block, starts)
+
+    def race(self, block: Block, starts: list[Array]) -> Array:
+        """k centres (k, d), the best found by searches from several starts.
+
+        Each search makes a few steps, and only the better half goes on, until one is left. Where a start has fewer
+        than k centres, the last one is repeated in the result.
+        """
+        rows, weight = block.X, block.sample_weight
+        with single_blas_thread():
+            runs = [(centers, np.inf) for centers in starts]
             while len(runs) > 1:
-                # a race: a few steps each, and only the better half goes on
                 runs = [self._descend(rows, weight, centers, max_iter=_HEAT) for centers, _ in runs]
                 runs = sorted(runs, key=lambda run: run[1])[: (len(runs) + 1) // 2]
             best = self._descend(rows, weight, runs[0][0], max_iter=self.max_iter)[0]

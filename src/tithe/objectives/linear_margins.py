@@ -301,11 +301,13 @@ class LinearMargins(LabelledObjective, ABC):
             # from far off, where all losses are flat, no way leads down
             if coded.evaluate(block, given).value <= coded.evaluate(block, flat).value:
                 start = given
-        centre = self.centre(block)
+        centre, least = self.centre(block), self._least_value(block)
         with single_blas_thread():
             descent = Descent(lambda p: coded.evaluate(block, p), start, coded.metric(block, start, centre=centre))
             for number in range(1, self.max_iter + 1):
                 if descent.metric.decrement(descent.point.gradient) <= self.tol * descent.point.value:
+                    break
+                if descent.point.value < least:
                     break
                 if not descent.round():
                     break
@@ -319,6 +321,10 @@ class LinearMargins(LabelledObjective, ABC):
         if not (better and last.value <= descent.point.value * (1.0 + 1e-12)):
             params = descent.params
         return _centred(params), descent.n_evaluations + renewals + 1
+
+    def _least_value(self, block: Block) -> float:
+        """A value below which the descent would go on for ever, since there is no minimum."""
+        return 0.0
 
     def _thinned(self, block: Block) -> Block:
         """The rows, or as many evenly spaced ones as a curvature can be afforded from; weights stand for all."""

@@ -24,7 +24,7 @@ class LogisticObjective(ClusterBounds, LinearMargins):
     ----------
     C : float
         Inverse strength of the penalty, as in scikit-learn: it stands beside a *sum* of losses, so
-        the weights of a coreset, which add up to those of all rows, keep its meaning.
+        the weights of a coreset, which add up to those of all rows, keep its meaning. Infinity: no penalty.
     fit_intercept : bool
         The intercept carries no penalty.
     classes : tuple or None
@@ -50,8 +50,8 @@ class LogisticObjective(ClusterBounds, LinearMargins):
 
     G_c the sum of r x over class c. R has the form of a generator of a Markov chain (rows sum to
     zero, off-diagonal entries are not negative), so such s exist: its stationary distribution. At
-    s = 1 the right-hand side is |gradient|^2 C / 2. With more than 32 classes and an intercept the
-    bound is only that losses are not negative.
+    s = 1 the right-hand side is |gradient|^2 C / 2. With more than 32 classes and an intercept, and without a
+    penalty, the bound is only that losses are not negative.
     """
 
     C: float = 1.0
@@ -61,8 +61,8 @@ class LogisticObjective(ClusterBounds, LinearMargins):
     totals_at_solution: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.C, numbers.Real) and 0.0 < self.C < np.inf):
-            raise ValueError(f"C must be a positive number, got {self.C!r}.")
+        if not (isinstance(self.C, numbers.Real) and self.C > 0.0):
+            raise ValueError(f"C must be a positive number, or infinity for no penalty, got {self.C!r}.")
         super().__post_init__()
 
     def pull(self, cost: Array) -> Array:
@@ -72,7 +72,8 @@ class LogisticObjective(ClusterBounds, LinearMargins):
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
         """What `solve` gives, and how many times it looked at all rows.
 
-        Without a row of some class there is no minimiser (its intercept falls for ever): zeros are given then.
+        Without a row of some class there is no minimiser (its intercept falls for ever): zeros are given then. Nor is
+        there one without a penalty where classes can be separated: the first place found that separates them is given.
         """
         if not np.bincount(self.codes(block), weights=block.sample_weight, minlength=self.n_classes).all():
             return np.zeros((self.n_margins, block.n_features + 1)), 0
@@ -117,6 +118,11 @@ class LogisticObjective(ClusterBounds, LinearMargins):
         slopes: Array = sums.gradient.sum(axis=0)
         return slopes
 
+    def _least_value(self, block: Block) -> float:
+        """Without a penalty: if the sum is below what one row on the wrong side costs, no row is on the wrong side."""
+        weight = block.weights()
+        return float(np.log(2.0) * weight[weight > 0.0].min()) if np.isinf(self.C) else 0.0
+
     def _penalty(self) -> tuple[float, float]:
         return 1.0 / self.C, 0.0
 
@@ -138,8 +144,9 @@ class LogisticObjective(ClusterBounds, LinearMargins):
 
     def _dual(self, sums: LogisticSums) -> float:
         """What no value can fall below: the dual function at the feasible point of the class docstring."""
-        if len(sums.gradient) == 1 and self.fit_intercept:
-            return 0.0  # too many classes to keep their gradients apart: only that losses are not negative
+        if np.isinf(self.C) or (len(sums.gradient) == 1 and self.fit_intercept):
+            # no penalty, or too many classes to keep their gradients apart: only that losses are not negative
+            return 0.0
         share = self._feasible_shares(sums.gradient[:, :, -1])
         mixed = np.einsum("c,ckj->kj", share[: len(sums.gradient)], sums.gradient[:, :, :-1])
         return float(share @ sums.entropy) - 0.5 * self.C * float(np.vdot(mixed, mixed))

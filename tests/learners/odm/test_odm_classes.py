@@ -164,14 +164,14 @@ def test_rows_at_the_origin_have_no_say() -> None:
     padded, labels = np.vstack([X, np.zeros((5, 3))]), np.concatenate([y, [0, 1, 2, 0, 1]])
     model = ODMClassifier(kernel="linear", fit_intercept=False).fit(padded, labels)
     assert np.isfinite(model.decision_function(padded)).all()
-    assert model.gap_ <= 1e-3 * model.objective_curve_[-1]
+    assert model.gap_ <= 1e-5 * model.objective_curve_[-1]
 
 
 def test_stiff_problems_are_solved_to_the_gap() -> None:
     """Rows far from the origin and a large lam: single rows alone would take thousands of rounds."""
     X, y = load_iris(return_X_y=True)
     model = ODMClassifier(1000.0, kernel="linear", random_state=0).fit(X, y)
-    assert model.gap_ <= 1e-3 * model.objective_curve_[-1]
+    assert model.gap_ <= 1e-5 * model.objective_curve_[-1]
     assert model.score(X, y) > 0.95
     primal, _ = MarginObjective(lam=1000.0, classes=(0, 1, 2)).minimise(Block(X=X, y=y.astype(np.int32)))
     objective = MarginObjective(lam=1000.0, classes=(0, 1, 2))

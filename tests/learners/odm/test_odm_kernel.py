@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from tithe import ODMClassifier, load_model, save_model
 from tithe.kernels.threads import limit_threads
-from tithe.learners.odm import binary, gram, kernel
+from tithe.learners.odm import binary, gram, kernel, kernel_functions
 from tithe.learners.odm.binary import Dual, solve_binary
 from tithe.learners.odm.gram import Gram
 from tithe.learners.odm.kernel_functions import KernelFunction
@@ -331,7 +331,7 @@ def test_wrong_kernels_and_labels_are_refused() -> None:
 
 
 def test_large_matrices_that_are_no_kernels_end_in_an_error(monkeypatch) -> None:
-    monkeypatch.setattr(kernel, "_CHECKED", 0)
+    monkeypatch.setattr(kernel_functions, "_CHECKED", 0)
     rng = np.random.default_rng(0)
     K = rng.normal(size=(60, 60))
     K = K + K.T

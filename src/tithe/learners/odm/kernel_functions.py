@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import LinAlgError, cholesky
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
+from tithe.kernels.columns import column_means
+from tithe.kernels.gram import row_squares
+from tithe.learners.odm.gram import not_a_kernel
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
+_CHECKED = 2000  # rows up to which a given matrix is checked to be positive semi-definite beforehand
 _DENSE = 4096  # columns up to which sparse rows are multiplied as dense ones, a few hundred at a time
 
 
@@ -130,3 +135,36 @@ def _product(A: Any, B: Any) -> Array:
     found = A @ B.T
     dense: Array = found.toarray() if sparse.issparse(found) else np.asarray(found)
     return dense
+
+
+def entry_variance(block: Block) -> float:
+    """Of all entries of X, rows counted as often as their weights say; inf where it overflows."""
+    weight, X, centre = block.weights() / block.total_weight, block.X, column_means(block)
+    middle = float(centre.mean())
+    with np.errstate(over="ignore"):
+        if isinstance(X, np.ndarray):
+            slices = _slices(len(block))
+            return sum(float(weight[at] @ np.square(np.float64(X[at]) - middle).mean(axis=1)) for at in slices)
+        square = float(weight @ row_squares(X)) / block.n_features
+    return max(0.0, square - middle * middle)
+
+
+def _slices(n_rows: int) -> list[slice]:
+    return [slice(k, k + 8192) for k in range(0, n_rows, 8192)]
+
+
+def checked_matrix(K: Any) -> Array:
+    """A given kernel matrix, if it can be one."""
+    if not isinstance(K, np.ndarray):
+        raise ValueError("A precomputed kernel must be a dense matrix: call its toarray().")
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(f"A precomputed kernel must be a square matrix (n, n), got one of shape {K.shape}.")
+    scale = float(np.abs(K).max())
+    if not np.allclose(K, K.T, rtol=0.0, atol=1e-6 * scale):
+        raise ValueError("A precomputed kernel must be symmetric: K[i, j] = K[j, i].")
+    if len(K) <= _CHECKED:
+        try:
+            cholesky(K.astype(np.float64) + 1e-8 * (scale or 1.0) * len(K) ** 0.5 * np.eye(len(K)), check_finite=False)
+        except LinAlgError:
+            raise not_a_kernel() from None
+    return K
