@@ -69,11 +69,11 @@ class TestSizeFor:
         k, d, eps, delta = 10, 5, 0.1, 0.05
         alpha = 8 * (math.log(k) + 2)
         one = size_for(KMeansObjective(n_clusters=k), eps, delta, n_features=d, queries="one")
-        total = 6 * alpha + 4 * k
+        total = 6 * alpha + 4 * 2 * k  # the pilot has 2 k centres
         assert one.total_sensitivity == pytest.approx(total)
         assert one.size == math.ceil(2 * total * (1 + eps / 3) * math.log(2 / delta) / eps**2)
         every = size_for(KMedianObjective(n_clusters=k), eps, delta, n_features=d)
-        total = 2 * alpha + k
+        total = 2 * alpha + 2 * k
         dimension = d * k * math.log(k)
         assert every.size == math.ceil(total * (dimension * math.log(total) + math.log(1 / delta)) / eps**2)
         assert every.constant == 1.0 and "constant taken as 1" in every.formula

@@ -15,7 +15,7 @@ from tithe.cli.common import (
     source_options,
 )
 
-_THEOREMS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "all"), ("rings", "one"))
+_FORMULAS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "all"), ("rings", "one"))
 
 
 @click.command()
@@ -37,10 +37,10 @@ _THEOREMS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "al
 @source_options
 @seed_option
 def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data, how, seed, **margin):  # type: ignore[no-untyped-def]
-    """Rows that suffice for a relative error EPS with probability 1 - DELTA.
+    """Rows for a relative error EPS with probability 1 - DELTA.
 
-    Theorems are cautious by orders of magnitude, and there is none here for logistic and margin; with --data trial
-    coresets are measured instead.
+    Formulas of theorems are cautious by orders of magnitude, and there is none here for logistic and margin; with
+    --data trial coresets are measured instead.
 
     \b
     Example:
@@ -64,11 +64,11 @@ def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data,
         table.append([f"{proposed:,}", "pilot rule", f"trial coresets had a distortion of {measured:.4f}"])
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
-    for construction, queries in _THEOREMS if objective not in LABELLED else ():
+    for construction, queries in _FORMULAS if objective not in LABELLED else ():
         from tithe.metrics import size_for
 
         bound = size_for(goal, eps, delta, n_features=features, construction=construction, queries=queries, n_rows=rows)
-        table.append([f"{bound.size:,}", f"{construction}, theorem", bound.formula])
+        table.append([f"{bound.size:,}", f"{construction}, formula", bound.formula])
     about = {
         "logistic": f"C = {inverse_penalty:g}",
         "margin": ", ".join(f"{name} = {value:g}" for name, value in sorted(margin.items())),

@@ -69,7 +69,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         to it.
     polish : int
         Iterations after those on a coreset, on up to 80,000 rows drawn uniformly: few rows find the atoms, more make
-        them sharp. Two bring 5,000 rows' atoms ten times as near to planted ones.
+        them sharp. Two iterations on 20,000 rows bring the atoms of 5,000 rows 1.8 times as near to planted ones (the
+        median atom), and 1.4 to 1.7 times where all planted atoms point the same way.
     random_state : int, RandomState, Generator or None
 
     Attributes
