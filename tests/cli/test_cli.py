@@ -134,7 +134,7 @@ def test_a_strangers_text_is_shown_and_not_obeyed(tmp_path, capsys) -> None:
 
 def test_size(rows, tmp_path, capsys) -> None:
     assert run("size", "-k", 5, "--features", 3, "--eps", 0.2) == 0
-    assert "theorem" in capsys.readouterr().out
+    assert "formula" in capsys.readouterr().out
     np.save(tmp_path / "r.npy", np.random.default_rng(0).normal(size=(5000, 3)))
     assert run("size", "-k", 5, "--data", tmp_path / "r.npy") == 0
     assert "pilot rule" in capsys.readouterr().out
