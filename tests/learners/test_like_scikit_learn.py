@@ -61,6 +61,7 @@ def test_without_a_penalty_separable_classes_are_warned_of(n_classes, size) -> N
         model.fit(X, y)
     assert np.isfinite(model.coef_).all() and model.score(X, y) == 1.0
     assert model.certificate_.kind == "bound" and model.certificate_.relative == 1.0
+    assert "no smallest one" in str(model.certificate_)
     with pytest.warns(ConvergenceWarning, match="no minimum"):
         model.fit(LeafSource.cut(X, y, at=[700, 1500]))
     with pytest.warns(ConvergenceWarning, match="no minimum"):

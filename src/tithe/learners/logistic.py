@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -172,8 +173,12 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
                 stacklevel=4,
             )
             if self.certificate_ is not None:  # the loss can be brought as near to 0 as one likes
-                loss, passes = self.loss_curve_[-1], self.certificate_.passes + 1
-                self.certificate_ = bound_certificate(loss, loss, self.certificate_.n_rows, passes=passes)
+                loss, n_rows = self.loss_curve_[-1], self.certificate_.n_rows
+                self.certificate_ = replace(
+                    bound_certificate(loss, loss, n_rows, passes=self.certificate_.passes + 1),
+                    sentence=f"The loss is {loss:.8g} on all {n_rows} rows. Without a penalty there is no smallest one "
+                    "where classes can be separated.",
+                )
         precision = self.coreset_.X.dtype
         self.coef_, self.intercept_ = self.coef_.astype(precision), self.intercept_.astype(precision)
 
