@@ -4,18 +4,22 @@ import math
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from tithe import (
     Block,
     KMeansObjective,
     KMedianObjective,
+    LogisticObjective,
+    MarginObjective,
     build_coreset,
     distortion,
     effective_sample_size,
+    propose_size,
     size_for,
     size_from_pilot,
 )
-from tithe.metrics import random_queries, ratio_error
+from tithe.metrics import hard_queries, random_queries, ratio_error
 
 KMEANS = KMeansObjective(n_clusters=4)
 
@@ -135,3 +139,44 @@ def test_pilot_rule() -> None:
     assert size_from_pilot(0.0, 100, 0.05) == 1
     with pytest.raises(ValueError, match="positive"):
         size_from_pilot(0.1, 100, 0.0)
+
+
+def test_the_limit_of_a_proposal_is_above_what_further_draws_have() -> None:
+    """Margins with a few far rows: queries of one's own making, on coresets of the proposed size."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(3, size=(4000, 4))
+    y = (X[:, 0] - X[:, 1] + rng.logistic(size=4000) > 0).astype(np.int32)
+    objective = MarginObjective(classes=(0, 1))
+    size, limit = propose_size(X, y, objective=objective, eps=0.2, random_state=0)
+    assert limit <= 0.2 and size < 4000
+    block = Block(X=X, y=y)
+    subset = objective.solve(block.take(np.arange(25)), rng=rng)
+    far = X[np.argmax((X**2).sum(axis=1))]
+    toward = np.append(far / (far @ far), 0.0)[None]
+    queries = [subset, 10.0 * subset, 0.0 * subset, 3.0 * toward, -3.0 * toward]
+    queries += [objective.strengthened(factor).solve(block, rng=rng) for factor in (1e-3, 1e3)]
+    worst = [
+        distortion(
+            block,
+            build_coreset(X, y, objective=objective, coreset_size=size, random_state=50 + seed),
+            objective,
+            queries={"own": queries},
+        ).worst
+        for seed in range(6)
+    ]
+    assert max(worst) <= 0.2
+
+
+@pytest.mark.parametrize("objective", [LogisticObjective(classes=(0, 1)), LogisticObjective(classes=(0, 1, 2))])
+def test_hard_queries_of_linear_models(objective: LogisticObjective) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 3))
+    X[7] = 100.0
+    y = rng.integers(0, objective.n_classes, 300).astype(np.int32)
+    shape = (objective.n_margins, 4)
+    for rows in (X, sparse.csr_matrix(X)):
+        queries = hard_queries(Block(X=rows, y=y), objective, seed=0)
+        assert all(q.shape == shape and np.isfinite(q).all() for q in queries)
+        assert not queries[0].any()
+        costs = np.array([objective.cost(Block(X=X[7:8], y=y[7:8]), q)[0] for q in queries])
+        assert costs.max() > 2.0  # some query makes the far row costly

@@ -57,7 +57,8 @@ def build_coreset(
         How rows are chosen: for clusters ``"sensitivity"``, ``"lightweight"``, ``"rings"``; for logistic
         regression and margins ``"influence"``, ``"leverage"``; for the first ``"cablr"``, ``"acvs"``,
         ``"regressed"``, for the second ``"sensitivity"``; for all ``"uniform"`` and ``"ball_cover"``.
-        ``"auto"`` takes what wins on real data for the objective and notes it in ``provenance``.
+        ``"auto"`` takes what wins on real data for the objective and notes it in ``provenance``; where rows are
+        fewer than coefficients it compares a uniform draw with the usual one.
     coreset_size : int or float
         Rows to keep at the most, or a fraction of the rows between 0 and 1. Rows drawn twice are
         kept once, so fewer may come back. With as many rows as there are, all are kept.

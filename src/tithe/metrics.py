@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from tithe.core.data import Array, Block
 from tithe.core.protocols import is_source
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
+from tithe.kernels.sampling import sample_rows
 
 JITTERS = (0.1, 1.0, 10.0)
 FAR = 100.0
+_HARD_SAMPLE = 5000  # rows that hard queries are fitted on
 _SAMPLE = 200_000  # rows that stand for those of a source where solutions are fitted
 
 
@@ -73,6 +75,32 @@ def trial_queries(block: Block, objective: Any, *, n_bases: int, seed: int) -> l
     if callable(getattr(objective, "random_params", None)):
         return list(objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries")))
     raise ValueError(f"There are no queries to try for {getattr(objective, 'name', objective)!r}: give queries.")
+
+
+def hard_centres(block: Block, objective: Any, *, seed: int) -> list[Array]:
+    """Centres on which a coreset errs more than on most: for choosing sizes.
+
+    Solutions on tiny and larger subsets, with fewer centres, scaled by ten and a tenth, all at the origin, and all
+    at one of the rows farthest from it.
+    """
+    rng, k = rng_for(seed, "hard"), objective.n_clusters
+    some = sample_rows(block, _HARD_SAMPLE, rng)
+    base = objective.solve(some, rng=rng)
+    subsets = [objective.solve(sample_rows(some, size, rng), rng=rng) for size in (k + 2, 5 * k, 1000)]
+    fewer = [replace(objective, n_clusters=n).solve(some, rng=rng) for n in {1, -(-k // 2)}]
+    norms = np.asarray(some.X.multiply(some.X).sum(axis=1) if hasattr(some.X, "toarray") else (some.X**2).sum(axis=1))
+    order = np.argsort(-norms.ravel(), kind="stable")
+    far = [np.repeat(_dense(some, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
+    return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far]
+
+
+def hard_queries(block: Block, objective: Any, *, seed: int) -> list[Any]:
+    """Queries on which a coreset errs more than on most: `hard_centres`, or the ``hard_params`` of the objective."""
+    if hasattr(objective, "n_clusters"):
+        return list(hard_centres(block, objective, seed=seed))
+    if callable(getattr(objective, "hard_params", None)):
+        return list(objective.hard_params(block, rng=rng_for(seed, "hard")))
+    return []
 
 
 def total_costs(rows: Any, objective: Any, queries: Sequence[Any]) -> Array:

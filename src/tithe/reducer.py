@@ -13,6 +13,9 @@ from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 
+_FEW_ROWS = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
+_TRIAL_DRAWS = 3  # of each kind, where the rows at hand are a sample
+
 Notes = dict[str, str | int | float]
 
 
@@ -181,7 +184,7 @@ class Plan:
                 pilot = objective.solve(some, rng=rng_for(self.seed, "pilot"))
             elif totals or "pilot" in construction.requires or construction.surveys:
                 pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
-        return Reducer(
+        reducer = Reducer(
             objective=objective,
             construction=construction,
             size=self.size,
@@ -191,6 +194,9 @@ class Plan:
             half_life=self.half_life,
             notes={**self.notes, "construction": construction.name},
         )
+        if self.notes.get("construction_asked") != "auto" or not hasattr(objective, "rows_per_coefficient"):
+            return reducer
+        return _safe_with_few_rows(reducer, at_hand, n_rows)
 
 
 def best_construction(objective: Any) -> str:
@@ -198,3 +204,36 @@ def best_construction(objective: Any) -> str:
     if hasattr(objective, "best_construction"):
         return str(objective.best_construction)
     return "sensitivity" if callable(getattr(objective, "sensitivity", None)) else "uniform"
+
+
+def _safe_with_few_rows(reducer: Reducer, at_hand: Block, n_rows: int | None) -> Reducer:
+    """The reducer, or one that draws uniformly where that gives the smaller loss: the rule of `LinearMargins`.
+
+    Where the rows at hand are all rows, the very draws that will be made are compared, else three of each kind.
+    """
+    whole = n_rows == len(at_hand)
+    if len(at_hand) <= reducer.size:
+        return reducer
+    rows_each = reducer.objective.rows_per_coefficient(at_hand, reducer.size)
+    if rows_each >= _FEW_ROWS:
+        return reducer
+    if not whole and n_rows is not None:  # a penalty stands beside the sum over all rows
+        at_hand = replace(at_hand, sample_weight=at_hand.weights() * (n_rows / len(at_hand)), mean=None)
+    seeds = [int(rng_for(reducer.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
+    draws = [replace(reducer, totals=False, seed=seed) for seed in ([reducer.seed] if whole else seeds)]
+    uniform = make("construction", "uniform")
+    loss = np.median([_trial_loss(draw, at_hand) for draw in draws])
+    if np.median([_trial_loss(replace(draw, construction=uniform), at_hand) for draw in draws]) < loss:
+        reducer = replace(reducer, construction=uniform)
+    name = reducer.construction.name
+    about = {"construction": name, "draw": f"{name}: {rows_each:.2g} rows per coefficient"}
+    return replace(reducer, notes={**reducer.notes, **about})
+
+
+def _trial_loss(reducer: Reducer, rows: Block) -> float:
+    """The loss on the rows of a fit on a draw from them."""
+    coreset = reducer.leaf(rows, (0, 0))
+    if coreset is None:
+        return np.inf
+    solution = reducer.objective.solve(coreset, rng=rng_for(reducer.seed, "trial"), init=reducer.pilot)
+    return float(reducer.objective.evaluate(rows, solution).value)

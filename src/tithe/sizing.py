@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tithe.build import reduce_source
-from tithe.core.data import Block
+from tithe.core.data import Array, Block
 from tithe.core.errors import require_methods
 from tithe.core.protocols import is_source
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.metrics import distortion, size_from_pilot, trial_queries
+from tithe.metrics import hard_queries, ratio_error, size_from_pilot, total_costs, trial_queries
 from tithe.sources.arrays import ArraySource, as_block
 
 _FEW = 100  # rows too few to measure anything on: keep them all
 _SAMPLE = 200_000  # rows of a source that sizes are measured on
 _TREE = 1.5  # by how much merging may add to the error of a draw; the theory of balanced costs says 1.41
-_TRIES = 3  # coresets of each size
+_TRIES = 5  # coresets of each size
+_STUDENT = 2.132  # quantile of Student's t at .95 with _TRIES - 1 degrees of freedom
 _LEAST = 8  # rows for each number of the pilot: with fewer, calibration steers by nothing
+_LARGEST_ERROR = 1e3  # infinite ones, of a cost of nothing, count as this: nearly all rows are then proposed
+_OTHER_STRENGTH = 100.0  # of the losses beside the penalty, at which a trial coreset is fitted as well
 
 
 def propose_size(
@@ -30,15 +37,20 @@ def propose_size(
     pilot_size: int = 1000,
     random_state: Any = 0,
 ) -> tuple[int, float]:
-    """A coreset size for a distortion of ``eps``, and the distortion that coresets of that size had.
+    """A coreset size for a distortion of ``eps``, and a limit that the distortion stays below in 95 % of draws.
 
-    Three coresets of ``pilot_size`` rows are built, and the largest distortion of each over random
-    queries, the rough solution and the solutions of the coresets themselves is measured. Since errors fall
-    like m^(-1/2), that many rows times the square of (measured / eps) are tried next, and more until all
-    three are within ``eps``; sizes beyond a quarter of the rows at hand are not tried. It is a
-    measurement on queries that were tried, not a guarantee. ``X`` may be a source: then a sample of 200,000 of
-    its rows is measured on, and ``eps`` is divided by 1.5 for what merging adds. With too few rows to
-    tell, all are proposed.
+    Five coresets of ``pilot_size`` rows are built, and the largest distortion e of each is taken over some fifty
+    queries: random ones, zero, solutions on subsets and with other penalties or fewer centres, these ten times as
+    large and a tenth, parameters that point at far rows, and the solutions on the coresets themselves. What one more
+    coreset will have is predicted from the mean a and standard deviation s of the five ln e: with probability .95 at
+    most exp(a + t s sqrt(1 + 1/5)), t = 2.13 the quantile of Student's distribution. This limit is compared with
+    ``eps``. Since errors fall like m^(-1/2), that many rows times the square of (limit / eps) are tried next, and more
+    until the limit is within ``eps``; sizes beyond a quarter of the rows at hand are not tried but computed so.
+
+    What is promised: in at least 95 % of draws of this size, no query like those tried has a distortion above
+    ``eps``. It is a measurement, not a theorem: other queries may have more. ``X`` may be a source: then a sample
+    of 200,000 of its rows is measured on, far rows that are not in it are not known, and ``eps`` is divided by 1.5
+    for what merging adds. With too few rows to tell, all are proposed.
     """
     if not 0.0 < eps < 1.0:
         raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
@@ -53,33 +65,58 @@ def propose_size(
         n_rows, within = len(block), eps
     if callable(getattr(objective, "for_rows", None)):
         objective = objective.for_rows(block)
-    queries = trial_queries(block, objective, n_bases=4, seed=seed)
     if len(block) < _FEW:
         return (len(block) if n_rows is None else n_rows), 0.0
     pilot = objective.pilot(block, rng=rng_for(seed, "rough"))
+    trial = _Trial.of(block, objective, pilot, seed)
     least = min(_LEAST * pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1)), len(block) // 4)
     largest = len(block) // 4  # of a size to measure: a coreset of all rows tells nothing
     size = min(max(pilot_size, least), largest)
-    measured = _measured(block, objective, size, [*queries, pilot], seed)
-    proposed = max(least, size_from_pilot(measured, size, within))
+    limit = trial.limit(size)
+    proposed = max(least, size_from_pilot(limit, size, within))
     while proposed <= largest:  # at another size calibration may steer by more or by less: measure it
-        measured = _measured(block, objective, proposed, [*queries, pilot], seed)
-        if measured <= within:
+        size, limit = proposed, trial.limit(proposed)
+        if limit <= within:
             break
-        proposed = max(proposed + proposed // 2, size_from_pilot(measured, proposed, within))
-    return (proposed if n_rows is None else min(proposed, n_rows)), measured
+        proposed = max(proposed + proposed // 2, size_from_pilot(limit, proposed, within))
+    limit *= math.sqrt(size / proposed)  # where the proposal itself was not measured
+    return (proposed if n_rows is None else min(proposed, n_rows)), limit
 
 
-def _measured(block: Block, objective: Any, size: int, queries: list[Any], seed: int) -> float:
-    """The largest distortion that any of three coresets has."""
-    worst = []
-    for i in range(_TRIES):
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Rows, the queries that coresets of them are tried on, and the costs of the queries on all rows."""
+
+    block: Block
+    objective: Any
+    queries: list[Any]
+    costs: Array
+    seed: int
+
+    @classmethod
+    def of(cls, block: Block, objective: Any, pilot: Array, seed: int) -> _Trial:
+        queries = [*trial_queries(block, objective, n_bases=4, seed=seed), pilot]
+        queries += hard_queries(block, objective, seed=seed)
+        return cls(block, objective, queries, total_costs(block, objective, queries), seed)
+
+    def limit(self, size: int) -> float:
+        """What the largest distortion of one more coreset of this size stays below, with a probability of .95."""
+        errors = np.array([self._largest_error(size, i) for i in range(_TRIES)])
+        logs = np.log(np.clip(errors, 1e-12, _LARGEST_ERROR))
+        return float(np.exp(logs.mean() + _STUDENT * math.sqrt(1.0 + 1.0 / _TRIES) * logs.std(ddof=1)))
+
+    def _largest_error(self, size: int, number: int) -> float:
+        """The largest distortion of one coreset, its own solutions included."""
         coreset = reduce_source(
-            ArraySource(block),
-            objective=objective,
+            ArraySource(self.block),
+            objective=self.objective,
             coreset_size=size,
-            random_state=int(rng_for(seed, "propose", i).integers(2**62)),
+            random_state=int(rng_for(self.seed, "propose", number).integers(2**62)),
         )
-        own = objective.solve(coreset, rng=rng_for(seed, "own", i))
-        worst.append(distortion(block, coreset, objective, queries={"tried": [*queries, own]}).worst)
-    return max(worst)
+        rng = rng_for(self.seed, "own", number)
+        own = [self.objective.solve(coreset, rng=rng)]
+        if callable(getattr(self.objective, "strengthened", None)):
+            own.append(self.objective.strengthened(_OTHER_STRENGTH).solve(coreset, rng=rng))
+        full = [*self.costs, *total_costs(self.block, self.objective, own)]
+        small = total_costs(coreset, self.objective, [*self.queries, *own])
+        return max(ratio_error(a, b) for a, b in zip(small, full, strict=True))

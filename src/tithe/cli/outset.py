@@ -88,7 +88,8 @@ def settled_size(
     from tithe import propose_size
 
     proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
-    return proposed, f"for an error of {eps:g}; trial coresets had {measured:.2g}"
+    limit = f"at most {measured:.2g} in 95 % of draws, for queries like those tried"
+    return proposed, f"for an error of {eps:g}: {limit}"
 
 
 def plan_table(

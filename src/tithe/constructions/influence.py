@@ -31,6 +31,9 @@ class Influence(Leverage):
     Of more than 800,000 rows, one of each run of consecutive rows (of equal weight) is scored, 200,000 in all or
     5 for each row kept, and stands for its run; classes of at most 20,000 rows are scored whole.
     It stays unbiased, and adds at most a fifth of the variance of a uniform draw.
+
+    It is what ``construction="auto"`` stands for with linear models, except where the rows kept are fewer than the
+    coefficients and a uniform draw is better: see `LinearMargins`.
     """
 
     name: ClassVar[str] = "influence"

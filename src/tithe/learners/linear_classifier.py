@@ -103,7 +103,10 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
             coreset = self._reduce(rows, objective, seed, construction=construction, calibrate=drawn)
             self._learn(coreset, again, seed, before=before)
         if again is not None and not is_whole(coreset):
-            self.n_passes_ += 1 + (construction.looks if isinstance(rows, Block) else looks)
+            drawn_by = make(
+                "construction", coreset.provenance["construction"] if construction == "auto" else construction
+            )
+            self.n_passes_ += 1 + (drawn_by.looks if isinstance(rows, Block) else looks)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -184,8 +187,9 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
 
     def _prepared(self, rows: Any, objective: Any, seed: int) -> Any:
         """The construction; one that learns a model of the sensitivities learns it here, so that it can be kept."""
-        auto = isinstance(self.construction, str) and self.construction == "auto"
-        construction = make("construction", objective.best_construction if auto else self.construction)
+        if isinstance(self.construction, str) and self.construction == "auto":
+            return "auto"
+        construction = make("construction", self.construction)
         at_hand = isinstance(rows, Block)
         n_rows = len(rows) if at_hand else rows.n_rows
         few = n_rows is not None and n_rows <= self._size(n_rows, rows.n_features)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -64,6 +64,10 @@ class LogisticObjective(ClusterBounds, LinearMargins):
         if not (isinstance(self.C, numbers.Real) and self.C > 0.0):
             raise ValueError(f"C must be a positive number, or infinity for no penalty, got {self.C!r}.")
         super().__post_init__()
+
+    def strengthened(self, factor: float) -> Self:
+        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
+        return replace(self, C=self.C * factor)
 
     def pull(self, cost: Array) -> Array:
         """How hard rows of these losses pull at their margin: 1 - P(y | x), the size of the residual up to sqrt(2)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -110,6 +110,10 @@ class MarginObjective(LinearMargins):
     def convex(self) -> bool:
         """With more than two classes margins above the band pull back, and the sum is not convex."""
         return self.n_classes == 2
+
+    def strengthened(self, factor: float) -> Self:
+        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
+        return replace(self, lam=min(max(self.lam * factor, _LEAST), _MOST))
 
     def pull(self, cost: Array) -> Array:
         """How hard rows of these losses pull at their margin: half the slope below the band, 1 / sqrt(mu) of it above.

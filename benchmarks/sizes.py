@@ -1,0 +1,194 @@
+"""How often a coreset of the size that `propose_size` gives errs by more than it was asked to.
+
+    python benchmarks/sizes.py --data DIR [--sets a9a ...] [--objectives logistic ...] [--seeds 3] [--rows 40000]
+
+For each set, objective and eps a size is proposed, and coresets of that size are built. The largest relative error
+|cost on the coreset / cost on all rows - 1| is taken over queries that know neither the coreset nor the queries that
+the proposal was measured on:
+
+subset    solutions on random subsets of all rows, from tiny ones to a fifth
+strength  solutions on all rows with other strengths of the penalty (linear models), or numbers of centres (clusters)
+scaled    these ten times as large, and a tenth
+zero      all parameters zero
+far       parameters that point at one row far from the others
+random    random directions (linear models), or random rows as centres (clusters)
+
+A trial is one coreset; it is violated where that error is above eps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from common import load_labelled, save, show, timed
+from tithe import (
+    Block,
+    KMeansObjective,
+    KMedianObjective,
+    LogisticObjective,
+    MarginObjective,
+    build_coreset,
+    propose_size,
+)
+
+SETS = ("a9a", "covtype", "electricity", "german", "higgs_subset", "kdd_http", "phishing", "skin_nonskin", "spambase")
+EPS = (0.2, 0.1, 0.05)
+STRENGTHS = (1e-3, 1e-2, 0.1, 10.0, 100.0, 1000.0)
+FAR_ROWS, RANDOM = 3, 6
+OBJECTIVES: dict[str, Any] = {
+    "kmeans": KMeansObjective(n_clusters=10),
+    "kmedian": KMedianObjective(n_clusters=10),
+    "logistic": LogisticObjective(classes=(0, 1)),
+    "margin": MarginObjective(classes=(0, 1)),
+}
+
+
+def some_rows(block: Block, size: int, rng: np.random.Generator) -> Block:
+    """Random rows, of both classes where there are classes."""
+    order = rng.permutation(len(block))
+    chosen = order[:size]
+    if block.y is not None and len(np.unique(block.y[chosen])) < 2:
+        missing = np.flatnonzero(block.y != block.y[chosen[0]])
+        chosen = np.append(chosen, rng.choice(missing, min(3, len(missing)), replace=False))
+    return block.take(np.sort(chosen))
+
+
+def dense(rows: Any) -> np.ndarray:
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
+
+
+def far_rows(block: Block, rng: np.random.Generator) -> tuple[np.ndarray, Block]:
+    """Positions of the rows with the largest norms among 20,000 rows, and of another far one; and these rows."""
+    some = block.take(np.sort(rng.permutation(len(block))[:20_000]))
+    norms = np.asarray(some.X.multiply(some.X).sum(axis=1) if sparse.issparse(some.X) else (some.X**2).sum(axis=1))
+    order = np.argsort(-norms.ravel())
+    return np.append(order[: FAR_ROWS - 1], rng.choice(order[:100])), some
+
+
+def linear_queries(block: Block, objective: Any, rng: np.random.Generator) -> list[np.ndarray]:
+    """Parameters (1, d + 1) of a linear model of two classes."""
+    d = block.X.shape[1]
+    at_hand = some_rows(block, 20_000, rng)
+    subsets = [objective.solve(some_rows(block, size, rng), rng=rng) for size in (20, 60, 2 * d, 1000, len(block) // 5)]
+    name = "C" if isinstance(objective, LogisticObjective) else "lam"
+    base = getattr(objective, name)
+    strengths = [replace(objective, **{name: s * base}).solve(at_hand, rng=rng) for s in STRENGTHS]
+    full = objective.solve(block, rng=rng)
+    queries = [full, *subsets, *strengths, 10.0 * full, 0.1 * full, *(10.0 * q for q in subsets[1:3]), 0.0 * full]
+    order, some = far_rows(block, rng)
+    for i in order:
+        row = dense(some.X[i : i + 1])[0]
+        along = row / max(float(row @ row), 1e-12)
+        queries += [scale * np.append(along, 0.0)[None] for scale in (3.0, -3.0)]
+        queries.append(full - 5.0 * (2 * some.y[i] - 1) * np.append(along, 0.0)[None])
+    X = at_hand.X
+    scale = np.sqrt((X.multiply(X) if sparse.issparse(X) else X * X).sum() / X.shape[0])
+    for spread in (0.3, 1.0, 3.0):
+        queries += [np.append(rng.normal(size=d) * (spread / scale), 0.0)[None] for _ in range(RANDOM // 3)]
+    return queries
+
+
+def centre_queries(block: Block, objective: Any, rng: np.random.Generator) -> list[np.ndarray]:
+    """Centres (k, d)."""
+    k = objective.n_clusters
+    full = objective.solve(some_rows(block, 20_000, rng), rng=rng)
+    subsets = [objective.solve(some_rows(block, size, rng), rng=rng) for size in (k + 2, 5 * k, 1000)]
+    other = [replace(objective, n_clusters=n).solve(some_rows(block, 5000, rng), rng=rng) for n in (1, 3, k - 2)]
+    queries = [full, *subsets, *other, 10.0 * full, 0.1 * full, 0.0 * full]
+    order, some = far_rows(block, rng)
+    queries += [np.repeat(dense(some.X[i : i + 1]), k, axis=0) + 1e-3 * rng.normal(size=full.shape) for i in order]
+    queries += [dense(some_rows(block, k, rng).X)[:k] for _ in range(RANDOM)]
+    return queries
+
+
+def costs(block: Block, objective: Any, queries: list[np.ndarray]) -> np.ndarray:
+    return np.array([float(objective.cost(block, q) @ block.weights()) for q in queries])
+
+
+def rows_of(folder: Path, name: str, labelled: bool, most: int) -> Block:
+    X, y = load_labelled(folder, name)
+    keep = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
+    if not labelled and sparse.issparse(X):
+        return Block(X=X[keep])
+    return Block(X=X[keep], y=y[keep] if labelled else None)
+
+
+def trials(block: Block, name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row for each eps: the size, and the largest error of each coreset."""
+    objective, rng = OBJECTIVES[name], np.random.default_rng(12345)
+    make = centre_queries if hasattr(objective, "n_clusters") else linear_queries
+    queries = make(block, objective, rng)
+    full = costs(block, objective, queries)
+    sound = full > 1e-9 * full.max()  # a cost of nothing has no relative error
+    rows = []
+    for eps in EPS:
+        (size, said), seconds = timed(
+            lambda eps=eps: propose_size(block.X, block.y, objective=objective, eps=eps, random_state=0)
+        )
+        worst = []
+        for seed in range(arguments.seeds if size < len(block) else 0):
+            coreset = build_coreset(block.X, block.y, objective=objective, coreset_size=size, random_state=1000 + seed)
+            own = [objective.solve(coreset, rng=rng)]
+            error = np.abs(costs(coreset, objective, queries) / full - 1.0)[sound].max()
+            error = max(error, np.abs(costs(coreset, objective, own) / costs(block, objective, own) - 1.0).max())
+            worst.append(float(error))
+        rows.append({"eps": eps, "size": size, "said": said, "worst": worst or [0.0] * arguments.seeds, "s": seconds})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of .npz files")
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--objectives", nargs="+", choices=list(OBJECTIVES), default=list(OBJECTIVES))
+    parser.add_argument("--seeds", type=int, default=3, help="coresets of each size")
+    parser.add_argument("--rows", type=int, default=40_000, help="rows of a set that are used, at the most")
+    parser.add_argument("--output", default="sizes", help="name of the JSON file")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")  # fits that stop early give queries as good as any
+    found = []
+    for set_name in arguments.sets:
+        for name in arguments.objectives:
+            labelled = name in ("logistic", "margin")
+            block = rows_of(arguments.data, set_name, labelled, arguments.rows)
+            for row in trials(block, name, arguments):
+                found.append({"set": set_name, "objective": name, "rows": len(block), **row})
+                about = f"{row['size']} rows, {max(row['worst']) / row['eps']:.2f} eps, {row['s']:.1f} s"
+                print(f"  {set_name} {name} eps {row['eps']}: {about}", flush=True)
+    table = []
+    for name in arguments.objectives:
+        for eps in EPS:
+            cells = [r for r in found if r["objective"] == name and r["eps"] == eps]
+            errors = np.array([e for r in cells for e in r["worst"]]) / eps
+            sizes = [r["size"] for r in cells]
+            bad = int((errors > 1.0).sum())
+            table.append(
+                [
+                    name,
+                    eps,
+                    len(errors),
+                    bad,
+                    bad / len(errors),
+                    float(np.median(errors)),
+                    float(errors.max()),
+                    float(np.median(sizes)),
+                ]
+            )
+    n_trials, n_bad = sum(row[2] for row in table), sum(row[3] for row in table)
+    show(
+        f"sizes: {n_bad} of {n_trials} coresets of the proposed size err by more than eps ({n_bad / n_trials:.1%})",
+        ["objective", "eps", "coresets", "violated", "share", "median error / eps", "largest", "median size"],
+        table,
+    )
+    save(arguments.output, {"seeds": arguments.seeds, "rows": arguments.rows, "trials": found})
+
+
+if __name__ == "__main__":
+    main()
