@@ -7,7 +7,6 @@ killed at any moment leaves the last whole generation behind.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,9 +15,12 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import filelock
 
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
@@ -122,17 +124,18 @@ class FolderLock:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = self._folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(folder / _LOCK, "w")  # noqa: SIM115 - open as long as the lock is held
+        # not for one thread only: a lock that a thread takes may be released by another one
+        self._lock = filelock.FileLock(folder / _LOCK, timeout=0, thread_local=False)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
+            self._lock.acquire()
+        except filelock.Timeout as error:
             raise ValueError(f"Another run writes to {str(folder)!r}: give this one another folder.") from error
 
     def release(self) -> None:
         """Let go of the folder, and leave none behind that holds nothing."""
-        (self._folder / _LOCK).unlink(missing_ok=True)
-        self._file.close()
+        with suppress(PermissionError):  # Windows removes no open file; there filelock removes it on release
+            (self._folder / _LOCK).unlink(missing_ok=True)
+        self._lock.release()
         if self._folder.is_dir() and not any(self._folder.iterdir()):
             self._folder.rmdir()
 

@@ -186,8 +186,10 @@ def memory() -> int:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has held."""
-    import resource
-
+    """The most bytes that this process has held; 0 where the system does not say so."""
+    try:
+        import resource
+    except ImportError:  # it exists on POSIX only
+        return 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
