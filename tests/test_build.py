@@ -264,8 +264,15 @@ def test_bad_weights(X: np.ndarray, weight: np.ndarray, message: str) -> None:
 
 
 def test_bad_shapes_and_types(X: np.ndarray) -> None:
-    for bad in (np.zeros((0, 3)), np.zeros((3, 0)), np.zeros(3), "rows.csv", 5, np.zeros((2, 2, 2))):
-        with pytest.raises(ValueError, match=r"."):
+    for bad, message in (
+        (np.zeros((0, 3)), "with 0 sample"),
+        (np.zeros((3, 0)), "with 0 feature"),
+        (np.zeros(3), "Expected 2D array, got 1D"),
+        ("rows.csv", "got str. Files are opened with tithe.open_source"),
+        (5, "got int"),
+        (np.zeros((2, 2, 2)), "dim 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
             build_coreset(bad, objective=KMEANS, coreset_size=10)
     with pytest.raises(ValueError, match="y has 5"):
         build_coreset(X, np.zeros(5), objective=KMEANS, coreset_size=10)

@@ -50,14 +50,14 @@ def test_names_in_the_readme_are_public() -> None:
         assert hasattr(tithe, name), name
 
 
-def test_constructions_engines_and_objectives_named_exist() -> None:
-    from tithe.core.registry import names
+@pytest.mark.parametrize("kind", ["construction", "engine", "objective"])
+def test_the_readme_names_every_construction_engine_and_objective_and_no_other(kind: str) -> None:
+    from tithe.core.registry import names, resolve
 
     text = (ROOT / "README.md").read_text()
-    for kind, known in (("constructions", "construction"), ("engines", "engine"), ("objectives", "objective")):
-        line = next(line for line in text.splitlines() if line.startswith(f"- **{kind}**"))
-        for name in re.findall(r"`([a-z]+)`", line):
-            assert name in names(known)
+    bullet = re.search(rf"^- \*\*{kind}s\*\*.*?(?=^- )", text, flags=re.DOTALL | re.MULTILINE)
+    named = re.findall(r"`([a-z_]+)`", bullet[0])
+    assert {resolve(kind, name) for name in named} == {resolve(kind, name) for name in names(kind)}
 
 
 def test_changelog_names_this_version() -> None:

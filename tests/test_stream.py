@@ -219,22 +219,22 @@ def test_a_first_leaf_of_one_class(problem: Block) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "message"),
     [
-        {"coreset_size": 0},
-        {"coreset_size": 0.1},
-        {"leaf_size": 0},
-        {"leaf_size": 2.5},
-        {"half_life": 0.0},
-        {"half_life": np.nan},
-        {"window": 10},
-        {"window": "x"},
-        {"random_state": -1},
-        {"construction": "magic"},
+        ({"coreset_size": 0}, "coreset_size must be at least 1"),
+        ({"coreset_size": 0.1}, "coreset_size must be an integer here"),
+        ({"leaf_size": 0}, "leaf_size must be a whole number"),
+        ({"leaf_size": 2.5}, "leaf_size must be a whole number"),
+        ({"half_life": 0.0}, "half_life must be a positive number"),
+        ({"half_life": np.nan}, "half_life must be a positive number"),
+        ({"window": 10}, "less than one leaf"),
+        ({"window": "x"}, "window must be a whole number"),
+        ({"random_state": -1}, "random_state must not be negative"),
+        ({"construction": "magic"}, "no construction named 'magic'"),
     ],
 )
-def test_bad_options(options: dict) -> None:
-    with pytest.raises(ValueError, match=r"."):
+def test_bad_options(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make(**options)
 
 
@@ -449,8 +449,14 @@ class TestMerge:
 
     def test_what_does_not_fit_is_refused(self, problem) -> None:
         stream = make().push(problem.X)
-        for other in (make(KMedianObjective(n_clusters=3)), make(coreset_size=301), make(window=5000), stream, "x"):
-            with pytest.raises(ValueError, match=r"."):
+        for other, message in (
+            (make(KMedianObjective(n_clusters=3)), "differ in objective"),
+            (make(coreset_size=301), "differ in size: 300 here, 301 there"),
+            (make(window=5000), "cannot be merged"),
+            (stream, "Another CoresetStream"),
+            ("x", "Another CoresetStream"),
+        ):
+            with pytest.raises(ValueError, match=message):
                 stream.merge(other)
         with pytest.raises(ValueError, match="2 columns"):
             stream.merge(make().push(problem.X[:, :2]))
