@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,18 @@ def test_the_readme_names_every_construction_engine_and_objective_and_no_other(k
     bullet = re.search(rf"^- \*\*{kind}s\*\*.*?(?=^- )", text, flags=re.DOTALL | re.MULTILINE)
     named = re.findall(r"`([a-z_]+)`", bullet[0])
     assert {resolve(kind, name) for name in named} == {resolve(kind, name) for name in names(kind)}
+
+
+def test_links_of_the_readme_work_wherever_it_is_shown() -> None:
+    """A package index shows this page without the files beside it."""
+    for target in re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text()):
+        assert target.startswith(("https://", "#")), target
+
+
+def test_extras_named_in_the_readme_are_those_declared() -> None:
+    line = re.search(r"\(extras: (.*?)\)", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert re.findall(r"`([a-z]+)`", line[1]) == list(declared)
 
 
 def test_changelog_names_this_version() -> None:

@@ -1,0 +1,175 @@
+"""Run the tests on every Python that can be had, with the lowest and the newest versions of what tithe needs.
+
+Each row of the table is an environment of its own, made by uv from PyPI in ``.matrix/`` with a compilation cache of its
+own. A Python that is neither installed nor can be downloaded is a row that says so. Rows after a failure still run.
+
+    python tools/matrix.py                            # every row; an hour or more on two cores
+    python tools/matrix.py --only 3.11-lowest         # some rows
+    python tools/matrix.py --python /opt/py/bin/python3.14    # an interpreter that is not on the path
+    python tools/matrix.py -- tests/test_build.py     # what follows -- goes to pytest
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / ".matrix"
+LOWEST_PYTHON = "3.11"
+PYTHONS = (LOWEST_PYTHON, "3.12", "3.13", "3.14")
+SHOWN = ("numpy", "numba", "scikit-learn", "scipy", "pyarrow")
+HEADER = ("environment", "python", *SHOWN, "passed", "failed", "skipped", "seconds")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python and the way in which versions are chosen."""
+
+    python: str
+    versions: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.python}-{self.versions}"
+
+
+# numpy has its own row: wheels of everything else are built against some version of it
+ENVIRONMENTS = (
+    Environment(LOWEST_PYTHON, "lowest"),
+    Environment(LOWEST_PYTHON, "lowest-numpy"),
+    *(Environment(python, "newest") for python in PYTHONS),
+)
+
+
+class CannotBeHad(Exception):
+    """The environment cannot be made here."""
+
+
+def main() -> int:
+    arguments = parsed()
+    FOLDER.mkdir(exist_ok=True)
+    rows, good = [HEADER], True
+    for environment in ENVIRONMENTS:
+        if arguments.only and environment.name not in arguments.only:
+            continue
+        print(f"== {environment.name}", flush=True)
+        try:
+            python = make_environment(environment, arguments.uv, arguments.python)
+        except CannotBeHad as error:
+            rows.append((environment.name, f"not run: {error}"))
+            good = False
+            continue
+        row = run_tests(environment, python, arguments.pytest)
+        good = good and row[-3] == "0"
+        rows.append(row)
+    print()
+    print(table(rows))
+    return 0 if good else 1
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=[e.name for e in ENVIRONMENTS], help="a row to run")
+    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="an interpreter to use")
+    parser.add_argument("--uv", default=shutil.which("uv", path=Path(sys.executable).parent) or "uv", metavar="PATH")
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest")
+    return parser.parse_args()
+
+
+def make_environment(environment: Environment, uv: str, given: list[str]) -> Path:
+    """The interpreter of a new environment in which tithe and its tests are installed."""
+    folder = FOLDER / environment.name
+    checked(uv, "venv", "--quiet", "--clear", "--python", interpreter(environment.python, uv, given), folder)
+    python = folder / "bin" / "python"
+    install = (uv, "pip", "install", "--quiet", "--python", python)
+    wanted = ["--only-binary", ":all:", "-r", ROOT / "pyproject.toml", "--extra", "dev"]
+    if environment.versions == "lowest":
+        wanted += ["--resolution", "lowest-direct"]
+    elif environment.versions == "lowest-numpy":
+        wanted += [f"numpy=={lowest_numpy(uv)}"]
+    checked(*install, *wanted)
+    checked(*install, "--no-deps", "--editable", ROOT)
+    return python
+
+
+def lowest_numpy(uv: str) -> str:
+    """The lowest numpy that pyproject.toml allows."""
+    lines = checked(
+        *(uv, "pip", "compile", "--quiet", "--no-deps", "--no-header", "--python-version", LOWEST_PYTHON),
+        *("--only-binary", ":all:", "--resolution", "lowest", ROOT / "pyproject.toml"),
+    ).splitlines()
+    return next(line.partition("==")[2].split()[0] for line in lines if line.startswith("numpy=="))
+
+
+def interpreter(version: str, uv: str, given: list[str]) -> str:
+    """A Python of this version: one that was given, is installed, or that uv can download."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [*given, shutil.which(f"python{version}"), *glob.glob(f"{pyenv}/versions/{version}.*/bin/python")]
+    for candidate in candidates:
+        if candidate and version_of(candidate) == version:
+            return candidate
+    try:
+        checked(uv, "python", "install", "--quiet", version)
+        return checked(uv, "python", "find", "--quiet", "--managed-python", version).strip()
+    except CannotBeHad:
+        raise CannotBeHad(f"no Python {version} is installed, and none can be downloaded") from None
+
+
+def version_of(python: str) -> str:
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def checked(*command: str | Path) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr, flush=True)
+        raise CannotBeHad((done.stderr.strip().splitlines() or ["?"])[-1].strip())
+    return done.stdout
+
+
+def run_tests(environment: Environment, python: Path, arguments: list[str]) -> tuple[str, ...]:
+    """A row of the table; pytest's own output goes to a file beside the environment."""
+    results, log = (FOLDER / f"{environment.name}.{ending}" for ending in ("xml", "log"))
+    results.unlink(missing_ok=True)
+    command = [python, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", f"--junitxml={results}", *arguments]
+    cache = {"NUMBA_CACHE_DIR": str(FOLDER / f"{environment.name}-numba")}
+    start = time.monotonic()
+    with open(log, "w") as file:
+        subprocess.run(command, cwd=ROOT, env=os.environ | cache, stdout=file, stderr=subprocess.STDOUT, check=False)
+    seconds = f"{time.monotonic() - start:.0f}"
+    counts = counted(results)
+    print(f"   passed {counts[0]}, failed {counts[1]}, skipped {counts[2]}; see {log.relative_to(ROOT)}", flush=True)
+    code = "import sys, importlib.metadata as m; print(*map(m.version, sys.argv[1:]))"
+    versions = checked(python, "-c", code, *SHOWN).split()
+    number = checked(python, "-c", "import platform; print(platform.python_version())").strip()
+    return (environment.name, number, *versions, *counts, seconds)
+
+
+def counted(results: Path) -> tuple[str, str, str]:
+    """Tests that passed, that failed (or could not start), and that were skipped."""
+    if not results.exists():
+        return "0", "all", "0"
+    suite = ElementTree.parse(results).getroot()[0]
+    tests, failures, errors, skipped = (int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped"))
+    return str(tests - failures - errors - skipped), str(failures + errors), str(skipped)
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Columns of equal width; a row that is short is only as wide as it is."""
+    widths = [max(len(row[i]) for row in rows if len(row) == len(HEADER)) for i in range(len(HEADER))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
