@@ -74,6 +74,7 @@ def test_weights_in_every_form(X: np.ndarray, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("construction", ["uniform", "sensitivity", "lightweight", "rings"])
 @pytest.mark.parametrize("calibrate", [False, True])
+@pytest.mark.bits
 def test_same_seed_same_bits_whatever_the_threads(construction: str, calibrate: bool, skewed: Block) -> None:
     found = []
     for threads, engine in ((1, "serial"), (2, "threads"), (3, "auto")):
@@ -94,6 +95,7 @@ def test_same_seed_same_bits_whatever_the_threads(construction: str, calibrate: 
     assert found[0].provenance["calibrated"] == int(calibrate)
 
 
+@pytest.mark.bits
 def test_batches_of_any_size_are_the_same_stream(skewed: Block) -> None:
     rows = np.tile(skewed.X, (3, 1))
     rng = np.random.default_rng(0)
@@ -187,6 +189,7 @@ def test_weight_on_a_few_rows_only(X: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("construction", ["uniform", "sensitivity", "lightweight", "rings"])
+@pytest.mark.bits
 def test_weights_that_change_along_a_stream(construction: str) -> None:
     """Batches of ones, of twos and of zeros: still the same bits for any size of batches."""
     rng = np.random.default_rng(0)
@@ -209,6 +212,7 @@ def test_weights_that_change_along_a_stream(construction: str) -> None:
 
 
 @pytest.mark.parametrize("objective", [KMeansObjective(n_clusters=1), tithe.GenericObjective()])
+@pytest.mark.bits
 def test_blas_threads_do_not_change_a_bit(objective) -> None:
     from threadpoolctl import threadpool_limits
 

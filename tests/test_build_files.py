@@ -62,6 +62,7 @@ def assert_same(a: tithe.Coreset, b: tithe.Coreset) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.bits
 def test_every_engine_and_number_of_threads_gives_the_same_bits(name: str, folder: Path, frame: pd.DataFrame) -> None:
     want = build(opened(folder), name, engine="serial")
     assert want.key[0] >= 3, "the test must go through a tree"

@@ -121,6 +121,7 @@ def test_gradient_of_the_calibrated_coreset_is_the_full_one(objective, skewed: B
     np.testing.assert_allclose(tuned, totals, rtol=1e-8, atol=1e-8 * np.abs(totals).max())
 
 
+@pytest.mark.bits
 def test_tree_totals_equal_batch_totals(skewed: Block) -> None:
     """One order of summation, the tree's: the same bits for every chunking, and the batch's sum to 1e-12."""
     rows = np.tile(skewed.X, (4, 1))

@@ -67,6 +67,7 @@ def assert_same(a: Coreset, b: Coreset) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.bits
 def test_200_pushes_equal_one(name: str, problem: Block) -> None:
     rng = np.random.default_rng(0)
     one = feed(make(OBJECTIVES[name]), problem, []).coreset()
@@ -76,6 +77,7 @@ def test_200_pushes_equal_one(name: str, problem: Block) -> None:
     np.testing.assert_array_equal(one.X, problem.X[one.row_ids()])
 
 
+@pytest.mark.bits
 def test_equals_a_build_from_batches(problem: Block) -> None:
     batches = [(problem.X[a : a + 7000], None, problem.sample_weight[a : a + 7000]) for a in range(0, 23_000, 7000)]
     built = build_coreset(batches, objective=KMEANS, coreset_size=300, random_state=3)
@@ -378,6 +380,7 @@ class TestWindow:
             assert coreset.weights().sum() == pytest.approx(coreset.n_seen, rel=0.05)
         assert sum(map(len, stream._tree.slots)) <= 100 * 20
 
+    @pytest.mark.bits
     def test_chunks_and_checkpoints_make_no_difference(self, problem, tmp_path) -> None:
         options = {"coreset_size": 100, "leaf_size": 250, "window": 4000}
         one = make(**options).push(problem.X).coreset()
@@ -405,6 +408,7 @@ class TestHalfLife:
         full = KMEANS.cost(problem, query) @ decayed
         assert KMEANS.cost(coreset, query) @ coreset.weights() == pytest.approx(full, rel=0.1)
 
+    @pytest.mark.bits
     def test_is_chunk_invariant_and_survives_ages(self, problem, tmp_path) -> None:
         one = make(half_life=2.5).push(problem.X).coreset()  # most weights vanish altogether
         many = feed(make(half_life=2.5), Block(X=problem.X), range(100, 23_000, 997)).coreset()

@@ -28,6 +28,7 @@ def cut(block: Block, layout=np.asarray) -> LeafSource:
     return LeafSource.cut(layout(block.X), block.y, block.sample_weight, at=SEVEN)
 
 
+@pytest.mark.bits
 def test_leaves_are_added_up_in_order_and_rows_counted(block: Block) -> None:
     for rows, n_leaves in ((block, 1), (cut(block), 6)):
         for engine in ("serial", "threads"):
@@ -82,6 +83,7 @@ def test_sums_of_leaves_evaluate_to_the_block(block: Block, fit_intercept: bool)
 
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
+@pytest.mark.bits
 def test_descent_on_leaves(block: Block, layout) -> None:
     objective = LogisticObjective(classes=(0, 1))
     coreset = build_coreset(

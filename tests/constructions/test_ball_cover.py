@@ -116,6 +116,7 @@ def test_leaders_double_their_radius_where_there_are_too_many(radius: float) -> 
     assert cdist(X[weight > 0.0], X[ids]).min(axis=1).max() <= reach
 
 
+@pytest.mark.bits
 def test_any_number_of_threads_gives_the_same_cover() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60_000, 4)).astype(np.float32)

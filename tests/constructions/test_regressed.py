@@ -117,6 +117,7 @@ def test_a_norm_explains_more_of_heavy_tails() -> None:
     assert normed > plain + 0.2
 
 
+@pytest.mark.bits
 def test_stream_is_unbiased_and_does_not_depend_on_batches() -> None:
     block = _problem(1500)
     model = _model(Regressed(radius=0.5, norm_feature=True), block)

@@ -83,6 +83,7 @@ def test_distances_neither_cancel_far_from_the_origin_nor_close_to_a_centre(rng)
     assert np.array_equal(got[:50], np.full(50, got[0]))
 
 
+@pytest.mark.bits
 def test_bits_do_not_depend_on_the_threads(rng) -> None:
     n = 60_000
     X, codes = rng.normal(size=(n, 5)).astype(np.float32), rng.integers(0, 2, n).astype(np.int32)

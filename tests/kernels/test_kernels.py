@@ -102,6 +102,7 @@ def test_a_wild_row_among_tame_ones_finds_its_centre(rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize("csr", [False, True])
+@pytest.mark.bits
 def test_threads_do_not_change_a_bit(rng: np.random.Generator, csr: bool) -> None:
     X, C, u = rng.normal(size=(60_000, 5)), rng.normal(size=(40, 5)), rng.random(60_000)
     rows = sparse.csr_matrix(X) if csr else X

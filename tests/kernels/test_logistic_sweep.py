@@ -75,6 +75,7 @@ def test_extreme_margins_stay_finite_and_right(n_classes: int) -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.bits
 def test_threads_are_no_matter(n_classes: int) -> None:
     X, y, theta, u = _problem(150_000, 6, n_classes)
     found = []

@@ -102,6 +102,7 @@ def test_sums_of_parts_add_up_and_no_rows_are_nothing() -> None:
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.bits
 def test_any_number_of_threads_gives_the_same_bits(n_classes: int, layout: str) -> None:
     X, y, params, u = _problem(150_000, 6, n_classes)
     rows = sparse.csr_matrix(X) if layout == "csr" else X.astype(np.float32)

@@ -184,6 +184,7 @@ def test_lasso_codes_with_hardly_a_penalty(rng: np.random.Generator, penalty: fl
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.bits
 def test_threads_and_order_of_rows_change_no_bit(rng: np.random.Generator, dtype: type, positive: bool) -> None:
     atoms, X = unit_rows(rng, 50, 20), rng.normal(size=(20_011, 20)).astype(dtype)
     found = []
@@ -249,6 +250,7 @@ def test_the_exact_update_is_the_top_singular_pair(rng: np.random.Generator) -> 
 
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.bits
 def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, positive: bool, exact: bool) -> None:
     """Nor does doing all atoms in one call, as is done for few rows."""
     _, atoms, residual, (starts, users, x), weight = coded(rng, 90_000, positive)
@@ -270,6 +272,7 @@ def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, positive: 
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.bits
 def test_the_main_direction_of_residuals(rng: np.random.Generator, weighted: bool) -> None:
     residual = rng.normal(size=(60_000, 40)) * np.r_[3.0, np.ones(39)]
     users = np.flatnonzero(rng.random(60_000) < 0.9)
@@ -286,6 +289,7 @@ def test_the_main_direction_of_residuals(rng: np.random.Generator, weighted: boo
     assert found[0][1] == pytest.approx(values[-1], rel=1e-4)
 
 
+@pytest.mark.bits
 def test_keys_follow_the_rows(rng: np.random.Generator) -> None:
     X = rng.normal(size=(1000, 4))
     X[10] = X[20]

@@ -104,6 +104,7 @@ def test_patches_have_noise_of_one_strength() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.bits
 def test_stripes_and_threads_change_no_bit(dtype) -> None:
     noisy = saved(stairs(colours=True), 50.0).astype(dtype)
     model = denoiser(clipped=True, data_range=255).fit(noisy)

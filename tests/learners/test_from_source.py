@@ -45,6 +45,7 @@ def same(a, b) -> bool:
 @BOTH
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix, np.float32])
+@pytest.mark.bits
 def test_one_leaf_is_the_array_bit_for_bit(kind, weighted: bool, layout, rows) -> None:
     X, _, weight = rows
     X, weight = layout(X), weight if weighted else None
@@ -76,6 +77,7 @@ def test_the_certificate_of_many_leaves_is_the_exact_cost(kind, rows) -> None:
 
 
 @BOTH
+@pytest.mark.bits
 def test_engines_and_threads_are_no_matter(kind, rows) -> None:
     X, _, weight = rows
     found = []
@@ -168,6 +170,7 @@ def excess(model: CoresetLogisticRegression, X, y, weight=None) -> float:
 
 
 @pytest.mark.parametrize("options", [{}, {"polish": 2}, {"class_weight": "balanced"}, {"construction": "regressed"}])
+@pytest.mark.bits
 def test_one_leaf_of_sparse_rows_is_the_matrix_bit_for_bit(options, rows) -> None:
     """Sparse columns are not centred, so nothing depends on where their mean is taken from."""
     X, y, weight = sparse.csr_matrix(rows[0]), rows[1], rows[2]
@@ -203,6 +206,7 @@ def test_the_gap_of_many_leaves(weighted: bool, layout, rows) -> None:
     assert sharp.loss_curve_ == sorted(sharp.loss_curve_, reverse=True)
 
 
+@pytest.mark.bits
 def test_engines_and_threads_are_no_matter_to_logistic_regression(rows) -> None:
     X, y, weight = rows
     found = []

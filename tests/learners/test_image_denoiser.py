@@ -97,6 +97,7 @@ def test_the_average_is_what_the_formula_says(clean) -> None:
     np.testing.assert_allclose(model.denoise(noisy), (own * noisy + number) / (own + count), atol=2e-4)
 
 
+@pytest.mark.bits
 def test_stripes_and_threads_change_no_bit(clean) -> None:
     colour = noisy_of(np.stack([clean, clean.T.copy().repeat(2, axis=1)[:96, :120], clean], axis=2), 25)
     model = denoiser(25.0).fit(colour)
@@ -113,6 +114,7 @@ def test_stripes_and_threads_change_no_bit(clean) -> None:
             np.testing.assert_array_equal(taken, whole)
 
 
+@pytest.mark.bits
 def test_fit_has_the_same_bits_on_any_number_of_threads(clean) -> None:
     noisy = noisy_of(clean, 25)
     with limit_threads(1):

@@ -77,6 +77,7 @@ def test_counts_by_brute_force(length, side, step) -> None:
     assert count.min() >= 1
 
 
+@pytest.mark.bits
 def test_patches_put_back_cover_each_pixel_as_often_as_counted(rng) -> None:
     plane = rng.normal(size=(30, 700)).astype(np.float32)
     tops, lefts = corners(30, 8, 2), corners(700, 8, 3)

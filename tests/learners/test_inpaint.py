@@ -38,6 +38,7 @@ def test_masked_pursuit_equals_least_squares_on_the_chosen_atoms(rng) -> None:
         np.testing.assert_allclose(result, best[1], atol=1e-9)
 
 
+@pytest.mark.bits
 def test_rows_of_few_atoms_are_completed_exactly(rng) -> None:
     atoms = rng.normal(size=(12, 64))
     atoms -= atoms.mean(axis=1, keepdims=True)

@@ -105,6 +105,7 @@ def test_non_negative_weights_equal_repeated_rows() -> None:
     assert (a.components_ >= 0).all() and (a.transform(X) >= 0).all()
 
 
+@pytest.mark.bits
 def test_order_of_rows_is_no_matter() -> None:
     X, _ = planted(600, d=10, k=12, most=2)
     order = np.random.default_rng(3).permutation(len(X))
@@ -114,6 +115,7 @@ def test_order_of_rows_is_no_matter() -> None:
     )
 
 
+@pytest.mark.bits
 def test_seeds_and_threads() -> None:
     X, _ = planted(50_000)
     model = KSVD(50, n_nonzero_coefs=3, max_iter=3, random_state=0)

@@ -157,6 +157,7 @@ def test_integer_weights_equal_repeated_rows_after_polish() -> None:
     assert weighted.loss_curve_[-1] == pytest.approx(repeated.loss_curve_[-1], rel=1e-7)
 
 
+@pytest.mark.bits
 def test_same_seed_and_any_number_of_threads_give_the_same_bits() -> None:
     X, y = problem(60_000, 4)
     found = []

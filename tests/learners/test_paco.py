@@ -213,6 +213,7 @@ def test_the_scale_of_clusters_is_their_variance_in_a_direction() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["birth_death", "symmetric"])
+@pytest.mark.bits
 def test_resumed_at_a_random_row_it_goes_on_bit_by_bit(tmp_path, kernel: str) -> None:
     X, rng = blobs(700, 4), np.random.default_rng(8)
     given = {"max_clusters": 8, "kernel": kernel, "summary_size": 100, "n_samples": 8, "random_state": 4}

@@ -39,6 +39,7 @@ def test_hashes_are_as_even_as_random_numbers() -> None:
     assert np.bincount(fold_of(ids, 7, 3)).min() > 33_000
 
 
+@pytest.mark.bits
 def test_a_reservoir_is_the_same_in_any_pieces_and_order() -> None:
     rng = np.random.default_rng(0)
     block = Block(X=np.arange(5000.0)[:, None], indices=np.arange(5000) * 3)

@@ -81,6 +81,7 @@ def test_single_precision_is_added_up_in_double() -> None:
     np.testing.assert_allclose(single.at(v).gradient, double.at(v).gradient, rtol=1e-13)
 
 
+@pytest.mark.bits
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     X, signs, weight = margin_rows(20_000, 30)
     problem = margin_problem(rows=(X, signs, weight))

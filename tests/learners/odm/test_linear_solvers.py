@@ -156,6 +156,7 @@ def test_warm_starts_take_fewer_rounds() -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.bits
 def test_any_number_of_threads(solver) -> None:
     problem = margin_problem(rows=margin_rows(6000, 12))
     found = []

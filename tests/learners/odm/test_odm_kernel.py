@@ -212,6 +212,7 @@ def test_dual_value_never_falls() -> None:
         before = primal - gap
 
 
+@pytest.mark.bits
 def test_bits_depend_neither_on_threads_nor_on_the_cache(monkeypatch) -> None:
     for module in (gram, binary, kernel):
         monkeypatch.setattr(module, "WHOLE", 500)
