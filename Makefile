@@ -1,36 +1,49 @@
+SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DATA ?= ../shared/data
+export TIMEFORMAT := -- %R s, %U s of CPU
 
-.PHONY: demo test slow lint bench clean help
+.PHONY: demo test bits slow matrix lint bench clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
+# uv takes a fraction of pip's time; where it cannot be had or fails, pip installs
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[$(1)]' || $(BIN)/pip install --quiet -e '.[$(1)]'
+
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check uv || true
+	time { $(call install,dev); }
 	touch $(READY)
 
 demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; writes demo-report/
 	$(BIN)/tithe demo --output demo-report
 
-test: $(READY) lint  ## lint and all tests that take seconds
-	$(BIN)/python -m pytest -n 2
+test: $(READY) lint  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
+	time $(BIN)/python -m pytest -n 2 --durations=25
+	$(MAKE) --no-print-directory bits
+
+bits: $(READY)  ## the tests of equal bits with the code that older CPUs run
+	time $(BIN)/python tools/bits.py
 
 slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+matrix: $(READY)  ## all tests on every Python that can be had, with the lowest and the newest versions; an hour or more
+	$(BIN)/python tools/matrix.py
+
 lint: $(READY)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	time $(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(call install,bench)
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py
@@ -49,5 +62,5 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 
 clean:  ## remove the environment and everything that was made
-	rm -rf $(VENV) demo-report .pytest_cache .mypy_cache .ruff_cache build
+	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
