@@ -142,11 +142,12 @@ def run_tests(environment: Environment, python: Path, arguments: list[str]) -> t
     """A row of the table; pytest's own output goes to a file beside the environment."""
     results, log = (FOLDER / f"{environment.name}.{ending}" for ending in ("xml", "log"))
     results.unlink(missing_ok=True)
-    command = [python, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", f"--junitxml={results}", *arguments]
-    cache = {"NUMBA_CACHE_DIR": str(FOLDER / f"{environment.name}-numba")}
+    workers = ["-n", "2", "--dist", "worksteal"]
+    command = [python, "-m", "pytest", *workers, "-p", "no:cacheprovider", f"--junitxml={results}", *arguments]
+    setting = {"NUMBA_CACHE_DIR": str(FOLDER / f"{environment.name}-numba"), "OPENBLAS_NUM_THREADS": "1"}
     start = time.monotonic()
     with open(log, "w") as file:
-        subprocess.run(command, cwd=ROOT, env=os.environ | cache, stdout=file, stderr=subprocess.STDOUT, check=False)
+        subprocess.run(command, cwd=ROOT, env=os.environ | setting, stdout=file, stderr=subprocess.STDOUT, check=False)
     seconds = f"{time.monotonic() - start:.0f}"
     counts = counted(results)
     print(f"   passed {counts[0]}, failed {counts[1]}, skipped {counts[2]}; see {log.relative_to(ROOT)}", flush=True)
@@ -162,7 +163,8 @@ def counted(results: Path) -> tuple[str, str, str]:
         return "0", "all", "0"
     suite = ElementTree.parse(results).getroot()[0]
     tests, failures, errors, skipped = (int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped"))
-    return str(tests - failures - errors - skipped), str(failures + errors), str(skipped)
+    passed = tests - failures - errors - skipped
+    return str(passed), str(failures + errors) if passed else "all", str(skipped)  # no test ran: that is no success
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
