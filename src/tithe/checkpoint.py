@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,10 @@ from tithe.persist import object_bytes, object_from, rows_bytes, rows_from, umas
 _FORMAT = 1
 _MANIFEST = "manifest.json"
 _LOCK = ".lock"
+_WRITING = ".writing"
+_TEMPORARY = ".tmp-*"
+# what reading lies as if they were a manifest can raise
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 _NAME = re.compile(r"[a-z0-9_-]+\.(npz|skops)")
 
 
@@ -57,24 +61,47 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
     folder = Path(path)
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    old = _generations(folder)
     contents = _contents(state)
-    temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder))
-    try:
-        for name, data in contents.items():
-            _write_synced(temporary / name, data)
-        temporary.chmod(0o777 & ~umask())
-        _sync_folder(temporary)
-        number = 1 + max((int(p.name) for p in old), default=0)
-        temporary.rename(folder / f"{number:08d}")
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    _sync_folder(folder)
-    for generation in old:
-        shutil.rmtree(generation, ignore_errors=True)
-    for rest in folder.glob(".tmp-*"):  # of runs that were killed while they wrote
-        shutil.rmtree(rest, ignore_errors=True)
+    with _writing(folder):
+        old = _generations(folder)
+        temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder))
+        try:
+            for name, data in contents.items():
+                _write_synced(temporary / name, data)
+            temporary.chmod(0o777 & ~umask())
+            _sync_folder(temporary)
+            number = 1 + max((int(p.name) for p in old), default=0)
+            temporary.rename(folder / f"{number:08d}")
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        _sync_folder(folder)
+        _remove([*old, *folder.glob(_TEMPORARY)])
+
+
+def clean_state(path: str | os.PathLike[str]) -> None:
+    """Remove what is older than the newest whole generation, and what killed processes left half written."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return
+    with _writing(folder):
+        found = _generations(folder)
+        if len(found) > 1:
+            newest = max(filter(_is_whole, found), default=found[0])
+            _remove(generation for generation in found if generation < newest)
+        _remove(folder.glob(_TEMPORARY))
+
+
+def _writing(folder: Path) -> filelock.FileLock:
+    """The lock that whoever writes a generation holds: what is half written under it belongs to a killed process."""
+    return filelock.FileLock(folder / _WRITING, thread_local=False)
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    """Remove generations. One that stays would be a copy of rows that may have been forgotten: that is an error."""
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
@@ -99,7 +126,7 @@ def load_state(path: str | os.PathLike[str], *, missing_ok: bool = False) -> Sta
     for generation in reversed(found):
         try:
             return _read(generation)
-        except (ValueError, LookupError, TypeError, OSError) as error:  # whatever lies as if they were a manifest raise
+        except _DAMAGE as error:
             fault = fault or error
     raise FileFormatError(f"The checkpoint in {str(folder)!r} is damaged: {fault}") from fault
 
@@ -110,7 +137,7 @@ def remove_state(path: str | os.PathLike[str]) -> None:
     if not folder.is_dir():
         return
     for part in folder.iterdir():
-        if part.name == _LOCK:
+        if part.name in (_LOCK, _WRITING):
             part.unlink()
         elif _is_ours(part):
             shutil.rmtree(part, ignore_errors=True)
@@ -141,7 +168,7 @@ class FolderLock:
 
 
 def _is_ours(part: Path) -> bool:
-    if part.name == _LOCK:
+    if part.name in (_LOCK, _WRITING):
         return True
     return part.is_dir() and (part.name.startswith(".tmp-") or (len(part.name) == 8 and part.name.isdigit()))
 
@@ -164,14 +191,19 @@ def _contents(state: State) -> dict[str, bytes]:
     return files
 
 
-def _read(generation: Path) -> State:
+def _manifest(generation: Path) -> dict[str, Any]:
+    """The manifest, which vouches for the files; checked for being what was written."""
     text, _, check = (generation / _MANIFEST).read_text().partition("\n")
     if hashlib.sha256(text.encode()).hexdigest() != check.strip():
         raise FileFormatError(f"{generation.name}/{_MANIFEST} is not what was written.")
-    manifest = json.loads(text)
+    manifest: dict[str, Any] = json.loads(text)
     if manifest["format"] > _FORMAT:
         raise FileFormatError(f"format {manifest['format']} is newer than this version of tithe reads.")
-    objects, rows = {}, {}
+    return manifest
+
+
+def _files(generation: Path, manifest: dict[str, Any]) -> Iterable[tuple[str, bytes]]:
+    """Name and contents of every file that a manifest names, each checked for being what was written."""
     for name, digest in manifest["sha256"].items():
         # what a manifest names is read: it must not lead out of its folder, nor to anything but a file
         if not _NAME.fullmatch(name) or not stat.S_ISREG((generation / name).lstat().st_mode):
@@ -179,11 +211,28 @@ def _read(generation: Path) -> State:
         data = (generation / name).read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:
             raise FileFormatError(f"{generation.name}/{name} is not what was written.")
+        yield name, data
+
+
+def _is_whole(generation: Path) -> bool:
+    try:
+        return all(True for _ in _files(generation, _manifest(generation)))
+    except _DAMAGE:
+        return False
+
+
+def _read(generation: Path) -> State:
+    manifest = _manifest(generation)
+    objects, rows = {}, {}
+    for name, data in _files(generation, manifest):
         if name.endswith(".npz"):
             rows[name.removesuffix(".npz")] = rows_from(data)
         else:
             objects[name.removesuffix(".skops")] = object_from(data)
-    return State(objects=objects, rows=rows, about=manifest["about"])
+    about = manifest["about"]
+    if not isinstance(about, dict):
+        raise FileFormatError(f"{generation.name}/{_MANIFEST} says nothing about the state.")
+    return State(objects=objects, rows=rows, about=about)
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tithe.checkpoint import clean_state
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.tree import Tree
 from tithe.kernels.threads import single_blas_thread
@@ -56,7 +57,7 @@ class Forgets(ABC):
         the leaf that the pilot came from, all of them are. Otherwise it is refused, and nothing
         is changed: taking a row out of a coreset would be biased and no deletion, since the pilot and
         the other rows' weights remember it. A checkpoint of this stream is written anew as well.
-        Coresets handed out or saved before still hold what they held.
+        Coresets handed out or saved before still hold what they held, and so do checkpoints in other folders.
         """
         ids = np.unique(np.asarray(row_ids))
         if len(ids) == 0:
@@ -68,6 +69,7 @@ class Forgets(ABC):
         reduced = self._still_seen(ids[~here])
         if len(reduced):
             self._check_honest(reduced)
+        self._remove_copies()
         if self._store is not None:
             self._store.mark_forgotten(ids.tolist())
         n_forgotten = int(here.sum())
@@ -78,6 +80,13 @@ class Forgets(ABC):
         if self._checkpoint is not None:
             self.checkpoint(self._checkpoint)
         return n_forgotten
+
+    def _remove_copies(self) -> None:
+        """Remove files that hold rows and are of no use any more: half written, or left over, by killed processes."""
+        if self._store is not None:
+            self._store.clean()
+        if self._checkpoint is not None:
+            clean_state(self._checkpoint)
 
     def _still_seen(self, ids: Array) -> Array:
         """Those that a node may stand for: others left the window, or weighed nothing and were never kept."""
@@ -171,6 +180,7 @@ class Forgets(ABC):
 
     def _catch_up(self, times_forgotten: int) -> None:
         """Forget what was forgotten after the checkpoint was written, or was being forgotten when all ended."""
+        self._remove_copies()
         if self._store is None:
             return
         self._store.drop_from(self._tree.n_leaves)  # of a time that is not this stream's any more

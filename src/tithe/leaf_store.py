@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+import filelock
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
+from tithe.core.tree import HIGHEST
 from tithe.persist import replacing, rows_bytes, rows_from
 
 _FORGOTTEN = "forgotten.json"
 _OWNER = "owner"
+_LOCK = ".lock"
 
 
 class LeafStore:
@@ -23,6 +27,9 @@ class LeafStore:
 
     Which rows are to be forgotten is written down before anything is changed (``forgotten.json``), so
     a process that is killed meanwhile finds out when it goes on.
+
+    Every change is made under a lock of the folder and by its owner, the last stream that opened it. So a temporary
+    file that is found under the lock belongs to a process that was killed: it may hold rows, and is removed.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, new: bool) -> None:
@@ -33,12 +40,26 @@ class LeafStore:
             raise FileNotFoundError(f"The leaves of this stream were kept in {str(self.path)!r}, which is not there.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._token = uuid4().hex
-        (self.path / _OWNER).write_text(self._token)
+        with filelock.FileLock(self.path / _LOCK):
+            (self.path / _OWNER).write_text(self._token)
+            self._remove_temporaries()
 
-    def check_owner(self) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
         """Refuse to write where another stream, maybe resumed from the same checkpoint, writes now."""
-        if (self.path / _OWNER).read_text() != self._token:
-            raise ValueError(f"Another stream keeps its leaves in {str(self.path)!r} now: this one must not go on.")
+        with filelock.FileLock(self.path / _LOCK):
+            if (self.path / _OWNER).read_text() != self._token:
+                raise ValueError(f"Another stream keeps its leaves in {str(self.path)!r} now: this one must not go on.")
+            yield
+
+    def clean(self) -> None:
+        """Remove what killed processes left half written."""
+        with self._changing():
+            self._remove_temporaries()
+
+    def _remove_temporaries(self) -> None:
+        for path in self.path.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
     # -- leaves --------------------------------------------------------------------------------
 
@@ -51,11 +72,11 @@ class LeafStore:
 
     def put_leaf(self, number: int, block: Block) -> None:
         """Keep a leaf, or remove it if no rows are left in it."""
-        self.check_owner()
-        if len(block):
-            _write(self._leaf(number), block)
-        else:
-            self._leaf(number).unlink(missing_ok=True)
+        with self._changing():
+            if len(block):
+                _write(self._leaf(number), block)
+            else:
+                self._leaf(number).unlink(missing_ok=True)
 
     def leaf(self, number: int) -> Block | None:
         """The rows of a leaf; None if none are left."""
@@ -67,7 +88,8 @@ class LeafStore:
         return self.path / f"node-{key[0]:02d}-{key[1]:010d}.npz"
 
     def put_node(self, node: Coreset) -> None:
-        _write(self._node(node.key), node)
+        with self._changing():
+            _write(self._node(node.key), node)
 
     def node(self, key: tuple[int, int]) -> Coreset | None:
         found = _read(self._node(key))
@@ -76,31 +98,43 @@ class LeafStore:
         return found
 
     def drop_nodes(self) -> None:
-        for path in self.path.glob("node-*.npz"):
-            path.unlink()
+        with self._changing():
+            for path in self.path.glob("node-*.npz"):
+                path.unlink()
 
     def drop_node(self, key: tuple[int, int]) -> None:
-        self._node(key).unlink(missing_ok=True)
+        with self._changing():
+            self._node(key).unlink(missing_ok=True)
 
     def drop_before(self, number: int, *, but: int | None) -> None:
         """Remove all leaves before ``number``, except one, and the nodes that cover no others."""
-        for leaf in self.leaves():
-            if leaf < number and leaf != but:
-                self._leaf(leaf).unlink()
-        for path in self.path.glob("node-*.npz"):
-            level, first = map(int, path.stem.split("-")[1:])
-            if first + 2**level <= number:
-                path.unlink()
+        with self._changing():
+            for leaf in self.leaves():
+                if leaf < number and leaf != but:
+                    self._leaf(leaf).unlink()
+            for path, last in self._nodes():
+                if last < number:
+                    path.unlink()
 
     def drop_from(self, number: int) -> None:
         """Remove all leaves from ``number`` on and the nodes that cover any of them."""
-        for leaf in self.leaves():
-            if leaf >= number:
-                self._leaf(leaf).unlink()
+        with self._changing():
+            for leaf in self.leaves():
+                if leaf >= number:
+                    self._leaf(leaf).unlink()
+            for path, last in self._nodes():
+                if last >= number:
+                    path.unlink()
+
+    def _nodes(self) -> list[tuple[Path, int]]:
+        """The files of all nodes, and the last leaf that each covers."""
+        covered = []
         for path in self.path.glob("node-*.npz"):
             level, first = map(int, path.stem.split("-")[1:])
-            if first + 2**level > number:
-                path.unlink()
+            if level > HIGHEST:
+                raise FileFormatError(f"{path.name!r} in {str(self.path)!r} is no node of a tree.")
+            covered.append((path, first + 2**level - 1))
+        return covered
 
     # -- what was forgotten ----------------------------------------------------------------------
 
@@ -117,15 +151,15 @@ class LeafStore:
 
     def mark_forgotten(self, row_ids: Iterable[int]) -> None:
         """Write down that these rows are to go, before they do."""
-        self.check_owner()
-        times, before = self.forgotten()
-        said = {"times": times + 1, "row_ids": sorted({*before.tolist(), *row_ids})}
-        with replacing(self.path / _FORGOTTEN) as temporary:
-            temporary.write_text(json.dumps(said))
+        with self._changing():
+            times, before = self.forgotten()
+            said = {"times": times + 1, "row_ids": sorted({*before.tolist(), *row_ids})}
+            with replacing(self.path / _FORGOTTEN, clean=False) as temporary:
+                temporary.write_text(json.dumps(said))
 
 
 def _write(path: Path, block: Block) -> None:
-    with replacing(path) as temporary:
+    with replacing(path, clean=False) as temporary:
         temporary.write_bytes(rows_bytes(block))
 
 

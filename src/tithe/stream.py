@@ -351,14 +351,16 @@ class CoresetStream(Forgets):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         tree = state.pop("_tree")  # it holds a method of this stream
-        # a copy, or a model file of somebody else, must not write where this stream does
-        state |= {"_checkpoint": None, "_store": None, "_id": uuid4().hex}
+        # a copy, or a model file of somebody else, must not write where this stream does. The copy gets an id of its
+        # own when it is made: one made here would give an unchanged stream other bytes every time it is pickled
+        state |= {"_checkpoint": None, "_store": None, "_id": None}
         return {**state, "_slots": tree.slots, "_n_leaves": tree.n_leaves}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         slots, n_leaves = state.pop("_slots"), state.pop("_n_leaves")
         self.__dict__.update(state)
+        self._id = uuid4().hex
         self._tree = self._new_tree()
         self._tree.slots, self._tree.n_leaves = slots, n_leaves
 

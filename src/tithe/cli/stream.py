@@ -75,10 +75,11 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
         raise click.UsageError("Give a SOURCE of rows, or --resume with --forget to delete some.")
     if forget and not resume:
         raise click.UsageError("--forget deletes rows of a stream that is there already: it needs --resume.")
-    from tithe.persist import check_output
+    from tithe.persist import check_output, remove_leftovers
 
     check_output(output)
     check_apart(output, where)
+    remove_leftovers(output)  # of a run that was killed: they hold rows, which may be forgotten now
     if where and not resume and options["objective"] in LABELLED:
         how.check_labels(where)
     checkpoint = checkpoint or f"{output}.checkpoint"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tithe.core.data import Coreset
 
+HIGHEST = 60  # level of a node: numbers of leaves stay below 2^62
 Merge = Callable[[Coreset, Coreset, tuple[int, int]], Coreset]
 
 
