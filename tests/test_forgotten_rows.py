@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from row_search import files_with
 
+from row_search import files_with
 from tithe import CoresetStream, KMeansObjective
 from tithe.core.data import Block
 from tithe.leaf_store import LeafStore
