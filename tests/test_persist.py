@@ -23,7 +23,8 @@ from tithe import (
     load_model,
     save_model,
 )
-from tithe.persist import replacing, save_coreset
+from tithe.core.files import replacing
+from tithe.persist import save_coreset
 
 
 @pytest.fixture

@@ -16,14 +16,16 @@ from scipy import sparse
 
 from tithe.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 from tithe.core.data import Array, Coreset
+from tithe.core.errors import FileFormatError
 from tithe.core.protocols import is_source
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.tree import Tree
+from tithe.core.state_checks import Integer, expect
+from tithe.core.tree import Tree, check_keys
 from tithe.kernels.threads import single_blas_thread
 from tithe.reducer import Plan, Reducer
 from tithe.sources.arrays import ArraySource, as_block
-from tithe.sources.batches import BatchSource, leaf_rows
+from tithe.sources.batches import BatchSource, is_like, leaf_rows
 from tithe.sources.watched import WatchedSource
 
 
@@ -204,8 +206,30 @@ class _Keeper:
                 f"{os.fspath(self._path)!r} holds the state of another run: {', '.join(other)} differ. Give the same "
                 "files and options as before, or start anew without resuming."
             )
-        reducer = state.objects["reducer"]
-        return reducer, restored_tree(state, reducer.merge)
+        try:
+            reducer = state.objects["reducer"]
+            expect(isinstance(reducer, Reducer), "there is no reducer")
+            tree = restored_tree(state, reducer.merge)
+            self._check(reducer, tree)
+        except (LookupError, TypeError, ValueError) as error:
+            raise FileFormatError(f"The checkpoint in {os.fspath(self._path)!r} is damaged: {error}") from error
+        return reducer, tree
+
+    def _check(self, reducer: Reducer, tree: Tree) -> None:
+        """Whether reducer and nodes that were read from a file are those of this build."""
+        plan, d = self._plan, self._source.n_features
+        same = (reducer.size, reducer.seed, reducer.half_life) == (plan.size, plan.seed, plan.half_life)
+        for name in ("objective", "construction"):
+            same = same and type(getattr(reducer, name)) is type(getattr(plan, name))
+        expect(same and reducer.totals == plan.calibrate, "a reducer is not that of its plan")
+        few = self._source.n_rows is not None and self._source.n_rows <= plan.size
+        expect(few or reducer.has_pilot, "a pilot is missing")
+        Integer().check("n_leaves", tree.n_leaves, {})
+        check_keys([slot.key for slot in tree.slots], tree.n_leaves)
+        reducer.construction.check_columns(d, reducer.objective)
+        for slot in tree.slots:
+            expect(slot.n_features == d and is_like(slot, tree.slots[0]), "a coreset is unlike the rows of the source")
+            reducer.check_rows(slot)
 
 
 def _with_totals_at(solution: Array, coreset: Coreset, objective: Any, source: Any) -> Coreset:

@@ -24,8 +24,9 @@ import filelock
 
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
+from tithe.core.files import umask
 from tithe.core.tree import Merge, Tree
-from tithe.persist import object_bytes, object_from, rows_bytes, rows_from, umask
+from tithe.persist import object_bytes, object_from, rows_bytes, rows_from
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -255,7 +256,7 @@ def restored_tree(state: State, merge: Merge, *, top: int | None = None) -> Tree
         if not isinstance(slot, Coreset):
             raise FileFormatError(f"{name} holds rows where a coreset should be.")
         tree.slots.append(slot)
-    tree.n_leaves = int(state.about["n_leaves"])
+    tree.n_leaves = state.about["n_leaves"]
     return tree
 
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from tithe.checkpoint import clean_state
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.state_checks import expect
 from tithe.core.tree import Tree
 from tithe.kernels.threads import single_blas_thread
 from tithe.leaf_store import LeafStore
 from tithe.reducer import Plan, Reducer
-from tithe.sources.batches import Regrouper
+from tithe.sources.batches import Regrouper, is_like
 
 
 class Forgets(ABC):
@@ -117,6 +118,15 @@ class Forgets(ABC):
                 "pilot and the weights of other rows remember it. Keep the leaves from the start: keep_leaves=FOLDER."
             )
 
+    def _kept(self, number: int) -> Block | None:
+        """The rows of a leaf as they are kept; None if none are left. Rows of another stream are refused."""
+        assert self._store is not None and self._rows.like is not None
+        leaf = self._store.leaf(number)
+        if leaf is not None:
+            fits = is_like(leaf, self._rows.like) and (leaf.row_ids() // self.leaf_size == number).all()
+            expect(fits and leaf.indices is not None, f"Leaf {number} does not hold rows of this stream.")
+        return leaf
+
     def _drop_waiting(self, ids: Array) -> None:
         parts = (part.take(np.flatnonzero(~np.isin(part.row_ids(), ids))) for part in self._rows.parts)
         self._rows.parts = [part for part in parts if len(part)]
@@ -125,7 +135,7 @@ class Forgets(ABC):
         assert self._store is not None
         n_forgotten, touched = 0, set()
         for number in np.unique(ids // self.leaf_size).tolist():
-            leaf = self._store.leaf(number)
+            leaf = self._kept(number)
             gone = np.isin(leaf.row_ids(), ids) if leaf is not None else np.zeros(0, bool)
             if leaf is None or not gone.any():
                 continue
@@ -145,10 +155,12 @@ class Forgets(ABC):
         level, first = key
         below = {number for number in touched if first <= number < first + 2**level}
         if not below and (known := self._store.node(key)) is not None:
+            expect(self._rows.like is not None and is_like(known, self._rows.like), "A node is not of this stream.")
+            self._reducer.check_rows(known)
             return known
         self._store.drop_node(key)
         if level == 0:
-            block = self._store.leaf(first)
+            block = self._kept(first)
             return None if block is None else self._reduced(first, block)
         children = [self._node((level - 1, first + half), below) for half in (0, 2 ** (level - 1))]
         left, right = children
@@ -168,7 +180,7 @@ class Forgets(ABC):
         for number in self._store.leaves():
             if number >= n_leaves:
                 break
-            block = self._store.leaf(number)
+            block = self._kept(number)
             assert block is not None
             if self._reducer is None:
                 self._reducer, self._pilot_leaf = self.plan.start(block), number
@@ -189,7 +201,7 @@ class Forgets(ABC):
             return
         self._drop_waiting(ids)
         for number in np.unique(ids // self.leaf_size).tolist():
-            leaf = self._store.leaf(number)
+            leaf = self._kept(number)
             if leaf is not None:
                 self._store.put_leaf(number, leaf.take(np.flatnonzero(~np.isin(leaf.row_ids(), ids))))
         self._rebuild(pilot=bool((ids // self.leaf_size == self._pilot_leaf).any()))

@@ -14,8 +14,9 @@ import numpy as np
 
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
+from tithe.core.files import replacing
 from tithe.core.tree import HIGHEST
-from tithe.persist import replacing, rows_bytes, rows_from
+from tithe.persist import rows_bytes, rows_from
 
 _FORGOTTEN = "forgotten.json"
 _OWNER = "owner"
@@ -38,6 +39,8 @@ class LeafStore:
             raise ValueError(f"{str(self.path)!r} is not empty: a new stream needs a folder of its own for its leaves.")
         if not new and not self.path.is_dir():
             raise FileNotFoundError(f"The leaves of this stream were kept in {str(self.path)!r}, which is not there.")
+        if not new and not (self.path / _OWNER).is_file():  # whatever a file says: no other folder is written to
+            raise FileFormatError(f"{str(self.path)!r} is not a folder of leaves.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._token = uuid4().hex
         with filelock.FileLock(self.path / _LOCK):

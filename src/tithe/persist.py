@@ -6,10 +6,7 @@ import base64
 import io as memory
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from glob import escape
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +17,10 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
+from tithe.core.files import replacing
+from tithe.core.foreign_checks import check_foreign
 from tithe.core.registry import registered_types
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: temporary files of killed processes then stay, since none can be told from others
-    fcntl = None  # type: ignore[assignment]
+from tithe.core.state_checks import check_loaded
 
 _KEY = b"tithe"
 _FORMAT = 1
@@ -88,68 +83,6 @@ _OUR_TYPES = {
     "tithe.core.data.Block",
     "tithe.stream.CoresetStream",
 }
-
-
-@contextmanager
-def replacing(path: str | os.PathLike[str], *, clean: bool = True) -> Iterator[Path]:
-    """A temporary name beside ``path``; synced and renamed to it at the end, removed on any error.
-
-    Those that killed processes left behind for the same ``path`` are removed first: they may hold rows that were
-    forgotten since. ``clean=False`` where the caller sees to that, and the folder has many files.
-    """
-    target = Path(path)
-    if clean:
-        remove_leftovers(target)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    temporary = Path(name)
-    try:
-        _lock_now(handle)  # held until the end, so that nobody takes the file for a leftover
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~umask())
-        os.replace(temporary, target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    finally:
-        os.close(handle)
-        temporary.unlink(missing_ok=True)
-
-
-def remove_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove temporary files of `replacing` for ``path`` whose process was killed while it wrote."""
-    target = Path(path)
-    for leftover in target.parent.glob(f".{escape(target.name)}.????????.tmp"):
-        try:
-            handle = os.open(leftover, os.O_RDWR)
-        except OSError:  # removed meanwhile, or another user's
-            continue
-        try:
-            if _lock_now(handle):
-                leftover.unlink(missing_ok=True)
-        finally:
-            os.close(handle)
-
-
-def _lock_now(handle: int) -> bool:
-    """Whether the open file could be locked: nobody else holds it. The lock ends when it is closed."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def umask() -> int:
-    """The permissions that new files of this process lack."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def check_output(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] | None = None) -> None:
@@ -215,7 +148,8 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
         raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
     about = coreset_metadata(table.schema, path)
     try:
-        return _from_table(table, about)
+        coreset: Coreset = check_loaded(_from_table(table, about))
+        return coreset
     except _DAMAGE as error:
         raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
 
@@ -331,6 +265,7 @@ def rows_bytes(block: Block) -> bytes:
 def rows_from(data: bytes) -> Block:
     """What `rows_bytes` wrote."""
     try:
+        _expect_stored(data)
         with np.load(memory.BytesIO(data), allow_pickle=False) as file:
             arrays = dict(file)
         if "X" in arrays:
@@ -344,15 +279,24 @@ def rows_from(data: bytes) -> Block:
         rows = {"X": X, "y": y, "sample_weight": arrays.get("sample_weight"), "indices": arrays.get("indices")}
         for name, array in rows.items():
             _expect(array is None or array.shape[0] == X.shape[0], f"there are more or fewer {name} than rows")
-        if "coreset" not in arrays:
-            return Block(**rows)
-        about = json.loads(arrays["coreset"].tobytes())
-        about["key"] = tuple(about["key"])
-        return Coreset(**rows, totals=arrays.get("totals"), pilot=arrays.get("pilot"), **about)
+        block = Block(**rows)
+        if "coreset" in arrays:
+            about = json.loads(arrays["coreset"].tobytes())
+            about["key"] = tuple(about["key"])
+            block = Coreset(**rows, totals=arrays.get("totals"), pilot=arrays.get("pilot"), **about)
+        return check_loaded(block)  # type: ignore[no-any-return]
     except FileFormatError:
         raise
     except Exception as error:  # zipfile and the array format have their own kinds for damage
         raise FileFormatError(f"rows cannot be read: {error}") from error
+
+
+def _expect_stored(data: bytes) -> None:
+    """Refuse an archive that takes more memory than it has bytes: we write none that is compressed."""
+    with zipfile.ZipFile(memory.BytesIO(data)) as archive:
+        parts = archive.infolist()
+    stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
+    _expect(stored and sum(part.file_size for part in parts) <= len(data), "its parts are larger than the file")
 
 
 def object_bytes(thing: Any) -> bytes:
@@ -377,7 +321,8 @@ def object_from(data: bytes) -> Any:
         strangers = _strangers(data=data)
         if strangers:
             raise FileFormatError(f"it wants to load {strangers[0]}, which is not a type of tithe.")
-        return io.loads(data, trusted=sorted(_OUR_TYPES | registered_types()))
+        _expect_stored(data)
+        return check_loaded(io.loads(data, trusted=sorted(_OUR_TYPES | registered_types())), check_foreign)
     except FileFormatError:
         raise
     except Exception as error:  # a damaged archive fails in as many ways as there are bytes

@@ -12,11 +12,33 @@ from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Anything, Check, Flag, Integer, Number, Optional, check_fields, expect
 
 _FEW_ROWS = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
 _TRIAL_DRAWS = 3  # of each kind, where the rows at hand are a sample
 
 Notes = dict[str, str | int | float]
+_LEAST = np.finfo(np.float64).tiny
+_STATE: dict[str, Check] = {
+    "objective": Anything(),
+    "construction": Anything(),
+    "size": Integer(least=1),
+    "seed": Integer(least=0, most=2**64),
+    "half_life": Optional(Number(least=_LEAST)),
+}
+
+
+def _check_together(objective: Any, construction: Any, notes: Any, *, calibrate: bool) -> None:
+    """What must hold of an objective and a construction that were read from a file."""
+    for what in (objective, construction):
+        expect(isinstance(getattr(what, "name", None), str), f"{type(what).__name__} is no objective or construction")
+    expect(callable(getattr(objective, "solve", None)), f"{type(objective).__name__} is no objective")
+    expect(callable(getattr(construction, "reduce", None)), f"{type(construction).__name__} is no construction")
+    require_methods(objective, construction.requires, needed_by=f"construction {construction.name!r}")
+    if calibrate:
+        require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
+    plain = isinstance(notes, dict) and all(isinstance(v, (str, int, float)) for kv in notes.items() for v in kv)
+    expect(plain, "notes are no names and values")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +62,32 @@ class Reducer:
     pilot: Array | None
     half_life: float | None = None
     notes: Notes = field(default_factory=dict)
+
+    def _check_state(self) -> None:
+        check_fields(self, {**_STATE, "totals": Flag()})
+        _check_together(self.objective, self.construction, self.notes, calibrate=self.totals)
+        expect(self.pilot is None or isinstance(self.pilot, np.ndarray), "a pilot is no array")
+
+    @property
+    def has_pilot(self) -> bool:
+        """Whether there is a pilot, or none is needed to reduce rows."""
+        needed = self.totals or self.construction.surveys or "pilot" in self.construction.requires
+        return self.pilot is not None or not needed
+
+    def check_rows(self, node: Block) -> None:
+        """Whether rows that were read from a file fit the pilot: kernels go by its shape."""
+        totals = None
+        if isinstance(node, Coreset):
+            totals = node.totals
+            expect(
+                (totals is not None) == (self.totals and self.pilot is not None), "totals are missing, or unasked for"
+            )
+            same = node.pilot is not None and self.pilot is not None and np.array_equal(node.pilot, self.pilot)
+            expect(totals is None or same, "totals were not taken at the pilot")
+        if self.pilot is not None and callable(getattr(self.objective, "check_pilot", None)):
+            self.objective.check_pilot(self.pilot, totals, node)
+        if callable(getattr(self.objective, "codes", None)):
+            self.objective.codes(node)
 
     def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
         if len(block) <= self.size:
@@ -124,6 +172,10 @@ class Plan:
     seed: int
     half_life: float | None = None
     notes: Notes = field(default_factory=dict)
+
+    def _check_state(self) -> None:
+        check_fields(self, {**_STATE, "calibrate": Flag()})
+        _check_together(self.objective, self.construction, self.notes, calibrate=self.calibrate)
 
     @classmethod
     def of(

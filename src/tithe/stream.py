@@ -16,11 +16,13 @@ from tithe.checkpoint import State, load_state, restored_tree, save_state, saved
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.seeding import as_seed
+from tithe.core.state_checks import Integer, check_loaded, expect
 from tithe.forgetting import Forgets
 from tithe.kernels.threads import single_blas_thread
 from tithe.leaf_store import LeafStore
 from tithe.reducer import Plan, Reducer
 from tithe.sources.batches import Regrouper, difference, leaf_rows
+from tithe.stream_checks import check_stream
 
 _BLOCKS = 8  # parts of a window that leave it one by one
 _ABSORBED, _LAST = 62, 63  # levels that no tree reaches: they seed the draws where streams meet
@@ -323,30 +325,38 @@ class CoresetStream(Forgets):
             raise FileFormatError(f"{os.fspath(path)!r} is the checkpoint of a build, not of a stream.")
         self = cls.__new__(cls)
         try:
-            self._restore(state, os.fspath(path), keep_leaves)
-        except (LookupError, TypeError) as error:
-            raise FileFormatError(f"The checkpoint in {os.fspath(path)!r} lacks something: {error}") from error
+            self._restore(state)
+            check_loaded(self)
+            leaves, times = state.about["leaves"], state.about["times_forgotten"]
+            expect(leaves is None or isinstance(leaves, str), "the folder of its leaves has no name")
+            Integer().check("times_forgotten", times, {})
+        except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+            raise FileFormatError(f"The checkpoint in {os.fspath(path)!r} is damaged: {error}") from error
+        self._checkpoint = os.path.abspath(path)
+        folder = keep_leaves or leaves
+        self._store = None if folder is None else LeafStore(folder, new=False)
+        self._catch_up(times)
         return self
 
-    def _restore(self, state: State, path: str, keep_leaves: str | os.PathLike[str] | None) -> None:
+    def _restore(self, state: State) -> None:
         about = state.about
-        self._id, self.notes = about["id"], dict(about["notes"])
+        self._id, self.notes = str(about["id"]), dict(about["notes"])
         self.plan = state.objects["plan"]
         self._reducer = state.objects.get("reducer")
         self.window = about["window"]
-        self._rows = Regrouper(int(about["leaf_size"]))
-        self._rows.next_row = int(about["next_row"])
+        self._rows = Regrouper(about["leaf_size"])
+        self._rows.next_row = about["next_row"]
         self._rows.like = state.rows.get("like")
         self._rows.parts = [state.rows["buffer"]] if "buffer" in state.rows else []
         self._pilot_leaf = about["pilot_leaf"]
         self._absorbed = state.rows.get("absorbed")  # type: ignore[assignment]
-        self._absorbed_rows = [(int(a), int(b)) for a, b in about["absorbed_rows"]]
-        self._n_pushes = int(about["n_pushes"])
-        self._checkpoint = os.path.abspath(path)
-        folder = keep_leaves or about["leaves"]
-        self._store = None if folder is None else LeafStore(folder, new=False)
+        self._absorbed_rows = [(start, stop) for start, stop in about["absorbed_rows"]]
+        self._n_pushes = about["n_pushes"]
+        self._checkpoint = self._store = None
         self._tree = restored_tree(state, self._merge, top=self._top())
-        self._catch_up(int(about["times_forgotten"]))
+
+    def _check_state(self) -> None:
+        check_stream(self)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tithe.certify.rows import Rows
 from tithe.core.data import Array, Block
 from tithe.core.protocols import Source
+from tithe.core.state_checks import Each, Integer, Number, Optional, Text, check_fields
 
 Kind = Literal["bound", "exact", "estimate"]
 USEFUL_BOUND = 0.5  # share of the loss: a bound above it says next to nothing
@@ -53,6 +54,23 @@ class Certificate:
 
     def __str__(self) -> str:
         return self.sentence
+
+    def _check_state(self) -> None:
+        number = Number(finite=False)
+        check_fields(
+            self,
+            {
+                "kind": Text(("bound", "exact", "estimate")),
+                "value": number,
+                "relative": number,
+                "confidence": Optional(Number(least=0.0, most=1.0)),
+                "interval": Optional(Each(number, length=2)),
+                "bound": Optional(number),
+                "n_rows": Integer(),
+                "passes": Integer(),
+                "sentence": Text(),
+            },
+        )
 
 
 def weighted_total(block: Block, cost: Array) -> float:

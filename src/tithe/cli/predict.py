@@ -109,7 +109,7 @@ def _write(
     """Predict leaf by leaf, and write each before the next but few is read; the number of rows."""
     import pyarrow as pa
 
-    from tithe.persist import replacing
+    from tithe.core.files import replacing
 
     def table(block: Any, number: int) -> Any:
         if not len(block):

@@ -75,7 +75,8 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
         raise click.UsageError("Give a SOURCE of rows, or --resume with --forget to delete some.")
     if forget and not resume:
         raise click.UsageError("--forget deletes rows of a stream that is there already: it needs --resume.")
-    from tithe.persist import check_output, remove_leftovers
+    from tithe.core.files import remove_leftovers
+    from tithe.persist import check_output
 
     check_output(output)
     check_apart(output, where)

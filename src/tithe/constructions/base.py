@@ -20,6 +20,9 @@ class Construction:
     looks: ClassVar[int] = 1  # times a draw reads all rows
     unbiased: ClassVar[bool] = True  # sums over many draws have the full sum as their mean
 
+    def check_columns(self, n_features: int, objective: Any) -> None:
+        """Whether what a construction has learned, and was read from a file, fits rows of so many columns."""
+
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
         """Itself, unless a construction learns something from the rows at hand."""
         return self

@@ -12,6 +12,7 @@ from tithe.constructions.base import Construction
 from tithe.constructions.strata import draw_rows
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import require_methods
+from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
 _USELESS = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
@@ -24,6 +25,10 @@ class Prepared:
 
     clusters: Any
     radius: float
+
+    def _check_state(self) -> None:
+        check_fields(self, {"radius": Number(least=0.0)})
+        expect(callable(getattr(self.clusters, "check_columns", None)), "clusters are no clusters")
 
 
 def check_radius(radius: float | str) -> None:
@@ -63,6 +68,21 @@ class _Clustered(Construction):
         if self.repair not in ("means", "mass"):
             raise ValueError(f"repair must be 'means' or 'mass', got {self.repair!r}.")
         check_radius(self.radius)
+
+    def _check_state(self) -> None:
+        self.__post_init__()
+        check_fields(
+            self,
+            {
+                "n_clusters": Integer(least=1),
+                "certified": Flag(),
+                "prepared": Optional(Instance(Prepared)),
+            },
+        )
+
+    def check_columns(self, n_features: int, objective: Any) -> None:
+        if self.prepared is not None:
+            self.prepared.clusters.check_columns(n_features, objective.n_classes)
 
     def clustered_rows(self, block: Block, rng: np.random.Generator) -> Block:
         """The rows that are clustered."""

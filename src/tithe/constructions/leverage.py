@@ -12,6 +12,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from tithe.constructions.base import Construction
 from tithe.constructions.strata import codes_of, draw_rows
 from tithe.core.data import Array, Block, Rng, Survey
+from tithe.core.state_checks import Floats, Instance, Optional, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 from tithe.kernels.threads import over_parts
 
@@ -31,6 +32,13 @@ class Leverages:
 
     factor: Array
     offset: Array | None = None
+
+    def _check_state(self) -> None:
+        expect(isinstance(self.factor, np.ndarray) and self.factor.ndim in (1, 2), "leverages have no factor")
+        if self.factor.ndim == 1:
+            check_fields(self, {"factor": Floats("d", least=0.0)})
+        else:
+            check_fields(self, {"factor": Floats("d", "q", contiguous=False), "offset": Floats("q")})
 
     @classmethod
     def of(cls, block: Block, rng: np.random.Generator) -> Self:
@@ -106,6 +114,13 @@ class Leverage(Construction):
 
     leverages: Leverages | None = None
     name: ClassVar[str] = "leverage"
+
+    def _check_state(self) -> None:
+        check_fields(self, {"leverages": Optional(Instance(Leverages))})
+
+    def check_columns(self, n_features: int, objective: Any) -> None:
+        """Whether what was read from a file fits rows of so many columns."""
+        expect(self.leverages is None or len(self.leverages.factor) == n_features, "leverages are of other columns")
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
         """The same construction, its Gram matrix taken from a sample of the rows unless it has one."""

@@ -18,6 +18,7 @@ from tithe.constructions.sensitivity_model import SensitivityModel, as_linear, f
 from tithe.constructions.strata import draw_rows
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
+from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
 _NAMES = ("ols", "ridge", "lasso", "elasticnet")
@@ -30,6 +31,10 @@ class Known:
 
     ids: Array
     values: Array
+
+    def _check_state(self) -> None:
+        check_fields(self, {"ids": Integers("n", least=0), "values": Floats("n", least=0.0)})
+        expect(len(self.ids) > 0 and (np.diff(self.ids) > 0).all(), "ids of rows do not ascend")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,25 @@ class Regressed(Construction):
         if not 0.0 <= self.mix <= 1.0:
             raise ValueError(f"mix must lie between 0 and 1, got {self.mix!r}.")
         check_radius(self.radius)
+
+    def _check_state(self) -> None:
+        self.__post_init__()
+        check_fields(
+            self,
+            {
+                "certified": Flag(),
+                "norm_feature": Flag(),
+                "sensitivity_model_": Optional(Instance(SensitivityModel)),
+                "known": Optional(Instance(Known)),
+            },
+        )
+        expect((self.known is None) == (self.sensitivity_model_ is None), "a regression is there in part only")
+
+    def check_columns(self, n_features: int, objective: Any) -> None:
+        model = self.sensitivity_model_
+        if model is not None:
+            same = model.n_features == n_features and model.objective.n_classes == objective.n_classes
+            expect(same, "a regression of sensitivities is of other columns or classes")
 
     def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
         """The same construction, its regression fitted on a sample of the rows unless it has one."""

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from tithe.core.data import Array, Block
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, check_fields, expect
 from tithe.kernels.linear import linear_scores
 
 _ROWS = 65_536  # rows whose features are written out at a time
@@ -27,6 +28,17 @@ class Linear:
     bias: Array
     scale: Array
     norm_coef: float
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "coef": Floats("d", contiguous=False),
+                "bias": Floats("c", contiguous=False),
+                "scale": Floats("c", contiguous=False),
+                "norm_coef": Number(),
+            },
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,6 +71,30 @@ class SensitivityModel:
     r2_: float
     clip_low_: float
     clipped_share_: float
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "linear": Optional(Instance(Linear)),
+                "norm_feature": Flag(),
+                "radius": Number(least=0.0),
+                "n_features": Integer(least=1),
+                "n_rows": Integer(least=1),
+                "sample_size": Integer(least=1),
+                "sample_weight": Number(least=0.0),
+                "clip_low_": Number(least=0.0),
+            },
+        )
+        n_classes = self.objective.n_classes
+        self.clusters.check_columns(self.n_features, n_classes)
+        if self.linear is not None:
+            fits = len(self.linear.coef) == self.n_features and len(self.linear.bias) == n_classes
+            expect(fits, "a regression of sensitivities is of other columns or classes")
+        else:
+            row = Block(X=np.zeros((1, self.n_features)), y=np.array([self.objective.classes[0]]))
+            raw = self.regressor.predict(features(self.objective, row, self.norm_feature))
+            expect(np.shape(raw) == (1,) and np.isfinite(raw).all(), "a regressor does not predict numbers")
 
     def score(self, X: Any, y: Any = None) -> Array:
         """The predicted m of rows with their classes, or of a block: (n,) float64."""

@@ -10,10 +10,38 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.state_checks import (
+    LARGEST,
+    Check,
+    Floats,
+    Integer,
+    Integers,
+    Labels,
+    Number,
+    Optional,
+    check_fields,
+    expect,
+)
+
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
 
 ROWS_PER_COLUMN = 4  # drawn rows that calibration wants for each total it steers
+
+
+_FLOATS = ("float64", "float32")
+_BLOCK: Mapping[str, Check] = {
+    "y": Optional(Labels("n")),
+    "sample_weight": Optional(Floats("n", least=0.0)),
+    "indices": Optional(Integers("n", least=0)),
+    "mean": Optional(Floats("d")),
+}
+_CORESET: Mapping[str, Check] = {
+    "n_seen": Integer(least=1),
+    "weight_seen": Number(least=np.finfo(np.float64).tiny),
+    "last_row": Integer(least=-1),
+}
+_DEEPEST = 64  # levels of a tree, and those above that only seed draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,6 +107,17 @@ class Block:
             indices=positions.astype(np.int64) if self.indices is None else self.indices[positions],
         )
 
+    def _check_state(self) -> None:
+        """What must hold of rows that were read from a file."""
+        if sparse.issparse(self.X):
+            expect(self.X.format == "csr" and np.isfinite(self.X.data).all(), "rows are not finite")
+            sizes = {"n": self.X.shape[0], "d": self.X.shape[1]}
+        else:
+            sizes = check_fields(self, {"X": Floats("n", "d", dtypes=_FLOATS)})
+        expect(sizes["d"] <= LARGEST, "rows have too many columns")
+        check_fields(self, _BLOCK, sizes=sizes)
+        expect(self.notes is None or _are_notes(self.notes), "notes of rows are no notes")
+
     def cut(self, start: int, stop: int) -> Block:
         """The rows from ``start`` to ``stop``, as views where rows can be viewed."""
         at = slice(start, stop)
@@ -126,6 +165,19 @@ class Coreset(Block):
     def effective_size(self) -> float:
         """Kish's effective sample size, (sum w)^2 / sum w^2."""
         return effective_sample_size(self.weights())
+
+    def _check_state(self) -> None:
+        Block._check_state(self)
+        check_fields(self, _CORESET)
+        for values in (self.totals, self.pilot):
+            expect(values is None or (isinstance(values, np.ndarray) and 1 <= values.ndim <= 3), "totals are no totals")
+            if values is not None:
+                Floats(*values.shape, contiguous=False).check("totals or pilot", values, {})
+        expect(isinstance(self.key, tuple) and len(self.key) == 2, "the place in a tree is missing")
+        Integer(most=_DEEPEST).check("level", self.key[0], {})
+        Integer().check("first leaf", self.key[1], {})
+        expect(_are_notes(self.provenance), "provenance is no mapping of names to values")
+        expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file that any tool can read. See `tithe.load_coreset`."""
@@ -230,6 +282,12 @@ class Evaluation:
     bound: float
     diagonal: Array | None
     totals: Array
+
+
+def _are_notes(notes: Any) -> bool:
+    return isinstance(notes, Mapping) and all(
+        isinstance(name, str) and isinstance(value, (str, int, float)) for name, value in notes.items()
+    )
 
 
 def effective_sample_size(sample_weight: Array) -> float:

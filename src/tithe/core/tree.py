@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tithe.core.data import Coreset
+from tithe.core.state_checks import expect
 
 HIGHEST = 60  # level of a node: numbers of leaves stay below 2^62
 Merge = Callable[[Coreset, Coreset, tuple[int, int]], Coreset]
@@ -84,3 +85,12 @@ def fold(leaves: Iterable[Coreset | None], merge: Merge) -> Coreset:
     for number, leaf in enumerate(leaves):
         tree.push(number, leaf)
     return tree.collapse()
+
+
+def check_keys(keys: list[tuple[int, int]], n_leaves: int) -> None:
+    """Whether nodes that were read from a file are those of a tree of so many leaves, from left to right."""
+    end = 0
+    for level, first in keys:
+        expect(level <= HIGHEST and first % 2**level == 0 and first >= end, "nodes of a tree overlap")
+        end = first + 2**level
+    expect(end <= n_leaves, "nodes of a tree cover leaves that have not come")

@@ -18,6 +18,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, is_whole, read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from tithe.learners.stored import check_clusterer
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
 _SEARCHES = 8  # that n_init="auto" makes on the coreset: they cost little there
@@ -218,6 +219,9 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             print(f"{name}: {self.n_clusters} clusters from {len(self.coreset_)} of {self.coreset_.n_seen} rows.")
             for number, cost in enumerate(self.cost_curve_):
                 print(f"{name}: cost {cost:.6g} after {number} rounds of polish.")
+
+    def _check_state(self) -> None:
+        check_clusterer(self)
 
     def predict(self, X: Any) -> Array:
         """The nearest centre of each row."""

@@ -12,9 +12,11 @@ from tithe.build import reduce_source, resolve_size
 from tithe.certify import Rows
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Text, check_fields, expect
 from tithe.learners.base import all_rows, auto_size, objective_for
 from tithe.learners.leaves import Changed, Reservoir, fold_of, key_of
 from tithe.sources.arrays import ArraySource
+from tithe.sources.batches import is_like
 from tithe.stream import CoresetStream
 
 MOST_HELD_OUT = 100_000  # rows of a fold that candidates are scored on, held in memory for that
@@ -71,6 +73,19 @@ class Shares:
         self.masses = np.zeros((self.n_folds, max(1, self.n_classes)))
         key = key_of(self.seed, "held out")
         self.held_out = [Reservoir(size=MOST_HELD_OUT, key=key) for _ in range(self.n_folds)]
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "seed": Integer(most=2**64),
+                "n_folds": Integer(least=2, size="folds"),
+                "n_classes": Integer(most=2**31),
+                "counts": Integers("folds", least=0),
+                "masses": Floats("folds", max(1, int(self.n_classes)), least=0.0),
+                "held_out": Each(Instance(Reservoir), length="folds"),
+            },
+        )
 
     @property
     def key(self) -> int:
@@ -214,6 +229,24 @@ class FoldStreams:
             )
             for fold in range(n_folds + 1)
         ]
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "shares": Instance(Shares),
+                "n_rows": Integer(),
+                "dtype": Text(("", "float32", "float64")),
+                "streams": Each(Instance(CoresetStream)),
+            },
+        )
+        n_classes, likes = self.shares.n_classes, [stream._rows.like for stream in self.streams]
+        like, held = likes[-1], [part for kept in self.shares.held_out for part in kept.parts]
+        expect(len(self.streams) == self.shares.n_folds + 1, "a fold has no stream")
+        expect(all(other is None or (like is not None and is_like(other, like)) for other in likes), "folds are unlike")
+        expect(all(like is not None and is_like(part, like) for part in held), "rows held out are unlike the others")
+        for part in held if n_classes else []:
+            expect(part.y is not None and np.isin(part.y, np.arange(n_classes)).all(), "rows held out have no class")
 
     def push(self, block: Block) -> None:
         """Number the rows and give each to the streams that may learn from it."""

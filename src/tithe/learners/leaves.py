@@ -14,6 +14,7 @@ from tithe.certify import Rows
 from tithe.core.data import Array, Block, concat
 from tithe.core.hashing import hashed, uniform_of
 from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Each, Instance, Integer, check_fields
 from tithe.kernels.labels import distinct_labels
 from tithe.objectives.labels import LabelledObjective
 
@@ -179,6 +180,18 @@ class Reservoir:
     key: int
     limit: int = 2**64 - 1
     parts: list[Block] = field(default_factory=list)
+
+    def _check_state(self) -> None:
+        largest = 2**64 - 1
+        check_fields(
+            self,
+            {
+                "size": Integer(least=1),
+                "key": Integer(most=largest),
+                "limit": Integer(most=largest),
+                "parts": Each(Instance(Block)),
+            },
+        )
 
     def among(self, block: Block) -> Block:
         return block.take(np.flatnonzero(hashed(block.row_ids(), self.key) <= np.uint64(self.limit)))

@@ -16,6 +16,7 @@ from tithe.certify.gap import CurvatureRows, gap_at
 from tithe.core.data import Array, Block, Coreset
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.linear_classifier import CoresetLinearClassifier
+from tithe.learners.stored import check_linear_classifier
 from tithe.objectives.logistic import LogisticObjective
 
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
@@ -192,6 +193,9 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
             return float(objective.cost(block, params)[block.weights() > 0.0].max(initial=0.0))
 
         return max(Rows(rows, self.engine).each(worst)) < np.log(2.0)
+
+    def _check_state(self) -> None:
+        check_linear_classifier(self)
 
     def _objective(self, classes: tuple[int, ...] | None = None) -> LogisticObjective:
         return LogisticObjective(

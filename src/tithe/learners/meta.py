@@ -35,6 +35,7 @@ from tithe.learners.leaves import (
     known_classes,
     uniform_of,
 )
+from tithe.learners.stored import check_coreset_estimator
 from tithe.learners.streaming import stream_classes
 
 _ROWS = 16_384
@@ -172,6 +173,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             if not self._recalibrate(block):
                 break
         return self
+
+    def _check_state(self) -> None:
+        check_coreset_estimator(self)
 
     def _check_options(self) -> int:
         """The rounds of polish, all else being right."""

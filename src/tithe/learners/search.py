@@ -37,6 +37,7 @@ from tithe.learners.folds import Fold, FoldReducer, FoldStreams, Shares
 from tithe.learners.leaves import Changed, Coded, finite_target, known_classes
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.ranking import ranked
+from tithe.learners.stored import check_search
 from tithe.learners.streaming import Streamed, stream_classes
 from tithe.sources.arrays import as_block, check_weights
 
@@ -194,6 +195,9 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         self.cv = cv
         self.refit = refit
         self.random_state = random_state
+
+    def _check_state(self) -> None:
+        check_search(self)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Search, fit the winner from all rows, and certify it.

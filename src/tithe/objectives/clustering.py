@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Survey
+from tithe.core.state_checks import Floats, Optional, expect
 from tithe.kernels.columns import column_means
 from tithe.kernels.distances import N_SUMS, assign, point_costs
 from tithe.kernels.dz_seeding import dz_seeds
@@ -113,6 +114,10 @@ class ClusteringObjective:
         labels, cost, sums = assign(block.X, pilot, weight=block.sample_weight, power=self.power, with_sums=True)
         assert sums is not None
         return Survey(cost=cost, labels=labels, totals=np.delete(sums, (2, 3), axis=1))
+
+    def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
+        """Whether a pilot and totals that were read from a file fit the rows."""
+        check_centers(pilot, totals, block.n_features)
 
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
         """The bound of the class docstring."""
@@ -250,6 +255,14 @@ class ClusteringObjective:
             if total < least:
                 best, least = centers, total
         return best, least
+
+
+def check_centers(pilot: Array, totals: Array | None, d: int) -> None:
+    """A pilot is centres (p, d), p >= 1, and totals are (p, 2 + d)."""
+    sizes = {"d": d}
+    Floats("p", "d").check("pilot", pilot, sizes)
+    expect(sizes["p"] > 0, "a pilot has no centres")
+    Optional(Floats("p", ("d", 2), contiguous=False)).check("totals", totals, sizes)
 
 
 def _total(cost: Array, weight: Array | None) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Moments, Scores, Survey
+from tithe.core.state_checks import Floats, Optional, expect
 from tithe.kernels.columns import column_means
 from tithe.kernels.distances import point_costs
 from tithe.kernels.sampling import sample_rows
@@ -116,6 +117,12 @@ class DictionaryObjective:
         # not by BLAS, which adds in another order on two threads
         totals = np.array([[np.add.reduce(part if own is None else own * part) for part in parts]])
         return Survey(cost=error, labels=None, totals=totals)
+
+    def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
+        """Whether a pilot and totals that were read from a file fit the rows."""
+        expect(1 <= pilot.ndim <= 3 and pilot.size > 0, "a reference is neither a point, atoms nor subspaces")
+        Floats(*pilot.shape[:-1], block.n_features).check("pilot", pilot, {})
+        Optional(Floats(1, 3)).check("totals", totals, {})
 
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
         """(1 - beta) u err / cost + beta u / W."""

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Moments, Scores, Survey
+from tithe.core.state_checks import Floats, Integer, Optional, check_fields, expect
 from tithe.kernels.columns import column_means, column_sums
 from tithe.kernels.sampling import sample_rows
 
@@ -80,6 +81,18 @@ class GenericObjective:
             np.add.at(totals, labels[here], values * part.weights()[:, None])
         assert totals is not None
         return Survey(cost=cost, labels=labels, totals=totals)
+
+    def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
+        """Whether a pilot and totals that were read from a file fit the rows."""
+        d = block.n_features
+        Floats(3, d + 1).check("pilot", pilot, {})
+        expect((pilot[1, :-1] > 0.0).all(), "scales of columns are not positive")
+        columns = 2 if d > _WIDE else 2 + 2 * d + (2 + d if self._has_target(block) else 0)
+        Optional(Floats(max(1, self.n_classes), columns)).check("totals", totals, {})
+        self._classes(block)
+
+    def _check_state(self) -> None:
+        check_fields(self, {"n_classes": Integer(most=2**31)})
 
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
         count, cost = survey.totals[:, 0], survey.totals[:, 1].sum()

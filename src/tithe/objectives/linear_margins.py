@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Evaluation, Moments, Survey
+from tithe.core.state_checks import Floats, Optional
 from tithe.kernels.columns import column_means
 from tithe.kernels.descent import Descent, Metric
 from tithe.kernels.sampling import sample_rows
@@ -137,6 +138,12 @@ class LinearMargins(LabelledObjective, ABC):
     def survey(self, block: Block, pilot: Array) -> Survey:
         cost, sums = self._sweep(block, pilot)
         return Survey(cost=cost, labels=None, totals=self.totals_of(sums))
+
+    def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
+        """Whether a pilot and totals that were read from a file fit the rows."""
+        columns = block.n_features + 1
+        Floats(self.n_margins, columns).check("pilot", pilot, {})
+        Optional(Floats(1, self.n_classes + self.n_margins * columns)).check("totals", totals, {})
 
     def totals_of(self, sums: Any) -> Array:
         """The totals of the moments (1, q), from the sums of a sweep."""

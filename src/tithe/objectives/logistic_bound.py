@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block
+from tithe.core.state_checks import Floats, Integers, Optional, check_fields, expect
 from tithe.kernels.bounds import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
 from tithe.objectives.clustering import KMeansObjective
 
@@ -35,6 +36,22 @@ class Clusters:
 
     def __len__(self) -> int:
         return len(self.centers)
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "centers": Floats("k", "d"),
+                "labels": Optional(Integers("k", dtypes=("int32",), least=0)),
+                "mass": Optional(Floats("k", least=0.0)),
+            },
+        )
+        expect(len(self) > 0, "there are no clusters")
+
+    def check_columns(self, n_features: int, n_classes: int) -> None:
+        """Whether clusters that were read from a file fit rows of so many columns and classes."""
+        expect(self.centers.shape[1] == n_features + 1, "clusters are of other columns")
+        expect(self.labels is None or self.labels.max() < n_classes, "clusters are of other classes")
 
 
 class ClusterBounds:

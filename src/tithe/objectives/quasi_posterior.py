@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.core.data import Array, Block, Moments, Survey
-from tithe.objectives.clustering import KMeansObjective
+from tithe.objectives.clustering import KMeansObjective, check_centers
 
 N_ATTRIBUTES = 2  # the last columns of a row: the loss when it was predicted, and the curb
 
@@ -44,6 +44,12 @@ class QuasiPosteriorObjective:
 
     def survey(self, block: Block, pilot: Array) -> Survey:
         return self._kmeans.survey(_points(block), pilot)
+
+    def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
+        check_centers(pilot, totals, block.n_features - N_ATTRIBUTES)
+
+    def _check_state(self) -> None:
+        self._kmeans  # noqa: B018 - refuses a number of clusters that is none
 
     def sensitivity(self, block: Block, survey: Survey) -> Array:
         """The score of the class docstring: (n,)."""

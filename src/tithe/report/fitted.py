@@ -13,7 +13,8 @@ import numpy as np
 
 from tithe import __version__
 from tithe.core.data import Array, Coreset
-from tithe.persist import free_names, replacing, save_coreset, save_model
+from tithe.core.files import replacing
+from tithe.persist import free_names, save_coreset, save_model
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tithe import __version__
+from tithe.core.files import replacing
 from tithe.learners.cluster import CoresetKMeans
-from tithe.persist import replacing, save_model
+from tithe.persist import save_model
 from tithe.report.classify import Classification
 from tithe.report.collect import Comparison
 

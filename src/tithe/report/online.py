@@ -12,10 +12,11 @@ import numpy as np
 
 from tithe import __version__
 from tithe.core.data import Array
+from tithe.core.files import replacing
 from tithe.core.seeding import rng_for
 from tithe.learners.online.paco import PACO
 from tithe.objectives.clustering import KMeansObjective
-from tithe.persist import replacing, save_model
+from tithe.persist import save_model
 from tithe.report.figures import online_curves
 from tithe.report.html import render
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.persist import replacing
+from tithe.core.files import replacing
 from tithe.report.deep_pictures import write_deep
 from tithe.sources.pictures import Picture
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, concat
+from tithe.core.state_checks import Each, Instance, Integer, Optional, check_fields, expect
 from tithe.sources.arrays import as_block, check_weights, plain_weights
 from tithe.sources.leaves import Loaded
 
@@ -34,6 +35,27 @@ class Regrouper:
         self.next_row = 0
         self.parts: list[Block] = []  # of the leaf that is not full yet
         self.like: Block | None = None  # no rows, but columns and types
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "leaf_size": Integer(least=1),
+                "next_row": Integer(),
+                "parts": Each(Instance(Block)),
+                "like": Optional(Instance(Block)),
+            },
+        )
+        last = -1
+        for part in self.parts:
+            expect(self.like is not None and is_like(part, self.like), "rows that wait are unlike those before")
+            expect(len(part) > 0 and part.indices is not None, "rows that wait have no ids")
+            ids = part.row_ids()
+            expect(ids[0] > last and (np.diff(ids) > 0).all(), "ids of rows that wait do not ascend")
+            last = int(ids[-1])
+        if self.parts:
+            leaves = {int(part.row_ids()[end]) // self.leaf_size for part in self.parts for end in (0, -1)}
+            expect(last < self.next_row and len(leaves) == 1, "rows that wait belong to no leaf that is open")
 
     @property
     def number(self) -> int:
@@ -177,6 +199,11 @@ def _parts(batch: Any) -> tuple[Any, Array | None, Array | None]:
         X, y, weight = (*batch, None, None)[:3]
         return X, y, weight
     return batch, None, None
+
+
+def is_like(block: Block, like: Block) -> bool:
+    """Whether rows that were stored have columns, types and labels as those of the same stream."""
+    return block.X.dtype == like.X.dtype and difference(block, like) is None
 
 
 def difference(block: Block, like: Block) -> str | None:

@@ -23,6 +23,7 @@ from tithe.learners.dictionary.noise import estimate_sigma
 from tithe.learners.dictionary.patches import PatchSource
 from tithe.learners.dictionary.planes import Planes, as_pixels
 from tithe.learners.dictionary.quality import data_range
+from tithe.learners.stored import check_denoiser
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.objectives.ksvd import cosine_atoms
 from tithe.sources.watched import WatchedSource
@@ -328,6 +329,9 @@ class ImageDenoiser(BaseEstimator):
 
     def _target(self) -> float:
         return float(self.patch_size**2 * (self.gain * self.sigma_) ** 2)
+
+    def _check_state(self) -> None:
+        check_denoiser(self)
 
     # -- checks --------------------------------------------------------------------------------
 

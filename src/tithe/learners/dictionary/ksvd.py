@@ -20,6 +20,7 @@ from tithe.learners.base import CoresetLearner, is_whole
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
 from tithe.learners.dictionary.held_out import mean_certificate
+from tithe.learners.stored import check_dictionary
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
 
@@ -346,6 +347,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             yield at, chosen, values, residual
 
     # -- checks --------------------------------------------------------------------------------
+
+    def _check_state(self) -> None:
+        check_dictionary(self)
 
     def _signals(self, X: Any, sample_weight: Any, *, reset: bool) -> Any:
         rows = self._given(_dense(X), None, sample_weight, reset=reset)

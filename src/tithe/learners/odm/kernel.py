@@ -28,6 +28,7 @@ from tithe.learners.odm.machine import (
     row_costs,
 )
 from tithe.learners.odm.multiclass import KernelClasses, solve_classes
+from tithe.learners.stored import check_kernel_machine
 from tithe.sources.arrays import as_block
 
 _SINGLE = 1e-5  # tolerance from which a kernel matrix of many rows is kept in single precision
@@ -213,6 +214,9 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
             present_rows = block.take(kept, None if weight is None else weight[kept])
             self._calibrate_probabilities(replace(present_rows, X=self._as_calibrated(present_rows.X), mean=None))
         return self
+
+    def _check_state(self) -> None:
+        check_kernel_machine(self)
 
     def _as_calibrated(self, X: Any) -> Any:
         # rows without weight were left out, and with them their columns of a given matrix

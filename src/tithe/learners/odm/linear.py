@@ -13,6 +13,7 @@ from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block
 from tithe.core.protocols import is_source
 from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Anything
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.odm.coreset_svrg import coreset_svrg
@@ -20,6 +21,7 @@ from tithe.learners.odm.linear_classes import fit_classes
 from tithe.learners.odm.linear_problem import LinearProblem, Solution
 from tithe.learners.odm.linear_solvers import check_solver, solve
 from tithe.learners.odm.machine import ROUNDING, TO_ROUNDING, MarginDistribution, MarginMachine, row_costs
+from tithe.learners.stored import check_linear_classifier, check_margins
 from tithe.objectives.margin import MarginObjective
 
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
@@ -208,6 +210,10 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
             labelled = replace(block, y=self.classes_[block.y], mean=None)
             self._calibrate_probabilities(labelled.take(np.flatnonzero(block.weights())))
         return self
+
+    def _check_state(self) -> None:
+        check_linear_classifier(self, {"margin_distribution_": Anything(), "norm_": Anything(), "gap_": Anything()})
+        check_margins(self)
 
     # -- what the base asks --------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tithe.core.data import Array, Block
+from tithe.core.state_checks import Each, Number, check_fields
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import available_if
 from tithe.learners.odm.multiclass import UPPER
@@ -41,6 +42,17 @@ class MarginDistribution:
     variance: float
     levels: tuple[float, ...]
     quantiles: tuple[float, ...]
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "mean": Number(),
+                "variance": Number(least=0.0),
+                "levels": Each(Number(), length="levels"),
+                "quantiles": Each(Number(), length="levels"),
+            },
+        )
 
     @classmethod
     def of(cls, margins: Array, weight: Array | None) -> MarginDistribution:

@@ -9,8 +9,34 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.core.seeding import rng_for
-from tithe.kernels.paco import ETA, ETA_SHARE, LAG, RATE, K, N, birth_death_chain, look_at_all, take_rows
-from tithe.kernels.paco_swap import swap_chain
+from tithe.core.state_checks import (
+    Anything,
+    Each,
+    Floats,
+    Instance,
+    Integer,
+    Integers,
+    Number,
+    Optional,
+    Parts,
+    Text,
+    check_fields,
+    expect,
+)
+from tithe.kernels.paco import (
+    ETA,
+    ETA_SHARE,
+    LAG,
+    LATEST,
+    NEXT,
+    RATE,
+    K,
+    N,
+    birth_death_chain,
+    look_at_all,
+    take_rows,
+)
+from tithe.kernels.paco_swap import LARGEST, swap_chain
 from tithe.learners.online.history import History
 from tithe.learners.online.law import (
     PRESETS,
@@ -22,10 +48,52 @@ from tithe.learners.online.law import (
     student_scale,
 )
 from tithe.learners.online.past import Past
-from tithe.learners.online.scale import Scale, measure_scale
+from tithe.learners.online.scale import Scale, check_levels, measure_scale
 
+KERNELS = ("birth_death", "symmetric", "paper")
 TINY = 1e-70  # a norm below which a row is as good as zero: its fourth power is no number any more
 _OFTEN, _SELDOM = 8, 128  # the past is measured after every eighth of the rows so far, and every so many rows
+
+
+_OPTIONS = {
+    "max_clusters": Integer(least=1, most=2**20),
+    "preset": Text(tuple(PRESETS)),
+    "kernel": Text(KERNELS),
+    "n_samples": Integer(least=1),
+    "eta": Number(least=0.0),
+    "temperature": Number(least=TINY, finite=False),
+    "half_life": Optional(Number(least=TINY)),
+    "summary_size": Optional(Integer(least=2)),
+    "radius": Anything(),
+    "beyond_radius": Text(("restart", "error")),
+}
+_STATE = {
+    "seed": Integer(least=0, most=2**64),
+    "dice": Integer(least=0),
+    "past": Instance(Past),
+    "history": Instance(History),
+    "restarts": Each(Parts(Integer(), Number(least=0.0))),
+    "n_rows": Integer(),
+    "next_survey": Integer(least=1),
+    "centers": Floats("p", "d"),
+    "state": Integers(3, least=0),
+    "clock": Floats(2, least=0.0),
+    "scale": Optional(Instance(Scale)),
+    "draws": Parts(
+        Floats("a", "d"), Floats("a", least=1e-300), Floats("a"), Integer(), Integers(("p", 1), "p", least=-1)
+    ),
+    "jumps": Floats(("p", 1), 3),
+    "jump_ratios": Floats(("p", 1), 3),
+    "radius": Number(least=0.0),
+    "prior": Floats(3),
+    "schedule": Floats(7, finite=False),
+    "decay": Number(least=0.0, most=1.0),
+}
+
+
+def _decay(options: dict[str, Any]) -> float:
+    """What the weight of the past is multiplied by when a row comes."""
+    return 1.0 if options["half_life"] is None else 2.0 ** (-1.0 / float(options["half_life"]))
 
 
 class Chain:
@@ -42,7 +110,7 @@ class Chain:
         p = int(options["max_clusters"])
         self.options, self.seed = options, seed
         self.dice = int(rng_for(seed, "chain").integers(2**62))
-        self.decay = 1.0 if options["half_life"] is None else 2.0 ** (-1.0 / options["half_life"])
+        self.decay = _decay(options)
         self.past = Past(
             n_features,
             p,
@@ -67,6 +135,53 @@ class Chain:
         if options["radius"] != "auto":
             self._set_radius(float(options["radius"]))
             self._start()
+
+    def _check_state(self) -> None:
+        """What must hold of a chain that was read from a file: kernels trust every number in it."""
+        check_fields(self.options, _OPTIONS)
+        p = int(self.options["max_clusters"])
+        sizes = check_fields(self, _STATE, sizes={"p": p})
+        d, k, n = sizes["d"], int(self.state[K]), int(self.state[N])
+        expect(self.options["kernel"] != "symmetric" or p <= LARGEST, "there are too many clusters for this kernel")
+        expect(1 <= k <= p and 0 <= self.state[NEXT] < LATEST, "counters are out of range")
+        expect(self.radius == 0.0 or TINY <= self.radius <= 4.0 / TINY, "a radius is out of range")
+        past = self.past
+        expect(len(past.rows) == d and past.summary_size == self.options["summary_size"], "a past is of other rows")
+        past.check_held(n, k, self.n_rows)
+        expect(self.history.n_rows == self.n_rows, "a history is of other rows")
+        self._check_draws(sizes)
+        swaps = self.options["kernel"] != "birth_death"
+        Floats(*((p + 1, p, d) if swaps else (0, 0, d))).check("means", self.means, {})
+        Integers(len(self.means), least=-1).check("stamps", self.stamps, {})
+        self._check_derived()
+
+    def _check_draws(self, sizes: dict[str, int]) -> None:
+        scale, (anchors, _, _, n_cut, levels) = self.scale, self.draws
+        old = max(0, len(anchors) - LATEST)
+        expect(len(anchors) == 0 or len(anchors) > LATEST, "anchors are missing")
+        expect(n_cut <= old and levels.max() < max(old, 1), "anchors are out of range")
+        check_levels(levels)
+        expect(len(anchors) > 0 or levels.max() < 0, "levels are of no anchors")
+        if scale is not None:
+            same = scale.anchors.shape[1] == sizes["d"] and scale.levels.shape[1] == sizes["p"]
+            expect(same, "a scale is of other rows")
+
+    def _check_derived(self) -> None:
+        """What follows from other attributes is what it was computed to be."""
+        jumps, ratios = jump_table(len(self.centers))
+        expect(
+            np.array_equal(self.jumps, jumps) and np.array_equal(self.jump_ratios, ratios), "moves are not those of k"
+        )
+        expect(np.isclose(self.decay, _decay(self.options), rtol=1e-12), "a decay is not that of the half-life")
+        prior, schedule = self.prior, self.schedule
+        blank = np.array([0.0, 0.0, TINY]), np.zeros(7)
+        if self.radius > 0.0:
+            self._set_radius(self.radius)
+        else:
+            self.prior, self.schedule = blank
+        same = np.allclose(prior, self.prior, rtol=1e-9) and np.allclose(schedule, self.schedule, rtol=1e-9)
+        self.prior, self.schedule = prior, schedule
+        expect(same, "temperatures do not follow from the rows")
 
     @property
     def current(self) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.core.state_checks import Floats, Integer, Number, check_fields, expect
 
 LIMIT = 65_536  # entries at the most
 
@@ -23,6 +24,24 @@ class History:
         self.total = 0.0  # loss so far
         self.entries = np.empty((4, 64))  # centres, loss, cumulative loss, acceptance
         self.waiting = np.empty((4, 0))  # rows of an entry that is not whole yet
+
+    def _check_state(self) -> None:
+        """What must hold of a history that was read from a file."""
+        sizes = check_fields(
+            self,
+            {
+                "stride": Integer(least=1, most=2**50),
+                "n_rows": Integer(),
+                "n_entries": Integer(most=LIMIT - 1),
+                "total": Number(least=0.0),
+                "entries": Floats(4, "room", finite=False),
+                "waiting": Floats(4, "waiting"),
+            },
+        )
+        expect(1 <= sizes["room"] <= 2 * LIMIT and self.n_entries <= sizes["room"], "a history is longer than its room")
+        whole = self.stride & (self.stride - 1) == 0 and sizes["waiting"] < self.stride
+        expect(whole and self.n_rows == self.n_entries * self.stride + sizes["waiting"], "a history has lost rows")
+        expect(np.isfinite(self.entries[:, : self.n_entries]).all(), "a history holds values that are not finite")
 
     def add(self, n_centers: Array, losses: Array, acceptance: Array) -> None:
         """Rows that came, in order; the same entries however they are batched."""

@@ -12,18 +12,17 @@ from uuid import uuid4
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from tithe.checkpoint import State, load_state, save_state
+from tithe.checkpoint import State, clean_state, load_state, save_state
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.seeding import as_seed
+from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, check_fields, expect
 from tithe.kernels.distances import assign
 from tithe.kernels.paco import SLACK
 from tithe.kernels.paco_swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
-from tithe.learners.online.chain import TINY, Chain
+from tithe.learners.online.chain import KERNELS, TINY, Chain
 from tithe.learners.online.law import PRESETS
-
-KERNELS = ("birth_death", "symmetric", "paper")
 
 
 class PACO(ClusterMixin, BaseEstimator):
@@ -287,8 +286,24 @@ class PACO(ClusterMixin, BaseEstimator):
         learner = state.objects.get("learner")
         if not isinstance(learner, cls):
             raise FileFormatError(f"{os.fspath(path)!r} is not the checkpoint of an online clustering.")
-        learner._home = (os.path.abspath(path), state.about["id"])
+        identity = state.about.get("id")
+        if not isinstance(identity, str):
+            raise FileFormatError(f"{os.fspath(path)!r} does not say whose checkpoint it is.")
+        clean_state(path)
+        learner._home = (os.path.abspath(path), identity)
         return learner
+
+    def _check_state(self) -> None:
+        """What must hold of a learner that was read from a file."""
+        if "_chain" not in self.__dict__:
+            return
+        check_fields(self, {"_chain": Instance(Chain)})
+        sizes = {"d": self._chain.centers.shape[1]}
+        table = {"n_features_in_": Integer(least=1, size="d"), "labels_": Integers("n", dtypes=("int32",), least=0)}
+        check_fields(self, table, optional=("labels_",), sizes=sizes)
+        names = {"feature_names_in_": Labels("d"), "_names": Each(Anything(), length="d")}
+        check_fields(self, names, optional=names, sizes=sizes)
+        expect("_home" not in self.__dict__, "a model says where it is kept")
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

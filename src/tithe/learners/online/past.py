@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tithe.core.data import Array, Block
+from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, check_fields, expect
 from tithe.kernels.paco import N, look_at_all
-from tithe.objectives.quasi_posterior import QuasiPosteriorObjective
+from tithe.objectives.quasi_posterior import N_ATTRIBUTES, QuasiPosteriorObjective
 from tithe.stream import CoresetStream
 
+_FARTHEST = 1e71  # no value of a row is larger
 _FIRST = 256  # rows that there is room for at first
 
 
@@ -47,6 +49,46 @@ class Past:
         self.rows = np.empty((n_features, 0))
         self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
         self.labels = np.empty((2, 0), np.int32)
+
+    def _check_state(self) -> None:
+        """What must hold of a past that was read from a file, whatever the state of its chain is."""
+        check_fields(
+            self,
+            {
+                "summary_size": Optional(Integer(least=2)),
+                "stream": Optional(Instance(CoresetStream)),
+                "n_handed": Integer(),
+                "rows": Floats("d", "room", least=-_FARTHEST, most=_FARTHEST),
+                "columns": Floats(5, "room", finite=False),
+                "labels": Integers(2, "room", dtypes=("int32",)),
+            },
+        )
+        Integers("old", least=0, below=max(1, self.n_handed)).check("old_ids", self.old_ids, {})
+        expect(len(self.rows) > 0, "rows have no columns")
+        stream = self.stream
+        expect((stream is None) == (self.summary_size is None), "a summary is missing, or unasked for")
+        if stream is None:
+            expect(self.n_handed == 0, "rows were handed over to no summary")
+            return
+        # a leaf of another size would never be full, or fuller than there is room for
+        expect(stream.leaf_size == stream.plan.size == self.summary_size, "a summary has another size")
+        expect(isinstance(stream.plan.objective, QuasiPosteriorObjective), "a summary is of another objective")
+        expect(stream.window is None and self.n_handed <= stream.n_rows, "a summary has lost rows")
+        like = stream._rows.like
+        width = len(self.rows) + N_ATTRIBUTES
+        expect(like is None or (like.n_features == width and like.X.dtype == np.float64), "a summary is of other rows")
+
+    def check_held(self, n: int, k: int, n_rows: int) -> None:
+        """Whether what was read from a file is a past of so many rows held, centres, and rows so far."""
+        expect(self.n_old <= n <= self.rows.shape[1], "more rows are held than there is room for")
+        expect(self.summary_size is None or n - self.n_old <= self.summary_size, "too many rows wait for the summary")
+        expect(n_rows == self.n_handed + n - self.n_old, "rows were lost")
+        held = self.columns[:, :n]
+        expect(np.isfinite(held[:4]).all() and (held >= 0.0).all(), "losses or weights are no numbers")
+        labels = self.labels[:, :n]
+        expect(
+            labels.size == 0 or (labels.min() >= -1 and labels.max() < k), "rows belong to centres that are not there"
+        )
 
     @property
     def n_old(self) -> int:

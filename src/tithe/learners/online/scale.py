@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tithe.core.data import Array, Block
+from tithe.core.state_checks import Floats, Integer, Integers, Number, check_fields, expect
 from tithe.kernels.distances import assign
 from tithe.kernels.ward import ward_tree
 from tithe.objectives.clustering import KMeansObjective
@@ -46,6 +47,22 @@ class Scale:
     weights: Array
     n_cut: int
     levels: Array
+
+    def _check_state(self) -> None:
+        """What must hold of a scale that was read from a file."""
+        sizes = check_fields(
+            self,
+            {
+                "variance": Number(least=0.0),
+                "split": Number(least=0.0),
+                "anchors": Floats("a", "d"),
+                "weights": Floats("a", least=0.0),
+                "n_cut": Integer(least=1),
+                "levels": Integers(("p", 1), "p", least=-1, below="a"),
+            },
+        )
+        expect(self.n_cut <= sizes["a"], "there are fewer anchors than clusters")
+        check_levels(self.levels)
 
 
 def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> Scale:
@@ -98,6 +115,13 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
         n_cut=len(cut),
         levels=levels,
     )
+
+
+def check_levels(levels: Array) -> None:
+    """Row k names k anchors, or none where there are not so many."""
+    used = (levels >= 0).sum(axis=1)
+    expect((np.diff((levels >= 0).astype(np.int8), axis=1) <= 0).all(), "levels have gaps")
+    expect(((used == 0) | (used == np.arange(len(levels)))).all(), "a level has another number of clusters")
 
 
 def _flattery(n_rows: float, d: int) -> float:

@@ -1,0 +1,348 @@
+"""Whether an object that was read from a file can be trusted: types, shapes, ranges and what refers to what.
+
+A file may be well formed and lie: an index out of bounds would be written to by a compiled loop. So a class that is
+stored declares what its attributes are, and `check_loaded` goes through everything that a file held before any of it
+is used. A class has a method ``_check_state(self)``, which calls `check_fields` with a table such as ::
+
+    {
+        "max_clusters": Integer(least=1, size="p"),      # its value is the size p from here on
+        "centers": Floats("p", "d"),                      # d is whatever the second dimension is
+        "labels": Integers("n", least=0, below="p"),
+        "scale": Optional(Instance(Scale)),
+    }
+
+and then, with `expect`, says what else must hold. Parts are checked before the whole they belong to.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import MethodType
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.errors import FileFormatError
+
+Sizes = dict[str, int]
+Size = int | str | tuple[str, int]  # a number, the name of one, or a name and what is added to it
+LARGEST = 2**62  # of a count or a row id: sums with it must not overflow
+_DEEPEST = 60  # objects within objects
+_PLAIN = (str, int, float, bool, bytes, type(None), np.generic, type, slice)
+_MISSING = object()
+
+
+class StateError(FileFormatError):
+    """Something in a file is not what it must be."""
+
+
+def expect(holds: Any, fault: str) -> None:
+    """Refuse what was read unless it holds."""
+    if not holds:
+        raise StateError(fault)
+
+
+# -- what an attribute may be ----------------------------------------------------------------------
+
+
+class Check:
+    """One kind of value. ``Check.check`` refuses any other."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Integer(Check):
+    """A whole number; ``size`` is the name that others know it by."""
+
+    least: int = 0
+    most: int = LARGEST
+    size: str | None = None
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
+        expect(whole and self.least <= value <= self.most, f"{name} is {_shown(value)}, not a whole number in range")
+        if self.size is not None:
+            _agree(name, self.size, int(value), sizes)
+
+
+@dataclass(frozen=True)
+class Number(Check):
+    """A number, finite unless said otherwise."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    finite: bool = True
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        real = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+        fits = real and self.least <= value <= self.most and (math.isfinite(value) or not self.finite)
+        expect(fits, f"{name} is {_shown(value)}, not a number in range")
+
+
+@dataclass(frozen=True)
+class Flag(Check):
+    """True or False."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        expect(isinstance(value, (bool, np.bool_)), f"{name} is {_shown(value)}, not True or False")
+
+
+@dataclass(frozen=True)
+class Text(Check):
+    """A string, one of some if they are given."""
+
+    choices: tuple[str, ...] = ()
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        fits = isinstance(value, str) and (not self.choices or value in self.choices)
+        expect(fits, f"{name} is {_shown(value)}, not {' or '.join(self.choices) or 'a text'}")
+
+
+class Anything(Check):
+    """What is checked elsewhere, or by whoever uses it."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        return None
+
+
+class Optional(Check):
+    """None, or something else."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        if value is not None:
+            self._check.check(name, value, sizes)
+
+
+class Instance(Check):
+    """An object of one of some classes."""
+
+    def __init__(self, *types: type) -> None:
+        self._types = types
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        expect(isinstance(value, self._types), f"{name} is a {type(value).__name__}")
+
+
+class Each(Check):
+    """A list or tuple of things of one kind."""
+
+    def __init__(self, check: Check, *, least: int = 0, length: Size | None = None) -> None:
+        self._check, self._least, self._length = check, least, length
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        expect(isinstance(value, (list, tuple)) and len(value) >= self._least, f"{name} is {_shown(value)}, not a list")
+        if self._length is not None:
+            _fit(name, self._length, len(value), sizes)
+        for i, item in enumerate(value):
+            self._check.check(f"{name}[{i}]", item, sizes)
+
+
+class Parts(Check):
+    """A tuple of so many things, each of its own kind."""
+
+    def __init__(self, *checks: Check) -> None:
+        self._checks = checks
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        expect(isinstance(value, tuple) and len(value) == len(self._checks), f"{name} is {_shown(value)}")
+        for i, (check, item) in enumerate(zip(self._checks, value, strict=True)):
+            check.check(f"{name}[{i}]", item, sizes)
+
+
+class _Values(Check):
+    """An array in memory as kernels are compiled for: whatever type, shape or order it has otherwise is refused."""
+
+    def __init__(self, *shape: Size, dtypes: Iterable[str], contiguous: bool = True) -> None:
+        self._shape, self._dtypes, self._contiguous = shape, tuple(np.dtype(d) for d in dtypes), contiguous
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        expect(isinstance(value, np.ndarray), f"{name} is a {type(value).__name__}, not an array")
+        expect(value.dtype in self._dtypes and value.dtype.isnative, f"{name} holds {value.dtype}")
+        expect(value.ndim == len(self._shape), f"{name} has {value.ndim} dimensions, not {len(self._shape)}")
+        for wanted, size in zip(self._shape, value.shape, strict=True):
+            _fit(name, wanted, size, sizes)
+        expect(not self._contiguous or value.flags.c_contiguous, f"{name} is not laid out row by row")
+
+
+class Floats(_Values):
+    """An array of floats; ``least`` and ``most`` bound them, and they are finite unless said otherwise."""
+
+    def __init__(
+        self,
+        *shape: Size,
+        dtypes: Iterable[str] = ("float64",),
+        least: float = -math.inf,
+        most: float = math.inf,
+        finite: bool = True,
+        contiguous: bool = True,
+    ) -> None:
+        super().__init__(*shape, dtypes=dtypes, contiguous=contiguous)
+        self._least, self._most, self._finite = least, most, finite
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        super().check(name, value, sizes)
+        expect(not self._finite or np.isfinite(value).all(), f"{name} holds values that are not finite")
+        expect(not np.isnan(value).any(), f"{name} holds values that are no numbers")
+        expect(value.size == 0 or (value.min() >= self._least and value.max() <= self._most), f"{name} is out of range")
+
+
+class Integers(_Values):
+    """An array of whole numbers, at least ``least`` and less than ``below``, a number or the name of a size."""
+
+    def __init__(
+        self, *shape: Size, dtypes: Iterable[str] = ("int64",), least: int = -LARGEST, below: Size = LARGEST
+    ) -> None:
+        super().__init__(*shape, dtypes=dtypes)
+        self._least, self._below = least, below
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        super().check(name, value, sizes)
+        below = _known(self._below, sizes)
+        assert below is not None
+        inside = value.size == 0 or (value.min() >= self._least and value.max() < below)
+        expect(inside, f"{name} holds numbers out of range: {self._least} to {below - 1} are possible")
+
+
+class Labels(Check):
+    """Labels of classes or names of columns: a flat array of texts or numbers."""
+
+    def __init__(self, length: Size, *, distinct: bool = False) -> None:
+        self._length, self._distinct = length, distinct
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        expect(isinstance(value, np.ndarray) and value.ndim == 1, f"{name} is {_shown(value)}, not a flat array")
+        expect(value.dtype.kind in "biufOUS" and value.dtype.isnative, f"{name} holds {value.dtype}")
+        _fit(name, self._length, len(value), sizes)
+        items = value.tolist()
+        expect(all(isinstance(item, (str, int, float, bool, bytes)) for item in items), f"{name} holds no labels")
+        expect(not self._distinct or len(set(items)) == len(items), f"{name} holds a label twice")
+
+
+def _known(size: Size, sizes: Sizes) -> int | None:
+    if isinstance(size, int):
+        return size
+    name, more = (size, 0) if isinstance(size, str) else size
+    return None if name not in sizes else sizes[name] + more
+
+
+def _fit(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
+    """The size, or a name that is known by it from here on."""
+    known = _known(wanted, sizes)
+    if known is None:
+        label, more = (wanted, 0) if isinstance(wanted, str) else wanted  # type: ignore[misc]
+        expect(size >= more, f"{name} is too short")
+        sizes[label] = size - more
+    else:
+        expect(size == known, f"{name} has a length of {size} where {known} is needed")
+
+
+def _agree(name: str, label: str, value: int, sizes: Sizes) -> None:
+    expect(sizes.setdefault(label, value) == value, f"{name} is {value}, and {sizes[label]} is needed")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, _PLAIN) else type(value).__name__
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+# -- objects ---------------------------------------------------------------------------------------
+
+
+def check_fields(
+    thing: Any, table: Mapping[str, Check], *, optional: Iterable[str] = (), sizes: Sizes | None = None
+) -> Sizes:
+    """Compare the attributes of an object, or the items of a dict, with a table; sizes that turned out are given back.
+
+    All must be there but those that are ``optional``.
+    """
+    sizes = {} if sizes is None else sizes
+    who = type(thing).__name__
+    for name, check in table.items():
+        value = _attribute(thing, name)
+        if value is _MISSING:
+            expect(name in optional, f"{who} has no {name}")
+        else:
+            check.check(f"{who}.{name}", value, sizes)
+    return sizes
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    """An attribute that is stored with the object: no property is asked, which might compute."""
+    if isinstance(thing, Mapping):
+        return thing.get(name, _MISSING)
+    if hasattr(thing, "__dict__"):
+        return thing.__dict__.get(name, _MISSING)
+    return getattr(thing, name, _MISSING)
+
+
+def check_loaded(thing: Any, more: Callable[[Any], None] | None = None) -> Any:
+    """The object that was read from a file, all of it checked; ``more`` checks objects of other packages."""
+    try:
+        _walk(thing, more, set(), 0)
+    except FileFormatError:
+        raise
+    except Exception as error:  # whatever lies about types raise when they are compared
+        raise StateError(f"it cannot be what it says: {type(error).__name__}: {error}") from error
+    return thing
+
+
+def _walk(thing: Any, more: Callable[[Any], None] | None, seen: set[int], depth: int) -> None:
+    if isinstance(thing, _PLAIN) or id(thing) in seen:
+        return
+    expect(depth < _DEEPEST, "objects are nested too deeply")
+    seen.add(id(thing))
+    for part in _parts(thing):
+        _walk(part, more, seen, depth + 1)
+    if isinstance(thing, np.ndarray):
+        _check_array(thing)
+    elif sparse.issparse(thing):
+        _check_sparse(thing)
+    elif callable(getattr(type(thing), "_check_state", None)):
+        thing._check_state()
+    elif is_dataclass(thing) and callable(getattr(type(thing), "__post_init__", None)):
+        thing.__post_init__()  # type: ignore[union-attr]  # checks of parameters, as when the object was made
+    if more is not None:
+        more(thing)
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    """What an object is made of. What would hide a method of its class is refused, and so are fields that lack."""
+    if isinstance(thing, dict):
+        return [*thing.keys(), *thing.values()]
+    if isinstance(thing, (list, tuple, set, frozenset)):
+        return thing
+    if isinstance(thing, (np.ndarray, MethodType)) or sparse.issparse(thing):
+        return ()
+    if is_dataclass(thing):
+        for field in fields(thing):
+            expect(hasattr(thing, field.name), f"{type(thing).__name__} has no {field.name}")
+    own: dict[str, Any] = getattr(thing, "__dict__", {})
+    for name in own:
+        hidden = getattr(type(thing), name, None)
+        method = callable(hidden) or isinstance(hidden, property)
+        expect(not method or isinstance(hidden, functools.cached_property), f"{name} would hide a method")
+    slots = [f.name for f in fields(thing)] if is_dataclass(thing) and not own else []
+    return [*own.values(), *(getattr(thing, name) for name in slots)]
+
+
+def _check_array(array: np.ndarray[Any, Any]) -> None:
+    """No array of a kind that nothing of ours holds."""
+    expect(array.dtype.kind in "biufOUS" and array.dtype.isnative, f"an array holds {array.dtype}")
+    if array.dtype.kind == "O":
+        expect(all(isinstance(item, _PLAIN) or item is np.ma.masked for item in array.flat), "an array holds objects")
+
+
+def _check_sparse(matrix: Any) -> None:
+    expect(matrix.format in ("csr", "csc"), f"a matrix is stored as {matrix.format}")
+    expect(matrix.data.ndim == 1 and matrix.data.dtype in (np.float32, np.float64), f"a matrix holds {matrix.dtype}")
+    matrix.check_format(full_check=True)
