@@ -15,6 +15,7 @@ import numpy as np
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
+from tithe.core.state_checks import expect
 from tithe.core.tree import HIGHEST
 from tithe.persist import rows_bytes, rows_from
 
@@ -148,8 +149,10 @@ class LeafStore:
             return 0, np.empty(0, np.int64)
         try:
             said = json.loads(path.read_text())
-            return int(said["times"]), np.array(said["row_ids"], np.int64)
-        except (ValueError, LookupError, TypeError) as error:
+            times, ids = int(said["times"]), np.array(said["row_ids"], np.int64)
+            expect(times >= 0 and ids.ndim == 1 and (ids >= 0).all(), "it names no rows")
+            return times, ids
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise FileFormatError(f"{str(path)!r} is damaged: {error}") from error
 
     def mark_forgotten(self, row_ids: Iterable[int]) -> None:

@@ -103,6 +103,21 @@ def free_names(names: list[str]) -> list[str]:
 
 def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_names: list[str] | None = None) -> None:
     """Write a coreset as a Parquet file of rows, weights and row ids, with JSON metadata in the schema."""
+    table = _as_table(coreset, feature_names)
+    with replacing(path) as temporary:
+        _write_table(table, temporary)
+
+
+def write_coreset(coreset: Coreset, temporary: Path, *, feature_names: list[str] | None = None) -> None:
+    """The same to a temporary file of `replacing`, where several files are to appear together."""
+    _write_table(_as_table(coreset, feature_names), temporary)
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def _as_table(coreset: Coreset, feature_names: list[str] | None) -> pa.Table:
     d = coreset.n_features
     names = feature_names or [f"x{j}" for j in range(d)]
     if len(names) != d or len(set(names)) != d or {_WEIGHT, _ROW, _TARGET} & set(names):
@@ -133,9 +148,7 @@ def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_name
         "pilot": _packed(coreset.pilot),
         "provenance": dict(coreset.provenance),
     }
-    table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
 
 
 def load_coreset(path: str | os.PathLike[str]) -> Coreset:
@@ -331,16 +344,21 @@ def object_from(data: bytes) -> Any:
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator with skops. Raises ``ValueError`` for one that `load_model` would refuse."""
+    with replacing(path) as temporary:
+        write_model(model, temporary)
+
+
+def write_model(model: Any, temporary: Path) -> None:
+    """The same to a temporary file of `replacing`, where several files are to appear together."""
     from skops import io
 
-    with replacing(path) as temporary:
-        io.dump(model, temporary)
-        strangers = _strangers(file=temporary)
-        if strangers:
-            raise ValueError(
-                f"{type(model).__name__} holds a {strangers[0]}, which cannot be loaded without trusting the file: "
-                "it was not saved. Save the coreset instead, and fit again from it."
-            )
+    io.dump(model, temporary)
+    strangers = _strangers(file=temporary)
+    if strangers:
+        raise ValueError(
+            f"{type(model).__name__} holds a {strangers[0]}, which cannot be loaded without trusting the file: "
+            "it was not saved. Save the coreset instead, and fit again from it."
+        )
 
 
 def _strangers(**where: Any) -> list[str]:

@@ -37,14 +37,10 @@ _PLAIN = (str, int, float, bool, bytes, type(None), np.generic, type, slice)
 _MISSING = object()
 
 
-class StateError(FileFormatError):
-    """Something in a file is not what it must be."""
-
-
 def expect(holds: Any, fault: str) -> None:
     """Refuse what was read unless it holds."""
     if not holds:
-        raise StateError(fault)
+        raise FileFormatError(fault)
 
 
 # -- what an attribute may be ----------------------------------------------------------------------
@@ -175,7 +171,10 @@ class _Values(Check):
 
 
 class Floats(_Values):
-    """An array of floats; ``least`` and ``most`` bound them, and they are finite unless said otherwise."""
+    """An array of floats; ``least`` and ``most`` bound them, and they are finite unless said otherwise.
+
+    ``any_value`` where parts of it were never filled in: whoever declares it checks those that were.
+    """
 
     def __init__(
         self,
@@ -184,13 +183,16 @@ class Floats(_Values):
         least: float = -math.inf,
         most: float = math.inf,
         finite: bool = True,
+        any_value: bool = False,
         contiguous: bool = True,
     ) -> None:
         super().__init__(*shape, dtypes=dtypes, contiguous=contiguous)
-        self._least, self._most, self._finite = least, most, finite
+        self._least, self._most, self._finite, self._any_value = least, most, finite, any_value
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         super().check(name, value, sizes)
+        if self._any_value:
+            return
         expect(not self._finite or np.isfinite(value).all(), f"{name} holds values that are not finite")
         expect(not np.isnan(value).any(), f"{name} holds values that are no numbers")
         expect(value.size == 0 or (value.min() >= self._least and value.max() <= self._most), f"{name} is out of range")
@@ -292,7 +294,7 @@ def check_loaded(thing: Any, more: Callable[[Any], None] | None = None) -> Any:
     except FileFormatError:
         raise
     except Exception as error:  # whatever lies about types raise when they are compared
-        raise StateError(f"it cannot be what it says: {type(error).__name__}: {error}") from error
+        raise FileFormatError(f"it cannot be what it says: {type(error).__name__}: {error}") from error
     return thing
 
 

@@ -220,7 +220,7 @@ def check_coreset_estimator(learner: Any) -> None:
         "validation_indices_": Optional(Integers("aside", least=0)),
         "_aside": Optional(Parts(Integer(most=2**64), Number(least=0.0, most=1.0))),
     }
-    check_fields(learner, {"_labels": Labels("classes", distinct=True)}, optional=("_labels",))
+    check_fields(learner, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
     sizes = check_learner(learner, table)
     if "estimator_" in learner.__dict__:
         probe(learner.estimator_, sizes["d"])
@@ -231,7 +231,7 @@ def check_search(learner: Any) -> None:
     from tithe.learners.folds import FoldStreams
 
     own = learner.__dict__
-    check_fields(learner, {"_labels": Labels("classes", distinct=True)}, optional=("_labels",))
+    check_fields(learner, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
     table: dict[str, Check] = {"cv_results_": Instance(dict), "coresets_": Each(Instance(Coreset))}
     sizes = check_learner(learner, table, stream=FoldStreams)
     if "best_estimator_" in own:

@@ -14,7 +14,7 @@ import numpy as np
 from tithe import __version__
 from tithe.core.data import Array, Coreset
 from tithe.core.files import replacing
-from tithe.persist import free_names, save_coreset, save_model
+from tithe.persist import free_names, write_coreset, write_model
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
@@ -54,8 +54,8 @@ def write_fit(folder: str | Path, model: Any, fit: Fit) -> dict[str, Any]:
             stack.enter_context(replacing(folder / name))
             for name in ("results.json", "report.html", "model.skops", "coreset.parquet")
         )
-        save_coreset(coreset, parquet, feature_names=None if names is None else free_names(names.tolist()))
-        save_model(model, skops)
+        write_coreset(coreset, parquet, feature_names=None if names is None else free_names(names.tolist()))
+        write_model(model, skops)
         html.write_text(page, encoding="utf8")
         numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
     return results

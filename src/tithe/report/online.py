@@ -16,7 +16,7 @@ from tithe.core.files import replacing
 from tithe.core.seeding import rng_for
 from tithe.learners.online.paco import PACO
 from tithe.objectives.clustering import KMeansObjective
-from tithe.persist import save_model
+from tithe.persist import write_model
 from tithe.report.figures import online_curves
 from tithe.report.html import render
 
@@ -70,11 +70,13 @@ def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, A
     figures = {"Clusters and loss over the stream": online_curves(history, best)}
     page = render("online.html", run=results, figures=figures)
     folder.mkdir(exist_ok=True)
-    with ExitStack() as stack:  # what is entered last gets its name first
-        numbers, html, skops = (
-            stack.enter_context(replacing(folder / name)) for name in ("results.json", "report.html", "model.skops")
+    # what is entered last gets its name first: where there is a model, all is there, and a run that was killed before
+    # can be started again
+    with ExitStack() as stack:
+        skops, html, numbers = (
+            stack.enter_context(replacing(folder / name)) for name in ("model.skops", "report.html", "results.json")
         )
-        save_model(model, skops)
+        write_model(model, skops)
         html.write_text(page, encoding="utf8")
         numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
     return results

@@ -22,7 +22,7 @@ class History:
         self.stride = 1
         self.n_rows = self.n_entries = 0
         self.total = 0.0  # loss so far
-        self.entries = np.empty((4, 64))  # centres, loss, cumulative loss, acceptance
+        self.entries = np.zeros((4, 64))  # centres, loss, cumulative loss, acceptance
         self.waiting = np.empty((4, 0))  # rows of an entry that is not whole yet
 
     def _check_state(self) -> None:
@@ -34,7 +34,7 @@ class History:
                 "n_rows": Integer(),
                 "n_entries": Integer(most=LIMIT - 1),
                 "total": Number(least=0.0),
-                "entries": Floats(4, "room", finite=False),
+                "entries": Floats(4, "room", any_value=True),
                 "waiting": Floats(4, "waiting"),
             },
         )
@@ -57,7 +57,7 @@ class History:
     def _append(self, entries: Array) -> None:
         n = self.n_entries + entries.shape[1]
         while self.entries.shape[1] < n:
-            self.entries = np.concatenate([self.entries, np.empty_like(self.entries)], axis=1)
+            self.entries = np.concatenate([self.entries, np.zeros_like(self.entries)], axis=1)
         self.entries[:, self.n_entries : n] = entries
         self.n_entries = n
         if n == LIMIT:

@@ -59,7 +59,7 @@ class Past:
                 "stream": Optional(Instance(CoresetStream)),
                 "n_handed": Integer(),
                 "rows": Floats("d", "room", least=-_FARTHEST, most=_FARTHEST),
-                "columns": Floats(5, "room", finite=False),
+                "columns": Floats(5, "room", any_value=True),
                 "labels": Integers(2, "room", dtypes=("int32",)),
             },
         )
