@@ -1,0 +1,163 @@
+"""Files that are well formed and lie are refused before any of their numbers is used."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from tithe import PACO, CoresetKMeans, CoresetLogisticRegression, CoresetStream, KMeansObjective, ODMClassifier
+from tithe.core.data import Block
+from tithe.core.errors import FileFormatError
+from tithe.core.state_checks import Floats, Integer, Integers, Labels, check_fields, check_loaded
+from tithe.persist import load_model, object_bytes, object_from, rows_bytes, rows_from, save_model
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+Y = (X[:, 0] > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def paco() -> bytes:
+    return object_bytes(PACO(3, summary_size=20, random_state=0).partial_fit(X))
+
+
+def _set(array: str, place: Any, value: Any) -> Callable[[Any], None]:
+    def lie(chain: Any) -> None:
+        owner, _, name = array.rpartition(".")
+        getattr(getattr(chain, owner) if owner else chain, name)[place] = value
+
+    return lie
+
+
+LIES = {
+    "more rows than room": _set("state", 0, 10**9),
+    "fewer rows than held": _set("state", 0, 3),
+    "negative rows": _set("state", 0, -1),
+    "more centres than room": _set("state", 1, 4),
+    "no centres": _set("state", 1, 0),
+    "an anchor out of range": _set("state", 2, 8),
+    "labels out of range": _set("past.labels", (0, 0), 7),
+    "a weight that is no number": _set("past.columns", (0, 0), np.nan),
+    "levels out of range": lambda chain: chain.draws[4].__setitem__((3, 0), 10**6),
+    "chances beyond the border": _set("jumps", (3, 2), 0.5),
+    "a leaf that is never full": lambda chain: setattr(chain.past.stream._rows, "leaf_size", 21),
+    "centres of another width": lambda chain: setattr(chain, "centers", np.zeros((3, 5))),
+    "centres of another type": lambda chain: setattr(chain, "centers", chain.centers.astype(np.float32)),
+    "centres column by column": lambda chain: setattr(chain, "centers", np.asfortranarray(np.ones((3, 2)))),
+    "counters that are texts": lambda chain: setattr(chain, "state", np.array(["a", "b", "c"])),
+    "a history of other rows": lambda chain: setattr(chain.history, "n_rows", 10**6),
+    "no past": lambda chain: setattr(chain, "past", None),
+    "anchors that are no array": lambda chain: setattr(chain, "draws", (1, 2, 3, 4, 5)),
+    "a radius that never grows": lambda chain: setattr(chain, "radius", 1e-320),
+    "a hidden method": lambda chain: chain.__dict__.__setitem__("take", "text"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_chain_that_lies_is_refused(paco: bytes, name: str) -> None:
+    model = object_from(paco)
+    LIES[name](model._chain)
+    with pytest.raises(FileFormatError):
+        object_from(object_bytes(model))
+
+
+def test_what_does_not_lie_is_read(paco: bytes) -> None:
+    model, again = object_from(paco), object_from(paco)
+    assert np.array_equal(model.partial_fit(X).cluster_centers_, again.partial_fit(X).cluster_centers_)
+
+
+MODEL_LIES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "centres": (lambda: CoresetKMeans(2, random_state=0).fit(X), {"cluster_centers_": np.zeros((2, 3))}),
+    "columns": (lambda: CoresetKMeans(2, random_state=0).fit(X), {"n_features_in_": 2**40}),
+    "classes": (lambda: CoresetLogisticRegression(random_state=0).fit(X, Y), {"classes_": np.array([0, 0])}),
+    "coefficients": (lambda: CoresetLogisticRegression(random_state=0).fit(X, Y), {"coef_": [[1.0, 2.0]]}),
+    "support": (lambda: ODMClassifier(random_state=0).fit(X, Y), {"dual_coef_": np.zeros((1, 3))}),
+    "vectors": (lambda: ODMClassifier(random_state=0).fit(X, Y), {"support_vectors_": X[:1].copy()}),
+}
+
+
+@pytest.mark.parametrize("name", MODEL_LIES)
+def test_a_model_that_lies_is_refused(tmp_path, name: str) -> None:
+    make, lies = MODEL_LIES[name]
+    model = make()
+    save_model(model, tmp_path / "model.skops")
+    load_model(tmp_path / "model.skops")
+    model.__dict__.update(lies)
+    save_model(model, tmp_path / "model.skops")
+    with pytest.raises(FileFormatError):
+        load_model(tmp_path / "model.skops")
+
+
+def test_a_missing_attribute_is_refused() -> None:
+    model = CoresetKMeans(2, random_state=0).fit(X)
+    del model.cluster_centers_
+    with pytest.raises(FileFormatError, match="cluster_centers_"):
+        object_from(object_bytes(model))
+
+
+STREAM_LIES = {
+    "rows of a node": lambda stream: setattr(stream._tree, "slots", [stream._rows.parts[0]]),
+    "leaves": lambda stream: setattr(stream._tree, "n_leaves", 1),
+    "leaf size": lambda stream: setattr(stream._rows, "leaf_size", 0),
+    "next row": lambda stream: setattr(stream._rows, "next_row", 3),
+    "no reducer": lambda stream: setattr(stream, "_reducer", None),
+    "columns of what waits": lambda stream: setattr(stream._rows, "parts", [Block(X=X[:3, :1], indices=np.arange(3))]),
+    "pilot": lambda stream: object.__setattr__(stream._reducer, "pilot", np.zeros((4, 9))),
+    "size": lambda stream: object.__setattr__(stream.plan, "size", -5),
+    "window": lambda stream: setattr(stream, "window", "all"),
+}
+
+
+@pytest.mark.parametrize("name", STREAM_LIES)
+def test_a_stream_that_lies_is_refused(tmp_path, name: str) -> None:
+    stream = CoresetStream(KMeansObjective(n_clusters=2), coreset_size=10, leaf_size=25, random_state=0).push(X)
+    object_from(object_bytes(stream))
+    STREAM_LIES[name](stream)
+    with pytest.raises(FileFormatError):
+        object_from(object_bytes(stream))
+
+
+def test_columns_of_a_sparse_row_out_of_bounds_are_refused() -> None:
+    rows = sparse.csr_matrix(np.eye(3))
+    good = rows_bytes(Block(X=rows))
+    assert len(rows_from(good)) == 3
+    rows.indices[1] = 77
+    with pytest.raises(FileFormatError):
+        rows_from(rows_bytes(Block(X=rows)))
+
+
+def test_an_archive_that_grows_when_it_is_read_is_refused() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", b"\0" * 10_000_000)
+    with pytest.raises(FileFormatError, match="larger than the file"):
+        rows_from(packed.getvalue())
+
+
+def test_sizes_agree_over_a_table() -> None:
+    table = {"k": Integer(least=1, size="k"), "a": Floats("k", "d"), "b": Integers("d", least=0, below="k")}
+    good = {"k": 2, "a": np.zeros((2, 3)), "b": np.array([0, 1, 1])}
+    assert check_fields(good, table) == {"k": 2, "d": 3}
+    for wrong in ({"k": 3}, {"a": np.zeros((2, 2))}, {"b": np.array([0, 1, 2])}, {"a": None}, {"k": True}):
+        with pytest.raises(FileFormatError):
+            check_fields({**good, **wrong}, table)
+    with pytest.raises(FileFormatError, match="has no b"):
+        check_fields({"k": 2, "a": good["a"]}, table)
+
+
+def test_objects_in_circles_and_too_deep_are_no_harm() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    check_loaded(circle)
+    deep: list[Any] = []
+    for _ in range(200):
+        deep = [deep]
+    with pytest.raises(FileFormatError, match="deeply"):
+        check_loaded(deep)
+    with pytest.raises(FileFormatError, match="label"):
+        Labels(2, distinct=True).check("labels", np.array(["a", "a"]), {})
