@@ -21,6 +21,9 @@ _STATE: dict[str, Check] = {
     "_n_pushes": Integer(),
     "notes": Instance(dict),
     "_tree": Instance(Tree),
+    # a file must not say where a stream writes
+    "_store": Optional(Instance()),
+    "_checkpoint": Optional(Instance()),
 }
 
 

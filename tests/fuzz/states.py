@@ -141,7 +141,7 @@ def use_coreset(data: bytes) -> None:
         coreset = load_coreset(path)
     if coreset.n_features == 3:
         KMEANS.solve(coreset, rng=np.random.default_rng(0))
-    assert coreset.effective_size > 0 and repr(coreset)
+    assert coreset.effective_size is not None and repr(coreset)
 
 
 # -- checkpoints -----------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tithe.core.state_checks import Floats, Integers, check_fields, expect
+import numpy as np
+
+from tithe.core.state_checks import Floats, Integers, Labels, check_fields, expect
 
 _DRAWS = 624  # numbers that a Mersenne twister holds
 
@@ -35,6 +37,19 @@ def _check_centers(clusterer: Any) -> None:
     sizes = {"d": int(clusterer.n_features_in_)}
     check_fields(clusterer, {"cluster_centers_": Floats("k", "d", dtypes=("float64", "float32"))}, sizes=sizes)
     expect(sizes["k"] > 0, "there are no centres")
+
+
+def _check_linear(classifier: Any) -> None:
+    """A linear classifier: coefficients for every class but one, or for each."""
+    if "coef_" not in vars(classifier):
+        return
+    names = {"classes_": Labels("classes", distinct=True)}
+    sizes = check_fields(classifier, names, sizes={"d": int(classifier.n_features_in_)})
+    if isinstance(classifier.coef_, np.ndarray):
+        rows = 1 if sizes["classes"] == 2 else sizes["classes"]
+        floats = Floats(rows, "d", dtypes=("float64", "float32"), contiguous=False)
+        floats.check("coef_", classifier.coef_, sizes)
+    expect(sizes["classes"] >= 2, "there are fewer than two classes")
 
 
 def _check_machine(machine: Any) -> None:
@@ -68,6 +83,7 @@ def _check_machine(machine: Any) -> None:
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "sklearn.BaseEstimator": _check_parameters,
+    "sklearn.LinearClassifierMixin": _check_linear,
     "sklearn._BaseKMeans": _check_centers,
     "sklearn.BaseLibSVM": _check_machine,
     "numpy.Generator": _check_generator,

@@ -329,7 +329,9 @@ def _parts(thing: Any) -> Iterable[Any]:
         for field in fields(thing):
             expect(hasattr(thing, field.name), f"{type(thing).__name__} has no {field.name}")
     own: dict[str, Any] = getattr(thing, "__dict__", {})
-    for name in own:
+    ours = type(thing).__module__.startswith("tithe.")
+    for name, value in own.items():
+        expect(not ours or not isinstance(value, type), f"{type(thing).__name__}.{name} is a class")
         hidden = getattr(type(thing), name, None)
         method = callable(hidden) or isinstance(hidden, property)
         expect(not method or isinstance(hidden, functools.cached_property), f"{name} would hide a method")

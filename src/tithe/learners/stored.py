@@ -75,6 +75,10 @@ def _check_stream_of(learner: Any, d: int) -> None:
     wanted, held = learner._objective(), learner.stream_.plan.objective
     same = type(wanted) is type(held) and getattr(wanted, "classes", None) == getattr(held, "classes", None)
     expect(same, "a stream is for another learner")
+    n_classes = getattr(wanted, "n_classes", 0)
+    for block in [*learner.stream_._rows.parts, *learner.stream_._tree.slots] if n_classes else []:
+        numbers = block.y is not None and block.y.dtype.kind in "iu"
+        expect(numbers and block.y.min() >= 0 and block.y.max() < n_classes, "rows have no number of a class")
 
 
 def probe(estimator: Any, d: int) -> None:
@@ -165,6 +169,9 @@ def check_kernel_machine(learner: Any) -> None:
     }
     check_fields(learner, table, optional=("_weighted",), sizes=sizes)
     vectors = learner.support_vectors_
+    from tithe.learners.odm.kernel_functions import KERNELS
+
+    expect(callable(learner.kernel) or learner.kernel in KERNELS, "there is no such kernel")
     if learner.kernel == "precomputed":
         expect(learner.support_.max(initial=0) < sizes["d"], "support vectors are out of range")
     elif sparse.issparse(vectors):

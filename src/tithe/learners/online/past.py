@@ -10,6 +10,7 @@ from tithe.kernels.paco import N, look_at_all
 from tithe.objectives.quasi_posterior import N_ATTRIBUTES, QuasiPosteriorObjective
 from tithe.stream import CoresetStream
 
+_HEAVIEST = 1e20  # no row weighs more: squares of sums must be numbers
 _FARTHEST = 1e71  # no value of a row is larger
 _FIRST = 256  # rows that there is room for at first
 
@@ -74,6 +75,9 @@ class Past:
         expect(stream.leaf_size == stream.plan.size == self.summary_size, "a summary has another size")
         expect(isinstance(stream.plan.objective, QuasiPosteriorObjective), "a summary is of another objective")
         expect(stream.window is None and self.n_handed <= stream.n_rows, "a summary has lost rows")
+        nodes = stream._tree.slots
+        light = all(max(node.weight_seen, node.weights().max(initial=0.0)) <= _HEAVIEST for node in nodes)
+        expect(light, "weights of a summary are out of range")
         like = stream._rows.like
         width = len(self.rows) + N_ATTRIBUTES
         expect(like is None or (like.n_features == width and like.X.dtype == np.float64), "a summary is of other rows")
@@ -85,6 +89,7 @@ class Past:
         expect(n_rows == self.n_handed + n - self.n_old, "rows were lost")
         held = self.columns[:, :n]
         expect(np.isfinite(held[:4]).all() and (held >= 0.0).all(), "losses or weights are no numbers")
+        expect(held[0].max(initial=0.0) <= _HEAVIEST, "weights are out of range")
         labels = self.labels[:, :n]
         expect(
             labels.size == 0 or (labels.min() >= -1 and labels.max() < k), "rows belong to centres that are not there"
