@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.stats import uniform
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
@@ -83,9 +84,12 @@ def test_small_data_gives_what_scikit_learn_gives(classes) -> None:
     for key in ("mean_test_score", "std_test_score", "rank_test_score", "split3_test_score"):
         np.testing.assert_allclose(ours.cv_results_[key], theirs.cv_results_[key])
     assert ours.cv_results_["params"] == theirs.cv_results_["params"]
-    assert set(ours.cv_results_) == set(theirs.cv_results_)
-    column = ours.cv_results_["param_fit_intercept"]
-    assert column.mask.tolist() == [True, True, False] and column[2] is False
+    assert list(ours.cv_results_) == list(theirs.cv_results_)
+    for key in ("param_C", "param_fit_intercept"):
+        ours_column, their_column = ours.cv_results_[key], theirs.cv_results_[key]
+        assert ours_column.dtype == their_column.dtype
+        np.testing.assert_array_equal(ours_column.mask, their_column.mask)
+        np.testing.assert_array_equal(ours_column.compressed(), their_column.compressed())
     assert (ours.best_params_, ours.best_index_) == (theirs.best_params_, theirs.best_index_)
     np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
     assert ours.score(X, y) == theirs.score(X, y)
@@ -232,12 +236,24 @@ def test_without_refit_there_is_a_choice_and_no_model(classes) -> None:
     ("inner", "grid", "options", "message"),
     [
         (KNeighborsClassifier(), {"n_neighbors": [1]}, {}, "takes no sample_weight"),
-        (LogisticRegression(), GRID, {"scoring": ["accuracy", "f1"]}, "one score"),
         (LogisticRegression(), GRID, {"construction": "bogus"}, "no construction"),
         (LogisticRegression(), GRID, {"objective": "bogus"}, "no objective"),
         (LogisticRegression(), GRID, {"coreset_size": "many"}, "coreset_size"),
         (LogisticRegression(), GRID, {"calibrate": "maybe"}, "calibrate"),
-        (LogisticRegression(), GRID, {"refit": "accuracy"}, "refit"),
+        (LogisticRegression(), GRID, {"refit": "accuracy"}, "refit names the score 'accuracy', and scoring is None"),
+        (LogisticRegression(), GRID, {"refit": 1}, "refit must be True"),
+        (LogisticRegression(), GRID, {"scoring": ["accuracy", "f1"]}, "refit must be one of .'accuracy', 'f1'."),
+        (LogisticRegression(), GRID, {"scoring": ["accuracy", "f1"], "refit": "recall"}, "got 'recall'"),
+        (LogisticRegression(), GRID, {"scoring": []}, "at least one"),
+        (LogisticRegression(), GRID, {"error_score": "ignore"}, "error_score must be 'raise' or a number"),
+        (LogisticRegression(), GRID, {"return_train_score": "yes"}, "return_train_score must be True or False"),
+        (LogisticRegression(), GRID, {"n_jobs": 0}, "n_jobs must be an integer other than 0"),
+        (LogisticRegression(), GRID, {"verbose": -1}, "verbose must be"),
+        (LogisticRegression(), GRID, {"n_iter": 0}, "n_iter must be"),
+        (LogisticRegression(), {"C": uniform(1, 2)}, {}, "C is a distribution, .* by n_iter"),
+        (LogisticRegression(), {"c": [1.0]}, {}, "Invalid parameter 'c'"),
+        (LogisticRegression(), [], {}, "no candidate"),
+        (LogisticRegression(), GRID, {"cv": iter([])}, "no folds"),
         (CoresetLogisticRegression(), {"coreset_size": [10, 20]}, {}, "coreset_size of .* cannot be searched"),
     ],
 )

@@ -10,9 +10,9 @@ from sklearn.model_selection import KFold
 
 from leaf_source import LeafSource
 from tithe import Block, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV
-from tithe.learners import folds
-from tithe.learners.folds import Shares
 from tithe.learners.leaves import Reservoir, fold_of, hashed, uniform_of
+from tithe.learners.search import folds
+from tithe.learners.search.folds import Shares
 
 GRID = {"C": [1e-5, 1e-3, 1.0]}
 UNEVEN = [1, 1, 3000, 3100, 21_000, 21_000, 29_998]

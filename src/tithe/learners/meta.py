@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
-from inspect import signature
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
 
-from tithe.calibration import calibrate as calibrate_weights
 from tithe.certify import Certificate, polish_rounds
-from tithe.core.data import Array, Block, Coreset, Moments
+from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import require_methods
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import (
@@ -35,10 +34,11 @@ from tithe.learners.leaves import (
     known_classes,
     uniform_of,
 )
+from tithe.learners.recalibrate import recalibrated, residuals
+from tithe.learners.sample_weight import check_learns_from_coresets, fit_arguments, last_step, takes_weights
 from tithe.learners.stored import check_coreset_estimator
 from tithe.learners.streaming import stream_classes
 
-_ROWS = 16_384
 # fitted attributes that are not asked of the inner estimator: those of the input are noted here before it is fitted,
 # and the others would speak of the rows of the coreset as if they were all rows
 _NOT_DELEGATED = ("n_features_in_", "feature_names_in_", "labels_", "certificate_", "stream_")
@@ -58,7 +58,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        Its ``fit`` must take ``sample_weight``. It is cloned, not changed.
+        Its ``fit`` must take ``sample_weight``. It is cloned, not changed. Of a `sklearn.pipeline.Pipeline` the
+        last step must, and gets the weights, as does every other step that takes them: `StandardScaler` then
+        scales as on all rows, while a step that takes none (`PCA`) sees the rows of the coreset as they are.
+        With metadata routing enabled, pipelines and other meta-estimators route the weights as their steps
+        request. An estimator of a precomputed kernel or distance matrix is refused.
     objective : str or objective
         What the coreset preserves. ``"generic"`` keeps counts, means and second moments of the
         columns (by class for classifiers) and the products with y (for regressors).
@@ -179,10 +183,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _check_options(self) -> int:
         """The rounds of polish, all else being right."""
-        if not has_fit_parameter(self.estimator, "sample_weight"):
-            raise ValueError(
-                f"{type(self.estimator).__name__}.fit() takes no sample_weight, so it cannot learn from a coreset."
-            )
+        check_learns_from_coresets(self.estimator)
         rounds, _ = polish_rounds(self.polish)
         self._check_names()
         if not 0.0 <= self.validation_fraction < 1.0:
@@ -278,9 +279,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _fit_to(self, coreset: Coreset, plain: bool) -> Any:
         """The estimator fitted on the coreset, ``plain`` without weights."""
-        fitted = clone(self.estimator).fit(
-            coreset.X, self._targets(coreset), sample_weight=None if plain else coreset.weights()
-        )
+        model = clone(self.estimator)
+        weight = fit_arguments(model, None if plain else coreset.weights())
+        fitted = model.fit(coreset.X, self._targets(coreset), **weight)
         if is_classifier(self.estimator) and len(fitted.classes_) < len(self._labels):
             lost = [label for label in self._labels.tolist() if label not in fitted.classes_]
             warnings.warn(
@@ -307,52 +308,14 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _recalibrate(self, block: Block) -> bool:
         """One round: calibrate to the residuals of the fitted model on all rows, fit again, keep if better."""
-        objective = self._objective()
         require_methods(self.estimator_, ("predict",), needed_by="polish")
-        pilot = self.coreset_.pilot
-        assert pilot is not None
-        totals: Array | None = None
-        for start in range(0, len(block), _ROWS):
-            part = block.cut(start, start + _ROWS)
-            moments = self._residual_moments(part, objective, pilot)
-            if totals is None:
-                assert self.coreset_.totals is not None
-                totals = np.zeros((len(self.coreset_.totals), moments.values.shape[1]))
-            groups = np.zeros(len(part), np.int64) if moments.groups is None else moments.groups
-            np.add.at(totals, groups, moments.values * part.weights()[:, None])
-        assert totals is not None
-        moments = self._residual_moments(self.coreset_, objective, pilot)
-        weight, report = calibrate_weights(self.coreset_.weights(), moments, totals)
-        notes = {**self.coreset_.provenance, **report.provenance()}
-        tried = replace(self.coreset_, sample_weight=weight, provenance=notes)
+        labels = self._labels if is_classifier(self.estimator) else None
+        tried = recalibrated(self.coreset_, block, self._objective(), partial(residuals, self.estimator_, labels))
         fitted = self._fit_to(tried, False)
         if not self._score(fitted, block) > self._score(self.estimator_, block):
             return False
         self.coreset_, self.estimator_ = tried, fitted
         return True
-
-    def _residual_moments(self, block: Block, objective: Any, pilot: Array) -> Moments:
-        moments: Moments = objective.moments(block, pilot)
-        residual = self._residuals(block)
-        z = moments.values[:, 2 : 2 + block.n_features]
-        products = [r[:, None] * z for r in residual.T]
-        return Moments(
-            values=np.column_stack([moments.values, residual, *products]),
-            groups=moments.groups,
-            n_basic=moments.n_basic,
-        )
-
-    def _residuals(self, block: Block) -> Array:
-        """(n, c): what the fitted model leaves unexplained, for each class but the first or for y itself."""
-        assert block.y is not None
-        if not is_classifier(self.estimator):
-            return (block.y - self.estimator_.predict(block.X))[:, None]
-        truth = np.equal.outer(self._labels[block.y], self.classes_)
-        if hasattr(self.estimator_, "predict_proba"):
-            guess = self.estimator_.predict_proba(block.X)
-        else:
-            guess = np.equal.outer(self.estimator_.predict(block.X), self.classes_)
-        return (truth[:, 1:] - guess[:, 1:]).astype(np.float64)
 
     def _score(self, estimator: Any, block: Block) -> float:
         return float(estimator.score(block.X, self._targets(block), **self._weights_of(block)))
@@ -399,8 +362,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         return float(self.estimator_.score(block.X, block.y, **self._weights_of(block)))
 
     def _weights_of(self, block: Block) -> dict[str, Array]:
-        takes = "sample_weight" in signature(self.estimator_.score).parameters
-        return {"sample_weight": block.sample_weight} if takes and block.sample_weight is not None else {}
+        if block.sample_weight is None or not takes_weights(self.estimator_, "score"):
+            return {}
+        return {"sample_weight": block.sample_weight}
 
     # -- the estimator's own methods -----------------------------------------------------------
 
@@ -424,9 +388,18 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Any:
         return self._ask("decision_function", X)
 
+    @_has("score_samples")
+    def score_samples(self, X: Any) -> Any:
+        return self._ask("score_samples", X)
+
     @_has("transform")
     def transform(self, X: Any) -> Any:
         return self._ask("transform", X)
+
+    @_has("inverse_transform")
+    def inverse_transform(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return self.estimator_.inverse_transform(X)
 
     @_has("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -435,10 +408,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inner = self.estimator.__sklearn_tags__()
+        inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags = inner.classifier_tags
         tags.regressor_tags = inner.regressor_tags
-        tags.target_tags.required = inner.target_tags.required
+        _, learner = last_step(self.estimator)  # whose need of y a pipeline does not tell
+        tags.target_tags.required = hasattr(learner, "fit") and get_tags(learner).target_tags.required
         tags.input_tags.sparse = inner.input_tags.sparse
         return tags

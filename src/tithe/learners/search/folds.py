@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +43,14 @@ class Training:
     def __call__(self, block: Block) -> Block:
         rows = block.take(np.flatnonzero(fold_of(block.row_ids(), self.key, self.n_folds) != self.fold))
         return renumbered(rows, self.numbers)
+
+
+def n_folds_by_id(cv: Any) -> int:
+    """The number of folds where rows are given to folds by their ids."""
+    n_folds = 5 if cv is None else cv
+    if isinstance(n_folds, bool) or not isinstance(n_folds, numbers.Integral) or n_folds < 2:  # type: ignore[operator]
+        raise ValueError(f"cv must be a number of folds, at least 2, for rows not in memory; got {cv!r}.")
+    return int(n_folds)
 
 
 def renumbered(block: Block, numbers: Array | None) -> Block:

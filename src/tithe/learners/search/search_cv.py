@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import numbers
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from inspect import signature
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import clone, is_classifier
-from sklearn.metrics import check_scoring
-from sklearn.model_selection import ParameterGrid, check_cv
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.base import is_classifier
+from sklearn.model_selection import check_cv
+from sklearn.utils.validation import validate_data
 
-from tithe.build import resolve_size
 from tithe.certify import Certificate
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.threads import single_blas_thread
 from tithe.learners.base import (
@@ -31,38 +25,24 @@ from tithe.learners.base import (
     note_columns,
     opened,
 )
-from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
+from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.learners.evidence import LEAST_TO_CERTIFY
-from tithe.learners.folds import Fold, FoldReducer, FoldStreams, Shares
 from tithe.learners.leaves import Changed, Coded, finite_target, known_classes
 from tithe.learners.meta import CoresetEstimator
-from tithe.learners.ranking import ranked
+from tithe.learners.search.candidates import candidates_of, check_options
+from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
+from tithe.learners.search.folds import Fold, FoldReducer, FoldStreams, Shares, n_folds_by_id
+from tithe.learners.search.results import chosen, cv_results
+from tithe.learners.search.scoring import Scoring
+from tithe.learners.search.winner import WinnerMethods, winner_of
 from tithe.learners.stored import check_search
 from tithe.learners.streaming import Streamed, stream_classes
-from tithe.sources.arrays import as_block, check_weights
+from tithe.sources.arrays import as_block, check_weights, plain_weights
 
-Params = dict[str, Any]
-_IDLE = ("coreset_size", "construction", "calibrate")  # of a learner that is given its coreset
-
-
-def _passed_on(method: str) -> Any:
-    """A method that the winner answers, and that is there only if the estimator has it."""
-
-    def has(self: Any) -> bool:
-        if not self.refit:
-            raise AttributeError(f"{method}() needs the winner fitted on all rows: search with refit=True.")
-        getattr(self.best_estimator_ if hasattr(self, "best_estimator_") else self.estimator, method)
-        return True
-
-    def ask(self: Any, X: Any) -> Any:
-        check_is_fitted(self)
-        return getattr(self.best_estimator_, method)(X)
-
-    ask.__name__, ask.__doc__ = method, f"What the winner's ``{method}`` says."
-    return available_if(has)(ask)
+Folds = tuple[Iterator[Fold], int, int | None]  # with their number and that of all rows
 
 
-class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
+class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator):
     """Search a grid of parameters by cross-validation, on one coreset a fold.
 
     In every fold the training rows are reduced once, and every candidate is fitted on that one
@@ -71,9 +51,12 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        Its ``fit`` must take ``sample_weight``: scikit-learn's, or one of this package. It is cloned.
+        Its ``fit`` must take ``sample_weight``: scikit-learn's, or one of this package. It is cloned. In a
+        `sklearn.pipeline.Pipeline` the last step must, as in `CoresetEstimator`; all steps are fitted on the
+        coreset of a fold. A precomputed kernel or distance matrix is refused.
     param_grid : dict or list of dicts
-        As in `sklearn.model_selection.GridSearchCV`.
+        As in `sklearn.model_selection.GridSearchCV`. With ``n_iter``, values may also be distributions, as in
+        ``param_distributions`` of `sklearn.model_selection.RandomizedSearchCV`.
     objective : str or objective
         What the coresets preserve. ``"auto"``: `LogisticObjective` for classifiers, else
         `GenericObjective`.
@@ -83,20 +66,39 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         training rows than this uses them all.
     construction, calibrate
         See `build_coreset`.
-    scoring : str, callable or None
-        One score, as in scikit-learn. None: the estimator's own ``score``.
+    scoring : str, callable, list, tuple, set, dict or None
+        One score or several, as in scikit-learn. None: the estimator's own ``score``. A callable is called with
+        the fitted estimator, X, and y where there is one, and gives a number or a dict of numbers.
     cv : int, splitter or iterable
         As in scikit-learn.
-    refit : bool
+    refit : bool, str or callable
         Fit the winner from all rows. An estimator of this package goes its own way there (its
-        coreset, polish and certificate), any other is put in a `CoresetEstimator`.
+        coreset, polish and certificate), any other is put in a `CoresetEstimator`. With several scores the name
+        of the one that decides, or False. A callable takes ``cv_results_`` and gives the index of the winner.
     random_state : int, RandomState, Generator or None
-        Of the coresets; estimator and splitter have their own.
+        Of the coresets and of candidates that are drawn; estimator and splitter have their own.
+    n_iter : int or None
+        Number of candidates that are drawn from ``param_grid`` by `sklearn.model_selection.ParameterSampler`.
+        None: every candidate of the grid is tried.
+    error_score : "raise" or number
+        Score of a candidate that cannot be fitted or scored in a fold, with a warning (``FitFailedWarning`` where
+        a fit failed). "raise": the error is raised.
+    return_train_score : bool
+        Also score every candidate on the coreset it was fitted on, by the weights of the coreset. Such scores show
+        how far candidates overfit; they are no estimates for new rows.
+    n_jobs : int or None
+        Number of jobs to run in parallel. None means 1 unless in a ``joblib.parallel_config`` context, -1 means
+        all processors. Estimators of this package run in threads, others in processes unless that context says
+        otherwise. BLAS is kept to one thread, so that scores have the same bits for any number of jobs.
+    verbose : int
+        The higher, the more messages: above 0 the number of fits, above 1 the time of each, above 2 its fold and
+        score, above 3 also the number of the candidate and a message at its start.
 
     Attributes
     ----------
-    best_params_, best_score_, best_index_, cv_results_, n_splits_, scorer_, refit_time_
-        As in scikit-learn. What cannot be fitted or scored is nan, with a warning; an error if that is all.
+    best_params_, best_score_, best_index_, cv_results_, n_splits_, scorer_, multimetric_, refit_time_
+        As in scikit-learn: with several scores ``mean_test_NAME`` and so on, no ``best_score_`` where ``refit`` is
+        a callable, and no ``best_*`` at all where it is False. It is an error if no candidate has a score.
     best_estimator_ : estimator
         The winner, fitted from all rows. A `CoresetEstimator` around it where it is not of this package.
     certificate_ : Certificate or None
@@ -141,6 +143,20 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
     {'C': 1.0}
     >>> search.certificate_.relative < 1e-4
     True
+
+    Candidates drawn at random for a pipeline, with two scores:
+
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    >>> search = CoresetSearchCV(
+    ...     pipeline, {"logisticregression__C": loguniform(1e-6, 10)}, n_iter=4, coreset_size=1000, cv=3,
+    ...     scoring=["neg_log_loss", "accuracy"], refit="neg_log_loss", random_state=0,
+    ... ).fit(X, y, sample_weight=weight)
+    >>> len(search.cv_results_["mean_test_accuracy"]), search.best_score_ > -0.5
+    (4, True)
     """
 
     _labels: Array | None  # of classifiers, in the order of their numbers
@@ -150,6 +166,7 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         "best_index_",
         "cv_results_",
         "n_splits_",
+        "multimetric_",
         "refit_time_",
         "reduce_time_",
         "best_estimator_",
@@ -182,8 +199,13 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         calibrate: bool = True,
         scoring: Any = None,
         cv: Any = 5,
-        refit: bool = True,
+        refit: Any = True,
         random_state: Any = None,
+        n_iter: int | None = None,
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
@@ -195,6 +217,11 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         self.cv = cv
         self.refit = refit
         self.random_state = random_state
+        self.n_iter = n_iter
+        self.error_score = error_score
+        self.return_train_score = return_train_score
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def _check_state(self) -> None:
         check_search(self)
@@ -215,23 +242,18 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         groups : array of shape (n,), optional
             For the splitter.
         """
-        candidates = self._check_options()
+        check_options(self)
         seed = as_seed(self.random_state)
+        candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
         self._drop_stream()
         if is_source(X):
-            self._search(candidates, *self._source_folds(opened(X, y, sample_weight, groups), seed))
+            folds, n_folds, n_rows = self._source_folds(opened(X, y, sample_weight, groups), seed)
         else:
-            self._require_target(y)
-            checked = as_block(X, y, sample_weight)
-            validate_data(self, X if hasattr(X, "shape") else checked.X, reset=True, skip_check_array=True)
-            cv = check_cv(self.cv, checked.y, classifier=is_classifier(self.estimator))
-            order = np.arange(len(checked))  # splitters may give masks
-            splits = [(order[train], order[test]) for train, test in cv.split(checked.X, checked.y, groups)]
-            rows = self._encoded(checked)
-            self._search(candidates, self._reducing(seed).array_folds(rows, splits), len(splits))
+            folds, n_folds, n_rows = self._array_folds(X, y, sample_weight, groups, seed)
+        self._stale()
+        self._search(candidates, folds, n_folds)
         if self.refit:
             start = time.perf_counter()
-            n_rows = X.n_rows if is_source(X) else len(order)
             winner = self._winner(n_rows, seed).fit(X, y, sample_weight=sample_weight)
             self._keep_winner(winner, start)
             judged = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
@@ -257,8 +279,8 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
             For classifiers, all labels that will come: needed on the first call, unless a `fit` knew them.
         """
         first = not self._streams
-        self._check_options()
-        n_folds = self._n_folds()
+        check_options(self)
+        n_folds = n_folds_by_id(self.cv)
         self._require_target(y)
         checked = as_block(X, y)
         validate_data(self, X if hasattr(X, "shape") else checked.X, reset=first, skip_check_array=True)
@@ -270,6 +292,7 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
             self._labels, block = None, finite_target(block)
         if first:
             self._seed = as_seed(self.random_state)
+            candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)  # refused now rather than later
         streams = FoldStreams(self._reducing(self._seed), n_folds) if first else self.stream_
         streams.push(block)
         self.stream_ = streams
@@ -278,7 +301,8 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
 
     def _settle(self) -> None:
         streams = self.stream_
-        self._search(self._check_options(), streams.folds(), streams.shares.n_folds)
+        candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)
+        self._search(candidates, streams.folds(), streams.shares.n_folds)
         if not self.refit:
             return
         start = time.perf_counter()
@@ -288,32 +312,6 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         winner.fit(coreset.X, self._targets(coreset), sample_weight=coreset.weights())
         winner.set_params(coreset_size=size).stand_for(coreset, self)
         self._keep_winner(winner, start)
-
-    # -- checks --------------------------------------------------------------------------------
-
-    def _check_options(self) -> list[Params]:
-        """The candidates, all else being right."""
-        candidates = list(ParameterGrid(self.param_grid))
-        name = type(self.estimator).__name__
-        if not has_fit_parameter(self.estimator, "sample_weight"):
-            said = "Search the last step of a pipeline, on rows that went through the others."
-            raise ValueError(f"{name}.fit() takes no sample_weight, so it cannot learn from a coreset. {said}")
-        if isinstance(self.scoring, (list, tuple, set, dict)):
-            raise ValueError(f"scoring must be one score, a name or a callable, got {self.scoring!r}.")
-        for option in ("calibrate", "refit"):
-            if not isinstance(getattr(self, option), (bool, np.bool_)):
-                raise ValueError(f"{option} must be True or False, got {getattr(self, option)!r}.")
-        for kind, what in (("construction", self.construction), ("objective", self.objective)):
-            if not (isinstance(what, str) and what == "auto"):
-                make(kind, what)
-        if self.coreset_size != "auto":
-            resolve_size(self.coreset_size, 1)
-        idle = {key for params in candidates for key in params} & set(_IDLE)
-        if idle and isinstance(self.estimator, CoresetLearner):
-            said = "all candidates of a fold learn from one coreset. Leave it out of param_grid."
-            raise ValueError(f"{min(idle)} of {name} cannot be searched: {said}")
-        check_scoring(self.estimator, scoring=self.scoring)
-        return candidates
 
     def _require_target(self, y: Any) -> None:
         if y is None and self.__sklearn_tags__().target_tags.required:
@@ -330,15 +328,6 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
     def _targets(self, block: Block) -> Array | None:
         return block.y if block.y is None or self._labels is None else self._labels[block.y]
 
-    def _n_folds(self) -> int:
-        """Where rows are given to folds by their ids."""
-        n_folds = 5 if self.cv is None else self.cv
-        if isinstance(n_folds, bool) or not isinstance(n_folds, numbers.Integral) or n_folds < 2:
-            raise ValueError(f"cv must be a number of folds, at least 2, for rows not in memory; got {self.cv!r}.")
-        return int(n_folds)
-
-    # -- the folds -----------------------------------------------------------------------------
-
     def _reducing(self, seed: int) -> FoldReducer:
         return FoldReducer(
             objective=self.objective,
@@ -350,9 +339,22 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
             seed=seed,
         )
 
-    def _source_folds(self, source: Any, seed: int) -> tuple[Iterator[Fold], int]:
+    def _array_folds(self, X: Any, y: Any, sample_weight: Any, groups: Any, seed: int) -> Folds:
+        """The folds of rows at hand, to be reduced one by one."""
+        self._require_target(y)
+        checked = as_block(X, y, sample_weight)
+        validate_data(self, X if hasattr(X, "shape") else checked.X, reset=True, skip_check_array=True)
+        cv = check_cv(self.cv, checked.y, classifier=is_classifier(self.estimator))
+        order = np.arange(len(checked))  # splitters may give masks
+        splits = [(order[train], order[test]) for train, test in cv.split(checked.X, checked.y, groups)]
+        if not splits:
+            raise ValueError("cv gives no folds: an iterator can be used only once. Give a list, or a splitter.")
+        rows = self._encoded(checked)  # notes the labels
+        return self._reducing(seed).array_folds(rows, splits), len(splits), len(rows)
+
+    def _source_folds(self, source: Any, seed: int) -> Folds:
         """One look at all rows to know the folds, which are then reduced one by one."""
-        n_folds = self._n_folds()
+        n_folds = n_folds_by_id(self.cv)
         if not source.replayable:
             raise ValueError("A search reads all rows several times, and these come only once: use partial_fit.")
         note_columns(self, source, reset=True)
@@ -366,110 +368,52 @@ class CoresetSearchCV(Streamed, MetaEstimatorMixin, BaseEstimator):
         rows, reducing = Changed(source, change), self._reducing(seed)
         shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducing.n_classes)
         shares.look(rows)
-        return reducing.source_folds(rows, shares), n_folds
-
-    # -- the search ----------------------------------------------------------------------------
+        return reducing.source_folds(rows, shares), n_folds, source.n_rows
 
     def _search(self, candidates: list[Params], folds: Iterator[Fold], n_folds: int) -> None:
-        shape = (len(candidates), n_folds)
-        scores, fit_time, score_time = (np.full(shape, np.nan) for _ in range(3))
-        failures: list[Exception] = []
-        weighted: bool | None = None
-        self.coresets_, self.reduce_time_, self.n_splits_ = [], 0.0, n_folds
+        """Set what is known of the candidates, and which of them is best."""
+        raises = isinstance(self.error_score, str)
+        scoring = Scoring(self.estimator, self.scoring, raise_errors=raises)
+        evaluator = Evaluator(
+            estimator=self.estimator,
+            scorer=scoring.scorer(),
+            labels=self._labels,
+            weighted=scoring.takes_weights(),
+            train_scores=self.return_train_score,
+            raise_errors=raises,
+            verbose=self.verbose,
+            n_candidates=len(candidates),
+            n_folds=n_folds,
+        )
+        self.coresets_: list[Coreset] = []
+        self.reduce_time_, self.n_splits_ = 0.0, n_folds
         # our own learners share the cores among kernels, which idle threads of BLAS would keep from working
         with single_blas_thread() if isinstance(self.estimator, CoresetLearner) else nullcontext():
-            for j in range(n_folds):
-                start = time.perf_counter()
-                fold = next(folds)
-                self.reduce_time_ += time.perf_counter() - start
-                self.coresets_.append(fold.coreset)
-                held_out = fold.held_out
-                answers = self._targets(held_out)
-                if weighted is None:
-                    weighted = held_out.sample_weight is not None and self._scores_weights()
-                weight = {"sample_weight": held_out.sample_weight} if weighted else {}
-                model = None
-                for i, params in enumerate(candidates):
-                    start = middle = time.perf_counter()
-                    try:
-                        model = self._fit_to(fold.coreset, params, model)
-                        middle = time.perf_counter()
-                        scores[i, j] = self.scorer_(model, held_out.X, answers, **weight)
-                    except Exception as error:
-                        failures.append(error)
-                    fit_time[i, j], score_time[i, j] = middle - start, time.perf_counter() - middle
-        self.cv_results_ = ranked(candidates, scores, failures)
-        for name, values in (("fit_time", fit_time), ("score_time", score_time)):
-            self.cv_results_ |= {f"mean_{name}": values.mean(axis=1), f"std_{name}": values.std(axis=1)}
-        self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
-        self.best_params_ = candidates[self.best_index_]
-        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
+            outcomes = list(evaluate(evaluator, self._noted(folds, scoring), candidates, self.n_jobs))
+        results, self.multimetric_ = cv_results(candidates, outcomes, self.error_score)
+        for name, value in chosen(results, self.refit, multimetric=self.multimetric_).items():
+            setattr(self, name, value)
+        self.cv_results_ = results
 
-    def _scores_weights(self) -> bool:
-        """Whether the scorer takes weights; said if it does not."""
-        accepts = getattr(self.scorer_, "_accept_sample_weight", None)
-        takes = accepts() if accepts else "sample_weight" in signature(self.scorer_).parameters
-        if not takes:
-            warnings.warn("The score takes no sample_weight: held-out rows count alike.", stacklevel=4)
-        return bool(takes)
-
-    def _candidate(self, params: Params) -> Any:
-        return clone(self.estimator).set_params(**clone(params, safe=False))
-
-    def _fit_to(self, coreset: Coreset, params: Params, last: Any) -> Any:
-        """A candidate fitted on all rows of a coreset, from where the ``last`` one ended if it can start there."""
-        model = self._candidate(params)
-        if isinstance(self.estimator, CoresetLearner):
-            model.set_params(coreset_size=len(coreset))  # reduced already
-            if last is not None and "warm_start" in model.get_params(deep=False):
-                model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
-        weight = {} if coreset.sample_weight is None else {"sample_weight": coreset.sample_weight}
-        return model.fit(coreset.X, self._targets(coreset), **weight)
-
-    # -- the winner ----------------------------------------------------------------------------
+    def _noted(self, folds: Iterator[Fold], scoring: Scoring) -> Iterator[Fold]:
+        """The folds, their coresets and the time they took noted."""
+        while True:
+            start = time.perf_counter()
+            fold = next(folds, None)
+            self.reduce_time_ += time.perf_counter() - start
+            if fold is None:
+                return
+            if not self.coresets_:  # warned of once
+                learned = fold.coreset.sample_weight if self.return_train_score else None
+                scoring.uses(fold.held_out.sample_weight, plain_weights(learned))
+            self.coresets_.append(fold.coreset)
+            yield fold
 
     def _winner(self, n_rows: int | None, seed: int) -> Any:
         """The best candidate, as a learner that learns from a coreset of all rows."""
-        winner = self._candidate(self.best_params_)
-        if isinstance(winner, CoresetLearner):
-            return winner
-        reducing = self._reducing(seed)
-        return CoresetEstimator(
-            winner,
-            objective=reducing.objective_for(reducing.n_classes),
-            coreset_size=reducing.size(n_rows),
-            construction=self.construction,
-            calibrate=self.calibrate,
-            random_state=int(rng_for(seed, "refit").integers(2**62)),
-        )
+        return winner_of(candidate(self.estimator, self.best_params_), self._reducing(seed), n_rows)
 
     def _keep_winner(self, winner: Any, start: float) -> None:
         self.best_estimator_ = winner
         self.refit_time_ = time.perf_counter() - start
         self.certificate_ = getattr(winner, "certificate_", None)
-
-    @property
-    def scorer_(self) -> Any:
-        """Made anew from ``scoring``: a file with functions in it could not be loaded without trusting it."""
-        return check_scoring(self.estimator, scoring=self.scoring)
-
-    @property
-    def classes_(self) -> Array:
-        classes: Array = self.best_estimator_.classes_
-        return classes
-
-    predict = _passed_on("predict")
-    predict_proba = _passed_on("predict_proba")
-    predict_log_proba = _passed_on("predict_log_proba")
-    decision_function = _passed_on("decision_function")
-    transform = _passed_on("transform")
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The winner's score, by ``scoring``."""
-        check_is_fitted(self, "best_estimator_")
-        weight = check_weights(sample_weight, X.shape[0] if hasattr(X, "shape") else len(X))
-        extra = {} if weight is None or not self._scores_weights() else {"sample_weight": weight}
-        return float(self.scorer_(self.best_estimator_, X, y, **extra))
-
-    def __sklearn_tags__(self) -> Any:
-        return CoresetEstimator(self.estimator).__sklearn_tags__()  # what it says of the estimator holds here too

@@ -1,0 +1,84 @@
+"""The parameters that are tried."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import ParameterGrid, ParameterSampler
+
+from tithe.build import resolve_size
+from tithe.core.registry import make
+from tithe.learners.base import CoresetLearner
+from tithe.learners.sample_weight import check_learns_from_coresets, last_step
+from tithe.learners.search.evaluate import Params, candidate
+from tithe.learners.search.results import check_refit
+from tithe.learners.search.scoring import Scoring, is_multimetric
+
+_IDLE = ("coreset_size", "construction", "calibrate")  # of a learner that is given its coreset
+
+
+def candidates_of(estimator: Any, param_grid: Any, n_iter: int | None, seed: int) -> list[Params]:
+    """All of a grid, or ``n_iter`` of them drawn at random; refused if one of them cannot learn from a coreset."""
+    candidates = list(_chosen(param_grid, n_iter, seed))
+    if not candidates:
+        raise ValueError("param_grid holds no candidate: name at least one value of a parameter.")
+    for params in candidates:
+        model = candidate(estimator, params)
+        check_learns_from_coresets(model)
+        prefix, learner = last_step(model)
+        idle = {key for key in params if key in {f"{prefix}{name}" for name in _IDLE}}
+        if idle and isinstance(learner, CoresetLearner):
+            reason = "all candidates of a fold learn from one coreset. Leave it out of param_grid."
+            raise ValueError(f"{min(idle)} of {type(learner).__name__} cannot be searched: {reason}")
+    return candidates
+
+
+def _chosen(param_grid: Any, n_iter: int | None, seed: int) -> Any:
+    if n_iter is not None:
+        return ParameterSampler(param_grid, n_iter, random_state=seed % 2**32)
+    grids = [param_grid] if isinstance(param_grid, Mapping) else param_grid
+    for grid in grids if isinstance(grids, (list, tuple)) else ():
+        for key, values in grid.items() if isinstance(grid, Mapping) else ():
+            if hasattr(values, "rvs"):
+                raise ValueError(f"{key} is a distribution, of which candidates are drawn: say how many by n_iter.")
+    return ParameterGrid(param_grid)
+
+
+def check_options(search: Any) -> None:
+    """Refuse wrong parameters of a search before a row is read."""
+    for option in ("calibrate", "return_train_score"):
+        if not isinstance(getattr(search, option), (bool, np.bool_)):
+            raise ValueError(f"{option} must be True or False, got {getattr(search, option)!r}.")
+    for kind, what in (("construction", search.construction), ("objective", search.objective)):
+        if not (isinstance(what, str) and what == "auto"):
+            make(kind, what)
+    if search.coreset_size != "auto":
+        resolve_size(search.coreset_size, 1)
+    if search.n_iter is not None and not (_is_whole(search.n_iter) and search.n_iter >= 1):
+        raise ValueError(f"n_iter must be a number of candidates, at least 1, or None; got {search.n_iter!r}.")
+    if search.n_jobs is not None and not (_is_whole(search.n_jobs) and search.n_jobs != 0):
+        raise ValueError(f"n_jobs must be an integer other than 0, or None; got {search.n_jobs!r}.")
+    if not isinstance(search.verbose, numbers.Integral) or search.verbose < 0:
+        raise ValueError(f"verbose must be an integer of at least 0, got {search.verbose!r}.")
+    error_score = search.error_score
+    if not (isinstance(error_score, numbers.Real) or (isinstance(error_score, str) and error_score == "raise")):
+        raise ValueError(f"error_score must be 'raise' or a number, got {error_score!r}.")
+    _check_scores(search.estimator, search.scoring, search.refit)
+
+
+def _check_scores(estimator: Any, scoring: Any, refit: Any) -> None:
+    """Several scores need one that decides; a single one decides by itself."""
+    Scoring(estimator, scoring).scorer()
+    if is_multimetric(scoring):
+        check_refit(refit, list(scoring))
+    elif isinstance(refit, str) and not callable(scoring) and refit != scoring:
+        raise ValueError(f"refit names the score {refit!r}, and scoring is {scoring!r}: set refit to True or False.")
+    elif not isinstance(refit, (bool, np.bool_, str)) and not callable(refit):
+        raise ValueError(f"refit must be True, False, the name of a score or a callable, got {refit!r}.")
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)

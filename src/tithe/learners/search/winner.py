@@ -1,0 +1,106 @@
+"""What a search answers through its winner, as scikit-learn's searches do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.core.data import Array
+from tithe.core.seeding import rng_for
+from tithe.learners.base import CoresetLearner
+from tithe.learners.meta import CoresetEstimator
+from tithe.learners.sample_weight import last_step
+from tithe.learners.search.folds import FoldReducer
+from tithe.learners.search.scoring import Scoring, is_multimetric, score_rows, scorers_of
+from tithe.sources.arrays import check_weights
+
+
+def _check_refit(search: Any, method: str) -> None:
+    if not search.refit:
+        raise AttributeError(f"{method} needs the winner fitted on all rows, and refit is False: set it to True.")
+
+
+def _passed_on(method: str) -> Any:
+    """A method that the winner answers, and that is there only if the estimator has it."""
+
+    def has(self: Any) -> bool:
+        _check_refit(self, f"{method}()")
+        getattr(self.best_estimator_ if hasattr(self, "best_estimator_") else self.estimator, method)
+        return True
+
+    def ask(self: Any, X: Any) -> Any:
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, method)(X)
+
+    ask.__name__, ask.__doc__ = method, f"What the winner's ``{method}`` says."
+    return available_if(has)(ask)
+
+
+def winner_of(best: Any, reducing: FoldReducer, n_rows: int | None) -> Any:
+    """The best candidate as a learner that learns from a coreset of all rows, reduced as those of folds are."""
+    if isinstance(best, CoresetLearner):
+        return best
+    size = reducing.size(n_rows)
+    prefix, learner = last_step(best)
+    if isinstance(learner, CoresetLearner):
+        best.set_params(**{f"{prefix}coreset_size": size})  # it is given a coreset, which it must not reduce again
+    return CoresetEstimator(
+        best,
+        objective=reducing.objective_for(reducing.n_classes),
+        coreset_size=size,
+        construction=reducing.construction,
+        calibrate=reducing.calibrate,
+        random_state=int(rng_for(reducing.seed, "refit").integers(2**62)),
+    )
+
+
+class WinnerMethods:
+    """Methods and attributes of ``best_estimator_``, for `CoresetSearchCV`."""
+
+    estimator: Any
+    scoring: Any
+    refit: Any
+    multimetric_: bool
+    best_estimator_: Any
+
+    predict = _passed_on("predict")
+    predict_proba = _passed_on("predict_proba")
+    predict_log_proba = _passed_on("predict_log_proba")
+    decision_function = _passed_on("decision_function")
+    score_samples = _passed_on("score_samples")
+    transform = _passed_on("transform")
+    inverse_transform = _passed_on("inverse_transform")
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The winner's score, by ``scoring``; of several scores, by the one that ``refit`` names."""
+        _check_refit(self, "score()")
+        check_is_fitted(self, "best_estimator_")
+        if self.multimetric_ and not isinstance(self.refit, str):
+            raise ValueError("Several scores were taken, and refit is a callable that names none: use scorer_.")
+        named = is_multimetric(self.scoring)
+        scoring = self.scorer_[self.refit] if named else self.scoring
+        weight = check_weights(sample_weight, X.shape[0] if hasattr(X, "shape") else len(X))
+        asked = Scoring(self.estimator, scoring)
+        scores = score_rows(asked.scorer(), self.best_estimator_, X, y, weight if asked.uses(weight) else None)
+        return float(scores[self.refit] if isinstance(scores, dict) else scores)
+
+    @property
+    def scorer_(self) -> Any:
+        """The scorer, or a dict of scorers by name.
+
+        Made anew from ``scoring``: a file with functions in it could not be loaded without trusting it.
+        """
+        if is_multimetric(self.scoring):
+            return scorers_of(self.estimator, self.scoring)
+        return Scoring(self.estimator, self.scoring).scorer()
+
+    @property
+    def classes_(self) -> Array:
+        _check_refit(self, "classes_")
+        classes: Array = self.best_estimator_.classes_
+        return classes
+
+    def __sklearn_tags__(self) -> Any:
+        return CoresetEstimator(self.estimator).__sklearn_tags__()  # what it says of the estimator holds here too
