@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import joblib
 import numpy as np
 import pytest
 from scipy.stats import loguniform
@@ -233,19 +234,32 @@ def test_columns_of_parameters_are_those_of_scikit_learn(classes: Data) -> None:
 # -- jobs and messages ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("inner", "jobs"),
-    [(LogisticRegression(), (2,)), (CoresetLogisticRegression(random_state=0), (2, 5))],  # processes, threads
-)
-def test_the_number_of_jobs_changes_no_bit(classes: Data, inner, jobs) -> None:
+def same_scores(search: CoresetSearchCV, other: CoresetSearchCV) -> None:
+    for key, column in other.cv_results_.items():
+        if key.startswith(("split", "mean_t", "std_t", "rank")):
+            np.testing.assert_array_equal(search.cv_results_[key], column, err_msg=key)
+    for ours, theirs in zip(search.coresets_, other.coresets_, strict=True):
+        np.testing.assert_array_equal(ours.row_ids(), theirs.row_ids())
+
+
+@pytest.mark.parametrize("inner", [LogisticRegression(), CoresetLogisticRegression(random_state=0)])
+def test_the_number_of_threads_changes_no_bit(classes: Data, inner) -> None:
     alone = search_for(inner, return_train_score=True, refit=False).fit(*classes)
-    for n_jobs in jobs:
-        search = search_for(inner, return_train_score=True, refit=False, n_jobs=n_jobs).fit(*classes)
-        for key, column in alone.cv_results_.items():
-            if key.startswith(("split", "mean_t", "std_t", "rank")):
-                np.testing.assert_array_equal(search.cv_results_[key], column, err_msg=key)
-        for ours, theirs in zip(search.coresets_, alone.coresets_, strict=True):
-            np.testing.assert_array_equal(ours.row_ids(), theirs.row_ids())
+    for n_jobs in (2, 5):
+        with joblib.parallel_config(backend="threading"):
+            search = search_for(inner, return_train_score=True, refit=False, n_jobs=n_jobs).fit(*classes)
+        same_scores(search, alone)
+
+
+@pytest.mark.slow  # processes import all that they need
+def test_the_number_of_processes_changes_no_bit(classes: Data) -> None:
+    alone = search_for(return_train_score=True, refit=False, scoring=SCORES).fit(*classes)
+    same_scores(search_for(return_train_score=True, refit=False, scoring=SCORES, n_jobs=2).fit(*classes), alone)
+    broken = search_for(Moody(), {"fails": ["fit", ""]}, n_jobs=2)
+    with pytest.warns(FitFailedWarning, match="3 of 6"):
+        assert broken.fit(*classes).best_index_ == 1
+    with pytest.raises(RuntimeError, match="no mood"):
+        broken.set_params(error_score="raise").fit(*classes)
 
 
 def test_messages(classes: Data, capsys) -> None:
