@@ -235,7 +235,7 @@ def check_coreset_estimator(learner: Any) -> None:
 
 def check_search(learner: Any) -> None:
     """What a search found, and streams of its folds."""
-    from tithe.learners.folds import FoldStreams
+    from tithe.learners.search.folds import FoldStreams
 
     own = learner.__dict__
     check_fields(learner, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
