@@ -47,6 +47,7 @@ lint: $(READY)  ## ruff, mypy, import-linter
 bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(call install,bench)
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
+	$(BIN)/python benchmarks/choose_k.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)

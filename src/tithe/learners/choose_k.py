@@ -1,7 +1,8 @@
-"""How many clusters? The whole curve of costs, and three rules to read it by."""
+"""How many clusters? The costs for some numbers of them, and four rules to choose one by."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,17 +13,21 @@ from tithe.core.data import Array, Coreset
 from tithe.core.protocols import is_source
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import opened
+from tithe.learners.separation import effective_rows, separated_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 from tithe.sources.arrays import ArraySource, as_block
 
+_FIRST_PIECES, _MOST_PIECES = 16, 128  # most: unless max_clusters asks for more
+_ROWS_PER_PIECE = 4  # effective ones, at the least: fewer say nothing of how they spread
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class KCurve:
     """Costs for some numbers of clusters, and the one a rule picked.
 
     ``k`` is what the rule says on this data, not "the true k". ``curve`` maps every k that was
     tried to its cost Phi(k) on the coreset; ``centers`` to its solution. ``rule`` says how k came
-    about, and ``met`` whether the rule was satisfied within ``max_clusters``.
+    about, and ``met`` whether the rule was satisfied within ``max_clusters``; `choose_k` warns where not.
     """
 
     k: int
@@ -31,6 +36,10 @@ class KCurve:
     rule: str
     met: bool
     coreset: Coreset
+
+    def __repr__(self) -> str:
+        tried = ", ".join(map(str, self.curve))
+        return f"KCurve(k={self.k}, rule={self.rule!r}, met={self.met}, tried={{{tried}}})"
 
 
 class _Costs:
@@ -41,7 +50,7 @@ class _Costs:
         self.curve: dict[int, float] = {}
         self.centers: dict[int, Array] = {}
 
-    def __call__(self, k: int) -> float:
+    def __call__(self, k: int, init: Array | None = None) -> float:
         if k not in self.curve:
             objective = replace(self.objective, n_clusters=k)
             tried = [objective.solve(self.coreset, rng=rng_for(self.seed, "k", k))]
@@ -50,6 +59,8 @@ class _Costs:
                 tried.append(
                     objective.solve(self.coreset, rng=rng_for(self.seed, "warm", k), init=self.centers[smaller])
                 )
+            if init is not None:
+                tried.append(objective.solve(self.coreset, rng=rng_for(self.seed, "given", k), init=init))
             costs = [float(objective.cost(self.coreset, c) @ self.coreset.weights()) for c in tried]
             best = int(np.argmin(costs))
             self.curve[k], self.centers[k] = costs[best], tried[best]
@@ -60,7 +71,7 @@ def choose_k(
     X: Any,
     *,
     sample_weight: Any = None,
-    rule: str = "relative",
+    rule: str = "separation",
     budget: float | None = None,
     eta: float = 0.05,
     penalty: float | None = None,
@@ -70,25 +81,35 @@ def choose_k(
     construction: Any = "auto",
     random_state: Any = None,
 ) -> KCurve:
-    """Search for a number of clusters on one coreset, by doubling and then bisection.
+    """Search for a number of clusters on one coreset, by doubling and then inside what that brackets.
 
     Parameters
     ----------
     X : array, CSR matrix, frame or source
         A source (`open_source`) is read once, its weights with its rows.
     sample_weight : array of shape (n,), optional
-    rule : {"relative", "budget", "penalty"}
+    rule : {"separation", "relative", "budget", "penalty"}
+        ``"separation"``: how many clusters have gaps between them. The rows are cut into 16, 32, 64 and 128 pieces, or
+        up to twice ``max_clusters``, and pieces are joined unless they are about four standard deviations apart
+        along the line between their means (see `tithe.learners.separation`). The number that is left is the answer
+        if twice as many pieces leave it too. It can be 1. Clusters that touch count as one, and clusters that are
+        much longer than the gaps between them may do so.
         ``"budget"``: the smallest k with Phi(k) <= ``budget``. ``"relative"``: the smallest power
-        of two after which doubling k saves less than a share ``eta`` of the cost.
-        ``"penalty"``: the k tried with the least Phi(k) + ``penalty`` * k.
+        of two after which doubling k saves less than a share ``eta`` of the cost; rows without clusters
+        rarely save so little. ``"penalty"``: the k tried with the least Phi(k) + ``penalty`` * k.
+    budget, penalty : float
+        For the rules of these names, in the unit of the cost.
+    eta : float
+        In (0, 1), for the rule ``"relative"``.
     max_clusters : int
-        A coreset for this many serves all smaller k.
+        The largest answer. A coreset for this many serves all smaller k.
     objective : {"kmeans", "kmedian"}
 
     Returns
     -------
     KCurve
-        With the whole curve. Costs are those on the coreset; certify the solution you settle on.
+        With the costs of every k tried. They are those on the coreset; certify the solution you settle on. Where no
+        k up to ``max_clusters`` satisfies the rule, ``met`` is False and a warning says so.
 
     Examples
     --------
@@ -96,6 +117,8 @@ def choose_k(
     >>> from tithe import choose_k
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(c, 0.01, size=(2000, 2)) for c in range(6)])
+    >>> choose_k(X, random_state=0)
+    KCurve(k=6, rule='separation', met=True, tried={6, 16, 32, 64, 128})
     >>> choose_k(X, rule="budget", budget=20.0, max_clusters=16, random_state=0).k
     6
     """
@@ -116,7 +139,9 @@ def choose_k(
     )
     goal = replace(goal, n_clusters=min(goal.n_clusters, coreset.n_seen))
     phi = _Costs(goal, coreset, seed)
-    if rule == "budget":
+    if rule == "separation":
+        k, met = _separated(phi, goal.n_clusters)
+    elif rule == "budget":
         if budget is None:
             raise ValueError("rule='budget' needs a budget: the cost to get below.")
         k, met = _within_budget(phi, budget, goal.n_clusters)
@@ -129,7 +154,13 @@ def choose_k(
             raise ValueError("rule='penalty' needs a penalty: the cost of one more cluster.")
         k, met = _penalised(phi, penalty, goal.n_clusters)
     else:
-        raise ValueError(f"rule must be 'relative', 'budget' or 'penalty', got {rule!r}.")
+        raise ValueError(f"rule must be 'separation', 'relative', 'budget' or 'penalty', got {rule!r}.")
+    if not met:
+        warnings.warn(
+            f"No number of clusters up to {goal.n_clusters} satisfies rule={rule!r}; the answer is {k}. "
+            "Raise max_clusters, or take another rule.",
+            stacklevel=2,
+        )
     return KCurve(k=k, curve=dict(sorted(phi.curve.items())), centers=phi.centers, rule=rule, met=met, coreset=coreset)
 
 
@@ -138,6 +169,31 @@ def _doublings(most: int) -> list[int]:
     while 2 * ks[-1] < most:
         ks.append(2 * ks[-1])
     return ks if most == 1 else [*ks, most]
+
+
+def _separated(phi: _Costs, most: int) -> tuple[int, bool]:
+    """Pieces of the rows, joined, for more and more of them.
+
+    An answer counts that twice as many pieces give again. It is given up where still more pieces leave more than twice
+    as many clusters: then the earlier pieces held several clusters each, which looks like an even cloud.
+    """
+    limit = max(1, min(max(2 * most, _MOST_PIECES), int(effective_rows(phi.coreset) / _ROWS_PER_PIECE)))
+    n_pieces, last, chosen = min(limit, _FIRST_PIECES), 0, None
+    while True:
+        phi(n_pieces)
+        clusters = separated_clusters(phi.coreset, phi.centers[n_pieces])
+        if chosen is not None and len(clusters) > 2 * len(chosen):
+            chosen = None
+        if chosen is None and len(clusters) == last and 2 * last <= n_pieces:
+            chosen = clusters
+        if n_pieces == limit:
+            break
+        last, n_pieces = len(clusters), min(limit, 2 * n_pieces)
+    if chosen is None:
+        chosen = clusters
+    k = min(len(chosen), most)
+    phi(k, init=chosen if len(chosen) == k else None)
+    return k, len(chosen) <= most and (len(chosen) < limit or limit == 1)
 
 
 def _within_budget(phi: _Costs, budget: float, most: int) -> tuple[int, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tithe.kernels.distances import assign
 from tithe.kernels.ward import ward_tree
 from tithe.objectives.clustering import KMeansObjective
 
-_SPLIT = 2.0 / math.pi  # of the variance in a direction is what cutting a Gaussian in two saves
+SPLIT = 2.0 / math.pi  # of the variance in a direction is what cutting a Gaussian in two saves
 _SPURIOUS = 0.763  # of the variance that a direction only seems to have, as signs fit noise (Parisi 1980)
 _CAUTION = 1.5  # times that much must be saved before a cluster counts as two
 _COARSE = 2.0  # of the variance in a direction, saved by a row on average, when a scale is searched for
@@ -94,11 +95,11 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
     loss = max(0.0, float(within.sum())) + np.concatenate([[0.0], costs.cumsum()])
     free = np.maximum(effective - levels, 0.5 * effective) / effective
     variance = loss / (total * free * block.n_features)
-    at, dear = 0, _COARSE * total * _flattery(effective, block.n_features)
+    at, dear = 0, _COARSE * total * float(apparent_variance(effective, block.n_features))
     while (coarser := int((loss + dear * variance[at] * levels).argmin())) > at:
         at = coarser
     cut = _cut(at, pairs, len(mass))
-    split = _split(weights[cut].max() / total, effective, block.n_features)
+    split = _largest_split(weights[cut] / total, effective, block.n_features)
     price = _CAUTION * split * total * _variance(block, nodes[cut]) / free[at]
     at = int((loss[: at + 1] + price * levels[: at + 1]).argmin())
     cut = _cut(at, pairs, len(mass))
@@ -109,7 +110,7 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
         levels[k, :k] = place[_cut(len(mass) - k, pairs, len(mass))]
     return Scale(
         variance=_variance(block, nodes[cut]) / float(free[at]),
-        split=_split(weights[cut].max() / total, effective, block.n_features),
+        split=_largest_split(weights[cut] / total, effective, block.n_features),
         anchors=nodes[order],
         weights=weights[order],
         n_cut=len(cut),
@@ -124,13 +125,20 @@ def check_levels(levels: Array) -> None:
     expect(((used == 0) | (used == np.arange(len(levels)))).all(), "a level has another number of clusters")
 
 
-def _flattery(n_rows: float, d: int) -> float:
-    return (1.0 + math.sqrt(d / n_rows)) ** 2
+def apparent_variance(n_rows: Any, d: int) -> Any:
+    """Of the direction in which n rows seem to vary most, where the variance is 1 in every direction."""
+    return (1.0 + np.sqrt(d / n_rows)) ** 2
 
 
-def _split(largest: float, effective: float, d: int) -> float:
-    """What cutting the largest cluster in two saves, ``largest`` being its share of the weight."""
-    return float(largest * (_SPLIT + _SPURIOUS * (_flattery(largest * effective, d) - 1.0)))
+def apparent_split(n_rows: Any, d: int) -> Any:
+    """What cutting n such rows in two seems to save of it, a row on average."""
+    return SPLIT + _SPURIOUS * (apparent_variance(n_rows, d) - 1.0)
+
+
+def _largest_split(shares: Array, effective: float, d: int) -> float:
+    """What cutting the largest cluster in two saves, ``shares`` being those of the weight."""
+    largest = float(shares.max())
+    return float(largest * apparent_split(largest * effective, d))
 
 
 def _variance(block: Block, centers: Array) -> float:
