@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ from tithe.learners.online.law import (
     schedule,
     student_scale,
 )
-from tithe.learners.online.past import Past
+from tithe.learners.online.past import Past, with_zeros
 from tithe.learners.online.scale import Scale, check_levels, measure_scale
 
 KERNELS = ("birth_death", "symmetric", "paper")
@@ -187,6 +188,22 @@ class Chain:
     def current(self) -> Array:
         """The centres that the next row is predicted with: (k, d)."""
         return self.centers[: self.state[K]].copy()
+
+    def widen(self, n_features: int) -> None:
+        """Go on with more columns, which were 0 in all rows so far."""
+        more = n_features - self.centers.shape[1]
+        if more == 0:
+            return
+        self.past.widen(more)
+        self.centers, self.means = with_zeros(self.centers, more), with_zeros(self.means, more)
+        anchors, taus, _, n_cut, levels = self.draws
+        constants = np.asarray(log_student_constant(taus, n_features)) if len(taus) else taus
+        self.draws = with_zeros(anchors, more), taus, constants, n_cut, levels
+        if self.scale is not None:
+            self.scale = replace(self.scale, anchors=with_zeros(self.scale.anchors, more))
+        self.next_survey = self.n_rows + 1  # a variance in one direction is another now
+        if self.radius:
+            self._set_radius(self.radius)
 
     def _start(self) -> None:
         """The first prediction: a draw from the prior."""

@@ -26,16 +26,18 @@ class Preset:
         Radius of the prior's ball, in units of the rows' radius R.
     eta : float
     n_samples : int
+    kernel : str
     """
 
     ball: float
     eta: float
     n_samples: int
+    kernel: str = "birth_death"
 
 
 PRESETS = {
     "theory": Preset(ball=2.0, eta=1.0, n_samples=500),
-    "package": Preset(ball=1.5, eta=0.0, n_samples=500),
+    "package": Preset(ball=1.5, eta=0.0, n_samples=500, kernel="paper"),
     "practical": Preset(ball=2.0, eta=1.25, n_samples=12),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 from uuid import uuid4
 
@@ -23,9 +23,10 @@ from tithe.kernels.paco_swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
 from tithe.learners.online.chain import KERNELS, TINY, Chain
 from tithe.learners.online.law import PRESETS
+from tithe.learners.online.river import RiverClusterer
 
 
-class PACO(ClusterMixin, BaseEstimator):
+class PACO(RiverClusterer, ClusterMixin, BaseEstimator):
     """PAC-Bayesian online clustering: each row is predicted, by some number of centres, before it is seen.
 
     After t rows x_1 .. x_t the centres c = (c_1 .. c_k) that predict the next one are a draw, by a reversible-jump
@@ -51,15 +52,16 @@ class PACO(ClusterMixin, BaseEstimator):
         p.
     preset : {"practical", "theory", "package"}
         ``"package"`` has the temperatures of the R package PACBO: lambda_t = 5 (d + 2) / (R sqrt(t - 1)), a curb of
-        (d + 2) / ((1.5 R)^4 sqrt(t)) in S_t, a ball of radius 1.5 R, no penalty.
+        (d + 2) / ((1.5 R)^4 sqrt(t)) in S_t, a ball of radius 1.5 R, no penalty, and its steps: the kernel ``"paper"``,
+        unless ``kernel`` says otherwise. The package forgets no row: that is ``summary_size=None``.
     n_samples : int, optional
         Steps of the chain after each row; 500, or 12 with the preset ``"practical"``, whose chain goes on from
         row to row.
-    kernel : {"birth_death", "symmetric", "paper"}
-        What a step does. ``"birth_death"``: a centre comes, goes or moves, at the cost of one look at the past.
-        ``"paper"`` proposes all centres anew, by Student laws round the k-means solution of the past with as many
-        centres; it mixes badly, since the order of the centres must fit. ``"symmetric"`` proposes the same in
-        any order, for ``max_clusters`` up to 8.
+    kernel : {"birth_death", "symmetric", "paper"}, optional
+        What a step does; ``"paper"`` with the preset ``"package"``, else ``"birth_death"``. With ``"birth_death"`` a
+        centre comes, goes or moves, at the cost of one look at the past. ``"paper"`` proposes all centres anew, by
+        Student laws round the k-means solution of the past with as many centres; it mixes badly, since the order of
+        the centres must fit. ``"symmetric"`` proposes the same in any order, for ``max_clusters`` up to 8.
     radius : float or "auto"
         R. By default the norm of the first row that is not zero.
     beyond_radius : {"restart", "error"}
@@ -105,6 +107,11 @@ class PACO(ClusterMixin, BaseEstimator):
     >>> model = PACO(random_state=0).partial_fit(X)
     >>> np.sort(model.cluster_centers_[:, 0]).round().tolist()
     [0.0, 10.0, 20.0]
+
+    Notes
+    -----
+    It is a clusterer of river too: in its pipelines, and for ``river.evaluate.progressive_val_score``, rows are
+    dictionaries that may have new features, which were 0 before, or lack known ones, which are 0 then.
     """
 
     def __init__(
@@ -113,7 +120,7 @@ class PACO(ClusterMixin, BaseEstimator):
         *,
         preset: str = "practical",
         n_samples: int | None = None,
-        kernel: str = "birth_death",
+        kernel: str | None = None,
         radius: float | str = "auto",
         beyond_radius: str = "restart",
         eta: float | None = None,
@@ -135,6 +142,7 @@ class PACO(ClusterMixin, BaseEstimator):
         self.random_state = random_state
 
     _chain: Chain
+    _names: list[Any]
     n_features_in_: int
     feature_names_in_: Array
 
@@ -161,44 +169,52 @@ class PACO(ClusterMixin, BaseEstimator):
     def learn_one(self, x: Mapping[Any, float]) -> None:
         """Take one row, a value by name of each feature: what river's pipelines call.
 
-        The order of the features is that of the first row, or of the frame that came before it.
+        A feature that is missing is 0. A new one becomes one more column, which is 0 in all rows before. The columns
+        have the order of the frame that came first, then that of their names among those that came together.
         """
         options, names, first = self._options(), self._names_of(x), "_chain" not in self.__dict__
+        names = names + in_order(name for name in x if name not in names)
         self._take(self._one(x, names), options)
-        if first or "_names" not in self.__dict__:  # the row was taken: from here on others must be like it
-            self._names, self.n_features_in_ = names, len(names)
-        if first:
+        self._names, self.n_features_in_ = names, len(names)
+        if first or len(names) > len(self.__dict__.get("feature_names_in_", names)):
             self.__dict__.pop("feature_names_in_", None)
             if all(isinstance(name, str) for name in names):
                 self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
 
     def predict_one(self, x: Mapping[Any, float]) -> int:
-        """The number of the nearest centre of one row; 0 before any row came."""
+        """The number of the nearest centre of one row; 0 before any row came.
+
+        A feature that is missing is 0. One that no row had is as far from all centres, and is left out.
+        """
         if "_chain" not in self.__dict__:
             return 0
         gap = self._chain.current - self._one(x, self._names_of(x))
         return int(np.einsum("ij,ij->i", gap, gap).argmin())
 
     @property
-    def _supervised(self) -> bool:
-        """What river asks of a member of a pipeline."""
-        return False
+    def centers(self) -> dict[int, dict[Any, float]]:
+        """``cluster_centers_`` as river's clusterers give them: by number, and by the name of the feature."""
+        names = self.__dict__.get("_names", self.__dict__.get("feature_names_in_", range(self.n_features_in_)))
+        rows = self.cluster_centers_.tolist()
+        return {number: dict(zip(names, row, strict=True)) for number, row in enumerate(rows)}
 
     def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
-        """The features in their order; as they stand in ``x`` where no row before it had names."""
+        """The known features in their order; those of ``x`` where rows came without names."""
+        if "_names" in self.__dict__:
+            return list(self._names)
         if "_chain" not in self.__dict__:
-            return list(x)
-        names = self.__dict__.get("_names")
-        if names is None and hasattr(self, "feature_names_in_"):
-            names = list(self.feature_names_in_)
-        if names is None and len(x) != self.n_features_in_:
-            raise ValueError(f"The row has {len(x)} features, those before it had {self.n_features_in_}.")
-        return list(x) if names is None else names
+            return []
+        if hasattr(self, "feature_names_in_"):
+            return list(self.feature_names_in_)
+        if len(x) != self.n_features_in_:
+            raise ValueError(
+                f"The row has {len(x)} features, those before it had {self.n_features_in_} without names: the first "
+                "row with names must have as many."
+            )
+        return in_order(x)
 
     def _one(self, x: Mapping[Any, float], names: list[Any]) -> Array:
-        if len(x) != len(names) or not all(name in x for name in names):
-            raise ValueError(f"The features are {names}, got {list(x)}.")
-        return np.asarray(check_array([[x[name] for name in names]], dtype=np.float64))
+        return np.asarray(check_array([[x.get(name, 0.0) for name in names]], dtype=np.float64))
 
     def _take(self, rows: Array, options: dict[str, Any]) -> None:
         first = "_chain" not in self.__dict__
@@ -217,6 +233,7 @@ class PACO(ClusterMixin, BaseEstimator):
                 raise ValueError(f"Row {at} of X has norm {far[at]:g}, beyond the radius of {chain.radius:g}.")
         self._chain = chain
         self.__dict__.pop("labels_", None)
+        chain.widen(rows.shape[1])
         chain.take(rows)
 
     # -- what came of it -----------------------------------------------------------------------
@@ -320,13 +337,14 @@ class PACO(ClusterMixin, BaseEstimator):
         """The parameters, checked, and filled in where the preset decides."""
         for name, known in (
             ("preset", tuple(PRESETS)),
-            ("kernel", KERNELS),
+            ("kernel", (None, *KERNELS)),
             ("beyond_radius", ("restart", "error")),
         ):
             if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+                raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {getattr(self, name)!r}.")
         preset = PRESETS[self.preset]
         options = {name: getattr(self, name) for name in self.get_params() if name != "random_state"}
+        options["kernel"] = preset.kernel if self.kernel is None else self.kernel
         options["eta"] = preset.eta if self.eta is None else self.eta
         options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
         _check_whole("max_clusters", self.max_clusters, 1)
@@ -345,9 +363,14 @@ class PACO(ClusterMixin, BaseEstimator):
                 )
         elif self.beyond_radius == "error":
             raise ValueError("beyond_radius='error' needs a radius: name the largest norm that a row may have.")
-        if self.kernel == "symmetric" and self.max_clusters > LARGEST:
+        if options["kernel"] == "symmetric" and self.max_clusters > LARGEST:
             raise ValueError(f"The symmetric kernel goes up to max_clusters={LARGEST}: take that, or birth_death.")
         return options
+
+
+def in_order(names: Iterable[Any]) -> list[Any]:
+    """Names of features, in an order that does not depend on the one they came in."""
+    return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, Coreset
 from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, check_fields, expect
 from tithe.kernels.paco import N, look_at_all
 from tithe.objectives.quasi_posterior import N_ATTRIBUTES, QuasiPosteriorObjective
@@ -129,6 +132,12 @@ class Past:
         self.columns[1:3, :kept] = coreset.X[:, -2:].T
         look_at_all(self.arrays, centers, state)
 
+    def widen(self, more: int) -> None:
+        """Add so many columns, 0 in all rows that came."""
+        self.rows = np.concatenate([self.rows, np.zeros((more, self.rows.shape[1]))])
+        if self.stream is not None:
+            _widen_stream(self.stream, more)
+
     def block(self, state: Array, n_rows: int) -> Block:
         """The rows held of ``n_rows`` that came, their weights and ids."""
         n = int(state[N])
@@ -137,6 +146,31 @@ class Past:
             sample_weight=self.columns[0, :n].copy(),
             indices=np.concatenate([self.old_ids, np.arange(n_rows - (n - self.n_old), n_rows)]),
         )
+
+
+def with_zeros(array: Array, more: int) -> Array:
+    """So many columns more, the last ones."""
+    return np.concatenate([array, np.zeros((*array.shape[:-1], more), array.dtype)], axis=-1)
+
+
+def _widen_stream(stream: CoresetStream, more: int) -> None:
+    """Add columns to all that a stream holds; those of the attributes stay the last ones of a row."""
+
+    def wider(block: Any) -> Any:
+        rows, attributes = block.X[:, :-N_ATTRIBUTES], block.X[:, -N_ATTRIBUTES:]
+        return replace(block, X=np.concatenate([with_zeros(rows, more), attributes], axis=1), mean=None)
+
+    def wider_node(node: Coreset) -> Coreset:
+        totals = None if node.totals is None else with_zeros(node.totals, more)  # counts, costs, and sums by column
+        pilot = None if node.pilot is None else with_zeros(node.pilot, more)
+        coreset: Coreset = replace(wider(node), totals=totals, pilot=pilot)
+        return coreset
+
+    held, reducer = stream._rows, stream._reducer
+    held.like, held.parts = None if held.like is None else wider(held.like), [wider(part) for part in held.parts]
+    stream._tree.slots = [wider_node(slot) for slot in stream._tree.slots]
+    if reducer is not None and reducer.pilot is not None:
+        stream._reducer = replace(reducer, pilot=with_zeros(reducer.pilot, more))
 
 
 def _wider(array: Array, more: int) -> Array:
