@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tithe.persist import save_model as save_model
     from tithe.sizing import propose_size as propose_size
     from tithe.sources.files import open_source as open_source
+    from tithe.sources.limits import Limits as Limits
     from tithe.stream import CoresetStream as CoresetStream
 
 else:
@@ -81,6 +82,7 @@ else:
         "build_coreset": "tithe.build",
         "CoresetStream": "tithe.stream",
         "open_source": "tithe.sources.files",
+        "Limits": "tithe.sources.limits",
         "propose_size": "tithe.sizing",
         "calibrate": "tithe.calibration",
         "Certificate": "tithe.certify",

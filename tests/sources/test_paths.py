@@ -70,6 +70,6 @@ def test_linked_folders_are_read_once(tmp_path) -> None:
     (data / "b" / "loop").symlink_to(data)
     (elsewhere / "deep" / "loop").symlink_to(elsewhere)
     (data / "single.csv").symlink_to(elsewhere / "3.csv")
-    (data / "broken.csv").symlink_to(elsewhere / "gone.csv")
+    (data / "broken.txt").symlink_to(elsewhere / "gone.csv")
     found = [file.name for file in find_files(data, "auto")[0]]
     assert found == ["a/3.csv", "a/deep/4.csv", "b/1.csv", "single.csv", "z.csv"]

@@ -17,6 +17,7 @@ from tithe.core.data import Block, concat
 from tithe.sources import delimited, leaves, libsvm, lines
 from tithe.sources.columns import Choice, Numbered
 from tithe.sources.files import open_source
+from tithe.sources.limits import Limits
 from tithe.sources.piped import open_piped
 
 TEXTS = ["plain", "with, comma", 'with "quotes"', "two\nlines", "two\r\nlines", ""]
@@ -228,7 +229,10 @@ def test_a_wrong_column_number_is_named_before_it_costs_memory(tmp_path) -> None
         with pytest.raises(FileFormatError, match=rf"1\.svm', row 3 .*column number {number}"):
             open_source(tmp_path / "1.svm")
     (tmp_path / "1.svm").write_text("1 1:2\n2 1:1 2000000000:1\n")
-    source = open_source(tmp_path / "1.svm")
+    with pytest.raises(FileFormatError, match=r"1\.svm', row 1 .*2000000000; the limit is 1,048,576.*--limit columns"):
+        open_source(tmp_path / "1.svm")
+    assert open_source(tmp_path / "1.svm", n_features=2_000_000_000).n_features == 2_000_000_000
+    source = open_source(tmp_path / "1.svm", limits=Limits(columns=2**31))
     assert source.n_features == len(source.feature_names) == 2_000_000_000
     assert source.feature_names[-1] == "x1999999999" and source.feature_names[:2] == ["x0", "x1"]
     names = Numbered(3)
@@ -286,6 +290,7 @@ def test_pipes_that_cannot_be_read() -> None:
 def test_standard_input(tmp_path) -> None:
     program = """
         from tithe.sources.files import open_source
+from tithe.sources.limits import Limits
         source = open_source("-", target="y")
         print([task().X.tolist() for task in source.tasks()], source.feature_names)
     """

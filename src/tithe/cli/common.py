@@ -15,7 +15,7 @@ import click
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
 LABELLED = ("logistic", "margin")  # objectives of rows with classes
-_READING = ("format", "target", "weight", "categories", "bad_rows", "n_features")
+_READING = ("format", "target", "weight", "categories", "bad_rows", "n_features", "limits")
 
 
 class Stopped(Exception):
@@ -177,6 +177,32 @@ class SourceOptions(dict[str, Any]):
         raise click.UsageError("Classes are learned from a column of classes: name it with --target.")
 
 
+def _as_limits(context: Any, param: Any, given: Sequence[str]) -> Any:
+    """The limits that ``NAME=NUMBER`` describe; None where none is given."""
+    if not given:
+        return None
+    from tithe.sources.limits import Limits
+
+    names = list(Limits.__dataclass_fields__)
+    values: dict[str, int] = {}
+    for one in given:
+        name, _, number = one.partition("=")
+        if name not in names or not number.isdecimal():
+            raise click.BadParameter(f"{one!r} is not NAME=NUMBER with a name among {', '.join(names)}.")
+        values[name] = int(number)
+    return Limits(**values)
+
+
+limit_option = click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    callback=_as_limits,
+    metavar="NAME=NUMBER",
+    help="Raise a limit on what a file may ask for: row_bytes, columns or unpacked_bytes.",
+)
+
+
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say how rows are read; the command gets them as one argument, ``how``."""
 
@@ -193,6 +219,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     found: Callable[..., Any] = gathered
     for option in (
+        limit_option,
         click.option("--n-features", type=click.IntRange(min=1), help="Columns of libsvm rows. [default: those used]"),
         click.option(
             "--bad-rows",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tithe.cli.common import bytes_text, print_table, seconds_text, seed_option
+from tithe.cli.common import bytes_text, limit_option, print_table, seconds_text, seed_option
 from tithe.cli.progress import Reading, peak_memory
 
 
@@ -52,8 +52,9 @@ class Sigma(click.ParamType):
 )
 @click.option("--reference", type=click.Path(dir_okay=False), help="The same picture without noise, to compare with.")
 @click.option("--show", type=click.Path(dir_okay=False), help="Picture of the atoms to write.")
+@limit_option
 @seed_option
-def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference, show, seed):  # type: ignore[no-untyped-def]
+def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference, show, limits, seed):  # type: ignore[no-untyped-def]
     """Take the noise out of the picture IN and write it to OUT.
 
     A dictionary is learned from a small weighted share of the picture's own patches; then all patches are coded in
@@ -75,9 +76,9 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
         check_picture_name(target)
     if show is not None and Path(show).absolute() == Path(output).absolute():
         raise click.UsageError("--show and OUT name the same file.")
-    picture = read_picture(source)
+    picture = read_picture(source, limits)
     check_picture_name(output, picture.pixels.shape)
-    clean = None if reference is None else _reference(reference, picture.pixels)
+    clean = None if reference is None else _reference(reference, picture.pixels, limits)
     model = ImageDenoiser(
         sigma,
         patch_size=patch,
@@ -98,10 +99,10 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
         click.echo(f"Note: {note}.")
 
 
-def _reference(path: str, noisy: Any) -> Any:
+def _reference(path: str, noisy: Any, limits: Any) -> Any:
     from tithe.sources.pictures import read_picture
 
-    clean = read_picture(path).pixels
+    clean = read_picture(path, limits).pixels
     if clean.shape != noisy.shape or clean.dtype != noisy.dtype:
         raise ValueError(
             f"{path!r} is {_size(clean)} and the noisy picture is {_size(noisy)}: they cannot be compared."

@@ -154,7 +154,7 @@ def _facts(model: Any, learner: str, where: Any, how: dict[str, Any], source: An
     from tithe.report.fitted import Fit
 
     n_skipped = skipped_rows(source, model.coreset_) if how["bad_rows"] == "skip" else 0
-    options = {name: value for name, value in how.items() if value is not None}
+    options = {name: value for name, value in how.items() if value is not None and name != "limits"}
     return Fit(
         learner=learner,
         files=list(where),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import eq
@@ -15,6 +16,7 @@ from tithe.sources.categories import HashedText, OneHotText
 
 WIDEST_DENSE = 1000  # encoded columns; what is wider is mostly zeros
 
+_SHOWN = 30  # columns that a message names
 _EXACT_IN_FLOAT32 = (pa.types.is_float16, pa.types.is_float32, pa.types.is_boolean)
 _SHORT_INTEGERS = (pa.types.is_int8, pa.types.is_int16, pa.types.is_uint8, pa.types.is_uint16)
 
@@ -50,9 +52,9 @@ class Choice:
         if self.n_hashes < 1:
             raise ValueError(f"n_hashes must be at least 1, got {self.n_hashes}.")
         named = [*(self.columns or ()), *(n for n in (self.target, self.weight) if n is not None)]
-        twice = [n for n in named if named.count(n) > 1]
-        if twice:
-            raise ValueError(f"Column {twice[0]!r} is asked for twice: among columns, target and weight.")
+        twice = next((name for name, times in Counter(named).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"Column {twice!r} is asked for twice: among columns, target and weight.")
         if self.columns is not None and not self.columns:
             raise ValueError("columns is empty: name at least one, or leave it out for all.")
 
@@ -213,7 +215,7 @@ def _feature_names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str
     """The features' columns; every file has them, and those of target and weight, once."""
     first = next(iter(schemas))
     present = {
-        file: [n for n in schema.names if not n.startswith("__index_level_")] for file, schema in schemas.items()
+        file: Counter(n for n in schema.names if not n.startswith("__index_level_")) for file, schema in schemas.items()
     }
     others = [n for n in (choice.target, choice.weight) if n is not None]
     names = list(choice.columns) if choice.columns is not None else [n for n in present[first] if n not in others]
@@ -222,9 +224,10 @@ def _feature_names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str
     for file, has in present.items():
         for name in (*names, *others):
             if name not in has:
-                raise ValueError(f"{file!r} has no column {name!r}. Its columns are {', '.join(has)}.")
-            if has.count(name) > 1:
-                raise ValueError(f"{file!r} has {has.count(name)} columns named {name!r}. Rename them.")
+                some = ", ".join(list(has)[:_SHOWN]) + ", ..." * (len(has) > _SHOWN)
+                raise ValueError(f"{file!r} has no column {name!r}. Its columns are {some}.")
+            if has[name] > 1:
+                raise ValueError(f"{file!r} has {has[name]} columns named {name!r}. Rename them.")
         if choice.columns is None:
             extra = sorted(set(has) - set(present[first]))
             if extra:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,9 +16,17 @@ import pyarrow.csv
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Columns
+from tithe.sources.limits import TABLE_COLUMNS, Limits, beyond
+from tithe.sources.lines import split_rows
 from tithe.sources.rows import Rows, fault
 
 _PARSED_AT_ONCE = 2**22
+_UNREADABLE = (pa.ArrowException, FileFormatError)
+_NULLS = frozenset(pyarrow.csv.ConvertOptions().null_values)
+_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)", re.ASCII | re.IGNORECASE)
+_WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
+_ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python's surrogateescape shows them
+_SHOWN = 60  # characters of a wrong value in a message
 _BLANK = re.compile(rb"^[ \t]+\r?\n", re.MULTILINE)  # no value of a single column
 
 
@@ -32,11 +39,17 @@ class Dialect:
 
     def read(self, data: bytes, types: dict[str, Any], only: Sequence[str], *, lenient: bool = False) -> Any:
         """Parse whole lines into a table of the columns ``only``; if ``lenient``, less rows too long or too short."""
+        try:
+            return self._read(data, types, only, lenient, _PARSED_AT_ONCE)
+        except pa.ArrowInvalid as error:
+            if "straddl" not in str(error):
+                raise
+            return self._read(data, types, only, lenient, len(data))  # there is a row that is longer than a block
+
+    def _read(self, data: bytes, types: dict[str, Any], only: Sequence[str], lenient: bool, block_size: int) -> Any:
         return pyarrow.csv.read_csv(
             pa.BufferReader(data),
-            read_options=pyarrow.csv.ReadOptions(
-                column_names=self.names, use_threads=False, block_size=_PARSED_AT_ONCE
-            ),
+            read_options=pyarrow.csv.ReadOptions(column_names=self.names, use_threads=False, block_size=block_size),
             parse_options=pyarrow.csv.ParseOptions(
                 delimiter=self.delimiter,
                 newlines_in_values=b'"' in data,
@@ -48,13 +61,20 @@ class Dialect:
         )
 
 
-def read_header(line: bytes, file: str, delimiter: str) -> Dialect:
+def read_header(line: bytes, file: str, delimiter: str, limits: Limits) -> Dialect:
     """The dialect of a file that starts with this line; without names if the line is empty."""
+    n_columns = line.count(delimiter.encode()) + 1
+    most = limits.columns or TABLE_COLUMNS
+    if n_columns > most:
+        raise beyond(f"The header of {file!r} names {n_columns:,} columns", "columns", most)
     try:
-        text = line.removeprefix(b"\xef\xbb\xbf").decode().lstrip("\r\n")
+        text = line.removeprefix(b"\xef\xbb\xbf").decode().strip("\r\n")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{file!r} is not text in UTF-8: {error}") from error
-    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    try:
+        names = next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error as error:
+        raise FileFormatError(f"The header of {file!r} cannot be read: {error}") from error
     if names and all(_is_number(name) for name in names) and not _are_counted(names):
         raise FileFormatError(
             f"{file!r} starts with numbers, so it seems to have no header. Its first line must name the columns."
@@ -73,7 +93,9 @@ def common_types(blocks: Sequence[tuple[str, Dialect, bytes]]) -> dict[str, Any]
 
     Rows that are too long or too short tell nothing; they are found when they are read.
     """
-    blocks = [(file, dialect, rows) for file, dialect, data in blocks if (rows := _BLANK.sub(b"", data))]
+    # bytes that are not UTF-8 are text here: Arrow prints a complaint for every row that has some and is too long
+    readable = [(file, dialect, data.decode(errors="replace").encode()) for file, dialect, data in blocks]
+    blocks = [(file, dialect, rows) for file, dialect, data in readable if (rows := _BLANK.sub(b"", data))]
     found: dict[str, Counter[Any]] = {}
     fault = None
     # a block that was cut inside quotes has rows of any length, and tells nothing if another does
@@ -114,16 +136,27 @@ class CsvRows:
     ) -> tuple[Any, Array]:
         """Some columns of a block that has ``len(ids)`` rows, and the ids of those that could be parsed."""
         try:
-            parsed = dialect.read(data, self.types, only)
-        except pa.ArrowException as error:
+            parsed = self._parsed(data, dialect, len(ids), only)
+        except _UNREADABLE as error:
             data, ids = self._sound_rows(data, dialect, ids, locate, error)
-            parsed = dialect.read(data, self.types, only) if len(ids) else self._no_rows(only)
+            try:
+                parsed = self._parsed(data, dialect, len(ids), only) if len(ids) else self._no_rows(only)
+            except _UNREADABLE as reason:
+                raise FileFormatError(f"From {locate(int(ids[0]))} on: {reason}") from reason
         target = self.columns.choice.target
         if target in only and pa.types.is_string(parsed.column(target).type):
             values = parsed.column(target)
             missing = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
             parsed = parsed.set_column(parsed.column_names.index(target), target, missing)
         return parsed, ids
+
+    def _parsed(self, data: bytes, dialect: Dialect, n_rows: int, only: Sequence[str]) -> Any:
+        parsed = dialect.read(data, self.types, only)
+        if parsed.num_rows != n_rows:
+            raise FileFormatError(
+                f"there are {parsed.num_rows} rows instead of {n_rows}: are quotes where they belong?"
+            )
+        return parsed
 
     def _no_rows(self, only: Sequence[str]) -> Any:
         return pa.schema([(name, self.types[name]) for name in only]).empty_table()
@@ -135,48 +168,58 @@ class CsvRows:
         try:
             for batch in table.to_batches():
                 rows.add(batch)
-            return rows.block(ids, locate)
-        except FileFormatError as error:
-            raise FileFormatError(f"From {locate(int(ids[0]))} on {error}: are quotes where they belong?") from error
+        except (ValueError, pa.ArrowException) as error:
+            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}") from error
+        return rows.block(ids, locate)
 
     def _sound_rows(
         self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], error: Exception
     ) -> tuple[bytes, Array]:
         """A block that could not be parsed, less the rows that are to blame, and the ids of those left."""
-        sound = io.StringIO(newline="")
-        writer = csv.writer(sound, delimiter=dialect.delimiter)
+        rows = split_rows(data)
+        if len(rows) != len(ids):
+            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
+        places = {name: at for at, name in enumerate(dialect.names)}
+        read = [(places[name], name) for name in self.columns.read]
         kept: list[int] = []
-        text = io.StringIO(data.decode(errors="replace"), newline="")
-        for number, values in enumerate(filter(None, csv.reader(text, delimiter=dialect.delimiter))):
-            wrong = self._what_is_wrong(values, dialect)
+        for number, row in enumerate(rows):
+            wrong = self._what_is_wrong(row, dialect, read)
             if wrong is None:
-                writer.writerow(values)
                 kept.append(number)
             elif self.columns.choice.bad_rows == "error":
-                raise fault(locate(int(ids[min(number, len(ids) - 1)])), wrong)
-        if len(kept) >= len(ids):  # then it is no row that is to blame
+                raise fault(locate(int(ids[number])), wrong)
+        if len(kept) == len(ids):  # then it is no row that is to blame
             raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
-        return sound.getvalue().encode(), ids[kept]
+        return b"".join([rows[number] for number in kept]), ids[kept]
 
-    def _what_is_wrong(self, values: Sequence[str], dialect: Dialect) -> str | None:
+    def _what_is_wrong(self, row: bytes, dialect: Dialect, read: Sequence[tuple[int, str]]) -> str | None:
+        text = row.decode(errors="surrogateescape").strip("\r\n")
+        try:
+            values = next(csv.reader([text], delimiter=dialect.delimiter))
+        except csv.Error as error:
+            return str(error)
         if len(values) != len(dialect.names):
             return f"it has {len(values)} values instead of {len(dialect.names)}"
-        for name, value in zip(dialect.names, values, strict=True):
-            if name in self.columns.read and "\ufffd" in value:
+        for at, name in read:
+            value = values[at]
+            if not value.isascii() and _ESCAPED.search(value):
                 return f"column {name!r} is not text in UTF-8"
-            if name in self.columns.read and not _fits(value, self.types[name]):
-                return f"column {name!r} is {value!r}, but {self.types[name]} elsewhere"
+            if not _fits(value, self.types[name]):
+                shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
+                return f"column {name!r} is {shown!r}, but {self.types[name]} elsewhere"
         return None
 
 
 def _fits(value: str, type_: pa.DataType) -> bool:
-    if value in pyarrow.csv.ConvertOptions().null_values:
+    """Whether Arrow parses a value to a type."""
+    if value in _NULLS:
         return True
     if pa.types.is_boolean(type_):
         return value.lower() in ("true", "false", "0", "1")
+    value = value.strip(" \t")
     if pa.types.is_integer(type_):
-        return value.strip().lstrip("+-").isdecimal()
-    return not pa.types.is_floating(type_) or _is_number(value)
+        return _WHOLE.fullmatch(value) is not None and -(2**63) <= int(value) < 2**63
+    return not pa.types.is_floating(type_) or _NUMBER.fullmatch(value) is not None
 
 
 def _is_number(value: str) -> bool:

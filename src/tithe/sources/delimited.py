@@ -17,7 +17,8 @@ from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
 from tithe.sources.columns import Choice, settle, with_vocabularies
 from tithe.sources.csv_block import CsvRows, Dialect, common_types, read_header
-from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, usual_leaf_rows
+from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_all_bad, usual_leaf_rows
+from tithe.sources.limits import Limits
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MOST_CLASSES, Distinct, row_of
@@ -25,6 +26,7 @@ from tithe.sources.rows import MOST_CLASSES, Distinct, row_of
 _PROBES = 64  # blocks that are looked at to tell the types, and that a sample is drawn from
 _PROBE_BYTES = 2**16
 _PROBE_ROWS = 4096
+_KEPT_BYTES = 2**26  # of text that a sample of compressed files is drawn from
 
 
 class TextBlock(NamedTuple):
@@ -70,13 +72,15 @@ class DelimitedSource:
     ----------
     files : list of DataFile
     choice : Choice
+    limits : Limits
     """
 
     replayable = True
     n_rows: int | None = None
 
-    def __init__(self, files: Sequence[DataFile], choice: Choice) -> None:
-        dialects = {file.path: _dialect(file) for file in files}
+    def __init__(self, files: Sequence[DataFile], choice: Choice, limits: Limits) -> None:
+        self._limits = limits
+        dialects = {file.path: _dialect(file, limits) for file in files}
         self._files = [file for file in files if dialects[file.path].names]
         if not self._files:
             raise no_rows(files)
@@ -84,6 +88,7 @@ class DelimitedSource:
         self._probe_bytes = max(_PROBE_BYTES, 256 * max(len(dialect.names) for dialect in self._dialects.values()))
         probes = list(self._probes(self._probe_bytes, 0.0))
         self._rows = csv_rows(self._dialects, [(probe.file.path, probe.data) for probe in probes], choice)
+        self.row_bytes = self._rows.columns.row_bytes
         self._learn_vocabularies()
         self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in probes] or [1])
         columns = self._rows.columns
@@ -102,6 +107,12 @@ class DelimitedSource:
 
     def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on; what comes before is read past, not parsed."""
+        tasks = self._loaders(first)
+        if first or self._rows.columns.choice.bad_rows != "skip":
+            return tasks
+        return unless_all_bad(tasks, self.count, self._files)
+
+    def _loaders(self, first: int) -> Iterator[Callable[[], Block]]:
         for number, block in enumerate(self._cut(self.leaf_rows)):
             if number >= first:
                 yield partial(self._load, block)
@@ -114,15 +125,16 @@ class DelimitedSource:
         return sum(block.n_rows for block in self._cut(self.leaf_rows))
 
     def _cut(self, n_rows: int) -> Iterator[TextBlock]:
-        """All rows, so many at a time."""
+        """All rows, so many at a time, fewer where they are long."""
+        n_bytes = text_bytes(n_rows, self.row_bytes)
         before = 0
         for file in self._files:
             in_file = 0
             with _opened(file) as stream:
-                reader = RowReader(stream, file.path)
+                reader = RowReader(stream, file.path, header=True, limits=self._limits)
                 reader.take(1)
                 while True:
-                    data, n_taken = reader.take(n_rows)
+                    data, n_taken = reader.take(n_rows, n_bytes)
                     if not n_taken:
                         break
                     yield TextBlock(file, data, in_file, before + in_file, n_taken)
@@ -146,10 +158,14 @@ class DelimitedSource:
                 data = stream.read(n_bytes)
             at_end = len(data) < n_bytes
             # the first line is the header, or has been cut
-            rest = data.partition(b"\n")[2] if at else data[len(RowReader(io.BytesIO(data), file.path).take(1)[0]) :]
+            rest = data.partition(b"\n")[2] if at else data[len(self._reader(data, file, header=True).take(1)[0]) :]
             whole = rest if at_end else rest[: rest.rfind(b"\n") + 1]
             if whole:
                 yield Probe(file, whole, at + len(data) - len(rest), int(ends[number]) - file.size)
+
+    def _reader(self, data: bytes, file: DataFile, *, header: bool = False) -> RowReader:
+        """The rows of a piece of a file."""
+        return RowReader(io.BytesIO(data), file.path, header=header, limits=self._limits)
 
     def _learn_vocabularies(self) -> None:
         columns = self._rows.columns
@@ -203,7 +219,7 @@ class DelimitedSource:
         for file, data, at, before in self._probes(n_bytes, offset):
             first = max(after, int((before + at) / self._bytes_per_row))
             try:
-                _, n_rows = RowReader(io.BytesIO(data), file.path).take(len(data))
+                _, n_rows = self._reader(data, file).take(len(data))
                 block = TextBlock(file, data, int(at / self._bytes_per_row), first, n_rows)
                 yield self._rows.load(data, self._dialects[file.path], block.ids, partial(_about, block))
                 after = first + n_rows
@@ -218,7 +234,7 @@ class DelimitedSource:
         for number, block in enumerate(self._cut(_PROBE_ROWS)):
             if number % step == 0:
                 kept.append(block)
-            if len(kept) > _PROBES:
+            while len(kept) > _PROBES or (len(kept) > 1 and sum(len(one.data) for one in kept) > _KEPT_BYTES):
                 kept, step = kept[::2], 2 * step
         return kept
 
@@ -238,10 +254,10 @@ def _is_compressed(file: DataFile) -> bool:
     return file.path.lower().endswith(".gz")
 
 
-def _dialect(file: DataFile) -> Dialect:
+def _dialect(file: DataFile, limits: Limits) -> Dialect:
     with _opened(file) as stream:
-        line, _ = RowReader(stream, file.path).take(1)
-    return read_header(line, file.path, "\t" if ".tsv" in file.path.lower() else ",")
+        line, _ = RowReader(stream, file.path, header=True, limits=limits).take(1)
+    return read_header(line, file.path, "\t" if ".tsv" in file.path.lower() else ",", limits)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from tithe.core.errors import unknown_name
 from tithe.sources.columns import Choice
 from tithe.sources.delimited import DelimitedSource
 from tithe.sources.libsvm import LibsvmSource
+from tithe.sources.limits import Limits
 from tithe.sources.npy import NumpySource
 from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import find_files
@@ -33,6 +34,7 @@ def open_source(
     bad_rows: str = "error",
     n_features: int | None = None,
     live: bool = False,
+    limits: Limits | None = None,
 ) -> FileSource:
     """Rows of files that need not fit into memory.
 
@@ -60,6 +62,9 @@ def open_source(
     live : bool
         From standard input, take rows as they come instead of waiting until a leaf is full: types are then
         told by the rows that come first.
+    limits : Limits, optional
+        The longest row, the most columns and the most memory that a file may ask for. Good files seldom reach them;
+        a file that goes beyond is refused with an error that names the limit.
 
     Returns
     -------
@@ -85,21 +90,22 @@ def open_source(
         n_hashes=n_hashes,
         bad_rows=bad_rows,
     )
+    limits = Limits() if limits is None else limits
     if format not in ("auto", *_FORMATS):
         raise unknown_name("format", format, ["auto", *_FORMATS])
     if where == "-":
         if format not in ("auto", *_PIPED):
             raise ValueError(f"Standard input cannot be {format}: save it to a file first, or send csv or arrow.")
-        return open_piped(sys.stdin.buffer, format, choice, n_features, live=live)
+        return open_piped(sys.stdin.buffer, format, choice, n_features, live=live, limits=limits)
     if format == "arrow":
         raise ValueError("format='arrow' is for standard input ('-'). Save Arrow tables as Parquet.")
     files, format = find_files(where, format)
     if n_features is not None and format != "libsvm":
         raise ValueError(f"n_features is for libsvm files; those found are {format}.")
     if format == "parquet":
-        return ParquetSource(files, choice)
+        return ParquetSource(files, choice, limits)
     if format == "csv":
-        return DelimitedSource(files, choice)
+        return DelimitedSource(files, choice, limits)
     if format == "libsvm":
-        return LibsvmSource(files, choice, n_features)
-    return NumpySource(files, choice, format)
+        return LibsvmSource(files, choice, n_features, limits)
+    return NumpySource(files, choice, format, limits)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +13,7 @@ from tithe.core.data import Array, Block
 from tithe.sources.paths import DataFile, all_bad
 
 U = TypeVar("U")
+Task = Callable[[], Block]
 
 LEAF_ROWS = 262_144
 LEAF_BYTES = 2**25  # of X: small enough to hold several, large enough to be worth a task
@@ -20,6 +23,11 @@ SAMPLE_ROWS = 65_536
 def usual_leaf_rows(row_bytes: int, least: int = 0) -> int:
     """Rows at which a leaf is large enough: ``LEAF_ROWS`` or ``LEAF_BYTES``, whatever comes first, or ``least``."""
     return max(1, least, min(LEAF_ROWS, -(-LEAF_BYTES // max(1, row_bytes))))
+
+
+def text_bytes(n_rows: int, row_bytes: int) -> int:
+    """The most bytes of text that a leaf is made of: numbers are seldom longer than four times their bytes."""
+    return 4 * max(LEAF_BYTES, n_rows * row_bytes)
 
 
 def fair_shares(counts: Sequence[int], size: int, offset: float) -> Array:
@@ -61,8 +69,52 @@ def at_least_one(drawn: Block, source: Any, files: Sequence[DataFile], size: int
         leaf: Block = task()
         if len(leaf):
             return leaf.cut(0, size)
-    n_rows = source.count() if source.n_rows is None else source.n_rows
-    raise all_bad(f"{files[0].path!r}{' and the other files' * (len(files) > 1)}", n_rows)
+    raise all_bad_files(files, source.count() if source.n_rows is None else source.n_rows)
+
+
+def unless_all_bad(tasks: Iterator[Task], n_rows: Callable[[], int], files: Sequence[DataFile]) -> Iterator[Task]:
+    """The loaders of all leaves; an error follows if all their rows, ``n_rows()``, were bad and left out.
+
+    The last loader that is called raises it, or the end of the loaders, whichever is later: loaders that were given
+    out may be called at any time, by any thread.
+    """
+    tally = _Tally(lambda: all_bad_files(files, n_rows()))
+    for task in tasks:
+        tally.n_given += 1
+        yield partial(tally.load, task)
+    tally.end()
+
+
+class _Tally:
+    """Whether any leaf of those that were given out has a row; ``error`` makes what is raised if none has."""
+
+    def __init__(self, error: Callable[[], ValueError]) -> None:
+        self.n_given = 0
+        self._error = error
+        self._lock = Lock()
+        self._n_loaded, self._ended, self._has_rows = 0, False, False
+
+    def load(self, task: Task) -> Block:
+        block = task()
+        with self._lock:
+            self._n_loaded += 1
+            self._has_rows |= len(block) > 0
+        self._check()
+        return block
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+        self._check()
+
+    def _check(self) -> None:
+        if self._ended and not self._has_rows and self._n_loaded >= self.n_given > 0:
+            raise self._error()
+
+
+def all_bad_files(files: Sequence[DataFile], n_rows: int) -> ValueError:
+    """The error for files whose rows were all left out because they are bad."""
+    return all_bad(f"{files[0].path!r}{' and the other files' * (len(files) > 1)}", n_rows)
 
 
 class Loaded:

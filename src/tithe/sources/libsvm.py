@@ -15,14 +15,18 @@ from scipy import sparse
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Choice, Numbered
-from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, fair_shares, joined, usual_leaf_rows
+from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, fair_shares, joined, unless_all_bad, usual_leaf_rows
+from tithe.sources.limits import LIBSVM_COLUMNS, Limits, beyond
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import bad_rows, fault, row_of
 
 _UNIT_ROWS = 16_384
+_UNIT_BYTES = 2**24
 _SAMPLE_UNITS = 64
 _ENTRY_BYTES = 12
+_VISIBLE = np.ones(256, bool)  # bytes that a parser does not take for white space
+_VISIBLE[list(b" \t\n\r\v\f")] = False
 _LARGEST = 2**31 - 1  # column number: those of a CSR matrix have 32 bits
 
 
@@ -56,8 +60,8 @@ def census(data: bytes) -> Census:
         data = re.sub(rb"#[^\n]*", b"", data)
     codes = np.frombuffer(data, np.uint8)
     ends = np.append(np.flatnonzero(codes == ord("\n")), len(codes))
-    visible = np.flatnonzero(codes > ord(" "))
-    filled = np.diff(np.searchsorted(visible, ends), prepend=0) > 0
+    starts = np.append(0, ends[:-1] + 1)
+    filled = np.logical_or.reduceat(np.append(_VISIBLE[codes], False), starts)  # a line is what begins there
     colons = np.flatnonzero(codes == ord(":"))
     last = np.searchsorted(colons, ends) - 1
     at = colons[last[last >= 0]]
@@ -114,12 +118,15 @@ class LibsvmSource:
     choice : Choice
     n_features : int, optional
         If there are more columns than these files use.
+    limits : Limits
     """
 
     replayable = True
 
-    def __init__(self, files: Sequence[DataFile], choice: Choice, n_features: int | None = None) -> None:
+    def __init__(self, files: Sequence[DataFile], choice: Choice, n_features: int | None, limits: Limits) -> None:
         refuse_names(choice)
+        self._limits = limits
+        self._most_columns = most_columns(n_features, limits)
         self._files = list(files)
         self._choice = choice
         self._units: list[Unit] = []
@@ -135,6 +142,8 @@ class LibsvmSource:
         used = largest + self._zero_based
         if n_features is not None and n_features < used:
             raise ValueError(f"n_features is {n_features}, but the files have {used} columns.")
+        if not (n_features or used):
+            raise ValueError(f"There are no columns in {files[0].path!r}: its rows have labels alone.")
         self.n_features = n_features or used
         self.n_rows: int | None = self._units[-1].first + self._units[-1].n_rows
         self.feature_names = Numbered(self.n_features)
@@ -148,11 +157,11 @@ class LibsvmSource:
         for number, file in enumerate(self._files):
             offset = in_file = 0
             with open(file.path, "rb") as stream:
-                reader = RowReader(stream, file.path, quotes=False)
-                while data := reader.take(_UNIT_ROWS)[0]:
+                reader = RowReader(stream, file.path, quotes=False, limits=self._limits)
+                while data := reader.take(_UNIT_ROWS, _UNIT_BYTES)[0]:
                     found = census(data)
-                    if found.largest > _LARGEST:
-                        raise _too_large(data, file.path, in_file)
+                    if found.largest > self._most_columns:
+                        raise _too_large(data, file.path, in_file, self._most_columns)
                     if found.n_rows:
                         yield Unit(number, offset, len(data), in_file, before + in_file, found.n_rows), found
                     offset += len(data)
@@ -172,8 +181,10 @@ class LibsvmSource:
 
     def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
-        for units in self._leaves[first:]:
-            yield partial(self._load, units)
+        tasks = (partial(self._load, units) for units in self._leaves[first:])
+        if first or self._choice.bad_rows != "skip":
+            return tasks
+        return unless_all_bad(tasks, lambda: self.n_rows or 0, self._files)
 
     def _load(self, units: Sequence[Unit]) -> Block:
         return concat([self._read(unit) for unit in units])
@@ -200,7 +211,7 @@ class LibsvmSource:
             with open(file.path, "rb") as stream:
                 stream.seek(unit.offset)
                 words = re.findall(rb"(?m)^[ \t]*([^\s#]+)", stream.read(unit.n_bytes))
-            labels.update(map(float, set(words)))
+            labels.update(_labels(set(words), self._choice.bad_rows, file.path))
         known: Array = np.array(sorted(label for label in labels if label == label))
         return known
 
@@ -227,31 +238,55 @@ def read_block(
     try:
         X, y = parse(data, n_features, zero_based)
     except (ValueError, OverflowError) as error:
-        raise _culprit(data, n_features, zero_based, ids, locate, error) from error
+        rows = [line for line in data.split(b"\n") if census(line).n_rows]
+        kept = [np.zeros(0, np.intp)]
+        for start, stop, reason in _parsable(rows, n_features, zero_based):
+            if reason is None:
+                kept.append(np.arange(start, stop))
+            elif bad == "error":
+                raise FileFormatError(f"{locate(int(ids[start]))} cannot be parsed: {reason}") from error
+        sound = np.concatenate(kept)
+        ids = ids[sound]
+        X, y = parse(b"\n".join([rows[row] for row in sound]), n_features, zero_based)
     return checked(sparse.csr_matrix(X), y, ids, bad, locate)
 
 
-def _too_large(data: bytes, file: str, before: int) -> FileFormatError:
-    """The error that names the first row with a column number that cannot be; ``before`` rows precede these."""
-    rows = [found for line in data.split(b"\n") if (found := census(line)).n_rows]
-    row = next(i for i, found in enumerate(rows) if found.largest > _LARGEST)
-    return FileFormatError(
-        f"{row_of(file, before + row)} has the column number {rows[row].largest}, more than can be ({_LARGEST}). "
-        "Mend it, or leave the row out."
-    )
-
-
-def _culprit(
-    data: bytes, n_features: int, zero_based: bool, ids: Array, locate: Callable[[int], str], error: Exception
-) -> FileFormatError:
-    """The error that names the first row that cannot be parsed."""
-    row = 0
-    for line in data.split(b"\n"):
-        if census(line).n_rows == 0:
-            continue
+def _parsable(rows: Sequence[bytes], n_features: int, zero_based: bool) -> Iterator[tuple[int, int, Exception | None]]:
+    """Runs of rows that can be parsed, in order, and single rows that cannot, with the reason."""
+    runs = [(0, len(rows))]
+    while runs:
+        start, stop = runs.pop()
         try:
-            parse(line, n_features, zero_based)
-        except (ValueError, OverflowError) as reason:
-            return FileFormatError(f"{locate(int(ids[min(row, len(ids) - 1)]))} cannot be parsed: {reason}")
-        row += 1
-    return FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
+            parse(b"\n".join(rows[start:stop]), n_features, zero_based)
+            yield start, stop, None
+        except (ValueError, OverflowError) as error:
+            if stop - start == 1:
+                yield start, stop, error
+            else:
+                middle = (start + stop) // 2
+                runs += [(middle, stop), (start, middle)]
+
+
+def most_columns(n_features: int | None, limits: Limits) -> int:
+    """The largest column number that is read: one that was asked for, or a limit."""
+    return _LARGEST if n_features is not None else min(_LARGEST, limits.columns or LIBSVM_COLUMNS)
+
+
+def _labels(words: set[bytes], bad: str, file: str) -> Iterator[float]:
+    """The labels that these words are; what is no number is refused or left out."""
+    for word in words:
+        try:
+            yield float(word)
+        except ValueError as error:
+            if bad == "error":
+                raise FileFormatError(f"{file!r} has a label that is no number: {error}") from error
+
+
+def _too_large(data: bytes, file: str, before: int, most: int) -> FileFormatError:
+    """The error that names the first row with a column number beyond ``most``; ``before`` rows precede these."""
+    rows = [found for line in data.split(b"\n") if (found := census(line)).n_rows]
+    row = next(i for i, found in enumerate(rows) if found.largest > most)
+    what = f"{row_of(file, before + row)} has the column number {rows[row].largest}"
+    if most == _LARGEST:
+        return FileFormatError(f"{what}, more than can be ({_LARGEST}). Mend it, or leave the row out.")
+    return FileFormatError(f"{beyond(what, 'columns', most)} Or say how many there are: n_features (--n-features).")

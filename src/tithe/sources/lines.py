@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
+from tithe.sources.limits import Limits, beyond
+from tithe.sources.rows import row_of
 
 _CHUNK = 2**22
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+_START = b"\0\n"  # as if an empty line stood before the first
+_ANY_BYTES = 2**62
 
 
 class RowReader:
@@ -20,57 +25,87 @@ class RowReader:
     stream : object with ``read(n_bytes)``
     name : str
         What errors call it.
+    header : bool
+        Whether the first row is a header: errors then count from the next.
     quotes : bool
         Whether quotes mean anything.
     live : bool
         Take what is there rather than wait for more; the stream has ``read1`` then.
+    limits : Limits
+        Its ``row_bytes`` hold for a row together with the empty lines before it.
     """
 
-    def __init__(self, stream: Any, name: str, *, quotes: bool = True, live: bool = False) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        name: str,
+        *,
+        header: bool = False,
+        quotes: bool = True,
+        live: bool = False,
+        limits: Limits | None = None,
+    ) -> None:
         self._read_some = stream.read1 if live else stream.read
         self._live = live
         self._name = name
         self._quotes = quotes
+        self._longest = (limits or Limits()).row_bytes
         self._chunk = b""
         self._start = 0
         self._ends = np.zeros(0, np.int64)
-        self._before = b"\0\n"
+        self._before = _START
         self._quoted = False
+        self._row = -1 if header else 0  # the row that has not ended yet
+        self._row_bytes = 0  # of it that were read
 
-    def take(self, n_rows: int) -> tuple[bytes, int]:
-        """The next ``n_rows`` rows (of a live stream at least one) and how many there were; ``(b"", 0)`` at the end."""
+    def take(self, n_rows: int, n_bytes: int = _ANY_BYTES) -> tuple[bytes, int]:
+        """The next rows, and how many there are; ``(b"", 0)`` at the end.
+
+        They are ``n_rows``, or as many as it takes to reach ``n_bytes``; of a live stream those that are there, at
+        least one.
+        """
         pieces: list[bytes] = []
-        wanted = n_rows
-        if not wanted:
-            return b"", 0
-        while len(self._ends) < wanted:
-            if self._live and len(self._ends):
-                wanted = n_rows = len(self._ends)
+        n_taken = held = 0
+        while n_taken < n_rows:
+            if not len(self._ends):
+                if self._live and n_taken:
+                    break
+                pieces.append(self._chunk[self._start :])
+                held += len(pieces[-1])
+                if not self._read():
+                    return self._rest(b"".join(pieces), n_taken)
+                continue
+            enough = int(np.searchsorted(self._ends, self._start + n_bytes - held - 1)) + 1
+            n_more = min(len(self._ends), n_rows - n_taken, enough)
+            stop = int(self._ends[n_more - 1]) + 1
+            pieces.append(self._chunk[self._start : stop])
+            held += stop - self._start
+            n_taken += n_more
+            self._start, self._ends = stop, self._ends[n_more:]
+            if held >= n_bytes:
                 break
-            pieces.append(self._chunk[self._start :])
-            wanted -= len(self._ends)
-            if not self._read():
-                return self._rest(b"".join(pieces), n_rows - wanted)
-        stop = int(self._ends[wanted - 1]) + 1
-        pieces.append(self._chunk[self._start : stop])
-        self._start, self._ends = stop, self._ends[wanted:]
-        return b"".join(pieces), n_rows
+        return b"".join(pieces), n_taken
 
     def _read(self) -> bool:
         """The next chunk, and where rows end in it."""
         chunk = self._chunk = self._read_some(_CHUNK)
         self._start = 0
-        codes = np.frombuffer(self._before + chunk, np.uint8)
-        ends = np.flatnonzero(codes[2:] == _NEWLINE)
-        if self._quotes and chunk and (self._quoted or b'"' in chunk):
-            inside = np.logical_xor.accumulate(codes[2:] == _QUOTE) ^ self._quoted
-            ends = ends[~inside[ends]]
-            self._quoted = bool(inside[-1])
-        one, two = codes[ends + 1], codes[ends]  # bytes before the newline
-        empty = (one == _NEWLINE) | ((one == _RETURN) & (two == _NEWLINE))
-        self._ends = ends[~empty]
-        self._before = codes[-2:].tobytes()
+        self._ends, self._quoted = row_ends(chunk, self._before, self._quotes, self._quoted)
+        self._before = (self._before + chunk[-2:])[-2:]
+        self._check_lengths()
         return len(chunk) > 0
+
+    def _check_lengths(self) -> None:
+        """Refuse a row that is too long before all of it is held."""
+        lengths = np.diff(self._ends, prepend=-1 - self._row_bytes, append=len(self._chunk) - 1)
+        long = lengths > self._longest
+        if long.any():
+            row = self._row + int(np.argmax(long))
+            where = row_of(self._name, row) if row >= 0 else f"{self._name!r}, header"
+            quote = " Or is a closing quote missing?" * (self._quotes and self._quoted)
+            raise FileFormatError(f"{beyond(f'{where}: the row is too long', 'row_bytes', self._longest)}{quote}")
+        self._row += len(self._ends)
+        self._row_bytes = int(lengths[-1])
 
     def _rest(self, data: bytes, n_rows: int) -> tuple[bytes, int]:
         """What is left at the end of the stream; its last row may lack a newline."""
@@ -79,3 +114,27 @@ class RowReader:
         self._chunk, self._ends = b"", np.zeros(0, np.int64)
         unfinished = bool(data.rpartition(b"\n")[2].strip(b"\r"))
         return data, n_rows + unfinished
+
+
+def row_ends(chunk: bytes, before: bytes, quotes: bool, quoted: bool) -> tuple[Array, bool]:
+    """Where rows end in a chunk, and whether it ends inside quotes.
+
+    ``before`` are the two bytes that precede it, and ``quoted`` says whether it begins inside quotes.
+    """
+    codes = np.frombuffer(before + chunk, np.uint8)
+    ends = np.flatnonzero(codes[2:] == _NEWLINE)
+    if quotes and chunk and (quoted or b'"' in chunk):
+        inside = np.logical_xor.accumulate(codes[2:] == _QUOTE) ^ quoted
+        ends = ends[~inside[ends]]
+        quoted = bool(inside[-1])
+    one, two = codes[ends + 1], codes[ends]  # bytes before the newline
+    empty = (one == _NEWLINE) | ((one == _RETURN) & (two == _NEWLINE))
+    return ends[~empty], quoted
+
+
+def split_rows(data: bytes) -> list[bytes]:
+    """The rows of a block that `RowReader.take` gave, each with its newline and the empty lines before it."""
+    stops = row_ends(data, _START, True, False)[0] + 1
+    rows = [data[start:stop] for start, stop in zip([0, *stops[:-1]], stops, strict=True)] if len(stops) else []
+    rest = data[int(stops[-1]) if len(stops) else 0 :]
+    return [*rows, rest] if rest.strip(b"\r\n") else rows

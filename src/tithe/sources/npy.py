@@ -14,7 +14,8 @@ from tithe.core.errors import FileFormatError
 from tithe.kernels.columns import column_sums
 from tithe.sources.arrays import plain_weights
 from tithe.sources.columns import Choice, Numbered
-from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, usual_leaf_rows
+from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, unless_all_bad, usual_leaf_rows
+from tithe.sources.limits import Limits
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import bad_rows, fault, row_of
 
@@ -25,10 +26,10 @@ _RUN_BYTES = 2**28  # of all data, from which on it does
 class _Arrays:
     """The arrays of one file: X, and target and weights if there are any."""
 
-    def __init__(self, file: DataFile, choice: Choice) -> None:
+    def __init__(self, file: DataFile, choice: Choice, limits: Limits) -> None:
         self.file = file
         self._choice = choice
-        self._held = None if file.path.lower().endswith(".npy") else _read_npz(file, choice)
+        self._held = None if file.path.lower().endswith(".npy") else _read_npz(file, choice, limits)
         X, y, weight = self.get()
         if X.ndim != 2 or X.dtype.kind not in "fiub":
             raise ValueError(f"{file.path!r} holds {X.dtype} of shape {X.shape}; rows of numbers are wanted.")
@@ -45,17 +46,24 @@ class _Arrays:
         self.file.check()
         try:
             return np.load(self.file.path, mmap_mode="r", allow_pickle=False), None, None
-        except (ValueError, OSError, EOFError) as error:
+        except Exception as error:  # NumPy has Python's own parser read the header, which fails in many ways
             raise FileFormatError(f"{self.file.path!r} is not a whole .npy file: {error}") from error
 
 
-def _read_npz(file: DataFile, choice: Choice) -> tuple[Any, Any, Any]:
+def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any, Any]:
     wanted = ["X", *(n for n in (choice.target, choice.weight) if n)]
     try:
         with np.load(file.path, allow_pickle=False) as archive:
             missing = [n for n in wanted if n not in archive.files]
             found = ", ".join(archive.files)
+            if not missing:
+                for member in archive.zip.infolist():
+                    if member.filename.removesuffix(".npy") in wanted:
+                        what = f"{file.path!r}: {member.filename!r}"
+                        limits.check_unpacked(what, member.file_size, min(member.compress_size, file.size))
             arrays = {} if missing else {name: archive[name] for name in wanted}
+    except FileFormatError:
+        raise
     except Exception as error:  # zipfile raises its own kinds for damaged archives
         raise FileFormatError(f"{file.path!r} is not a whole .npz file: {error}") from error
     if missing:
@@ -75,17 +83,18 @@ class NumpySource:
     choice : Choice
         Target and weight name arrays of an ``.npz``.
     format : {"npy", "npz"}
+    limits : Limits
     """
 
     replayable = True
 
-    def __init__(self, files: Sequence[DataFile], choice: Choice, format: str) -> None:
+    def __init__(self, files: Sequence[DataFile], choice: Choice, format: str, limits: Limits) -> None:
         if format == "npy" and (choice.target is not None or choice.weight is not None):
             raise ValueError("A .npy file holds rows alone: use .npz, .csv or .parquet for a target or weights.")
         if choice.columns is not None:
             raise ValueError(f"columns cannot be chosen: the columns of a .{format} file have no names.")
         self._choice = choice
-        self._arrays = [_Arrays(file, choice) for file in files]
+        self._arrays = [_Arrays(file, choice, limits) for file in files]
         first = self._arrays[0]
         for other in self._arrays:
             if other.shape[1] != first.shape[1]:
@@ -114,8 +123,12 @@ class NumpySource:
 
     def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
-        for start in range(first * self.leaf_rows, int(self._starts[-1]), self.leaf_rows):
-            yield partial(self._load, start, min(start + self.leaf_rows, int(self._starts[-1])))
+        n_rows = int(self._starts[-1])
+        starts = range(first * self.leaf_rows, n_rows, self.leaf_rows)
+        tasks = (partial(self._load, start, min(start + self.leaf_rows, n_rows)) for start in starts)
+        if first or self._choice.bad_rows != "skip":
+            return tasks
+        return unless_all_bad(tasks, lambda: n_rows, [arrays.file for arrays in self._arrays])
 
     def _load(self, start: int, stop: int) -> Block:
         return self._block(np.arange(start, stop))

@@ -18,13 +18,24 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
 from tithe.sources.columns import Choice, Columns, settle, with_vocabularies
-from tithe.sources.leaves import SAMPLE_ROWS, Loaded, at_least_one, fair_shares, joined, usual_leaf_rows
+from tithe.sources.leaves import (
+    SAMPLE_ROWS,
+    Loaded,
+    at_least_one,
+    fair_shares,
+    joined,
+    unless_all_bad,
+    usual_leaf_rows,
+)
+from tithe.sources.limits import Limits
+from tithe.sources.parquet_pages import check_pages
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MOST_CLASSES, Distinct, Rows, row_of
 
 HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
 SAMPLE_GROUPS = 8
 
+_ID_BYTES = 8  # of a row
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 2**25
 _READ_BYTES = 2**16  # of a column chunk at a time: chunks need not fit into memory
@@ -52,12 +63,14 @@ class ParquetSource:
     ----------
     files : list of DataFile
     choice : Choice
+    limits : Limits
     """
 
     replayable = True
 
-    def __init__(self, files: Sequence[DataFile], choice: Choice) -> None:
+    def __init__(self, files: Sequence[DataFile], choice: Choice, limits: Limits) -> None:
         self._files = list(files)
+        self._limits = limits
         schemas, self._groups = _survey(self._files)
         if not self._groups:
             raise no_rows(files)
@@ -89,7 +102,7 @@ class ParquetSource:
         self.leaf_rows = max(sizes)
 
     def _is_huge(self, group: Group) -> bool:
-        return group.n_rows * self.row_bytes > HUGE_BYTES
+        return group.n_rows * max(_ID_BYTES, self.row_bytes) > HUGE_BYTES
 
     def with_leaf_rows(self, least: int) -> ParquetSource:
         """The same rows in leaves of at least that many, as far as they go."""
@@ -100,6 +113,12 @@ class ParquetSource:
 
     def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
+        tasks = self._loaders(first)
+        if first or self._columns.choice.bad_rows != "skip":
+            return tasks
+        return unless_all_bad(tasks, lambda: self.n_rows or 0, self._files)
+
+    def _loaders(self, first: int) -> Iterator[Callable[[], Block]]:
         number = 0
         for groups in self._leaves:
             if self._is_huge(groups[0]):
@@ -123,7 +142,7 @@ class ParquetSource:
         """A huge row group in leaves of equal size, the first ``skip`` of them left out."""
         start = skip * self._huge_rows
         batches = self._batches(group, self._columns.read)
-        passed, batch = 0, next(batches)
+        passed, batch = 0, None
         while start < group.n_rows:
             size = min(self._huge_rows, group.n_rows - start)
             rows = Rows(self._columns, size)
@@ -166,9 +185,12 @@ class ParquetSource:
         file = self._files[group.file]
         file.check()
         try:
+            footer = _footer(file.path, os.stat(file.path).st_mtime_ns)
+            what = f"{file.path!r}, row group {group.number}"
+            check_pages(file.path, footer.row_group(group.number), names, what, self._limits)
             reader = pq.ParquetFile(
                 file.path,
-                metadata=_footer(file.path, os.stat(file.path).st_mtime_ns),
+                metadata=footer,
                 pre_buffer=False,
                 buffer_size=max(4096, min(_READ_BYTES, _ALL_READ_BYTES // len(names))),
                 read_dictionary=self._dictionaries,
@@ -185,16 +207,22 @@ class ParquetSource:
 
     @property
     def _dictionaries(self) -> list[str]:
-        """Columns that are better read as codes and values."""
+        """Columns that are better read as codes and values: a long text may stand in many rows."""
         columns = getattr(self, "_columns", None)
-        return [] if columns is None else columns.texts
+        if columns is None:
+            return []
+        target = columns.choice.target
+        return [*columns.texts, *([target] if columns.target_type == pa.string() else [])]
 
     def _distinct(self, found: Sequence[Distinct], names: Sequence[str]) -> None:
         """A look at a few columns of all the rows."""
         for group in self._groups:
             for batch in self._batches(group, names, use_threads=True):
                 for one in found:
-                    one.add(batch)
+                    try:
+                        one.add(batch)
+                    except (pa.ArrowException, UnicodeDecodeError) as error:
+                        raise self._broken(group, error) from error
 
     def _with_vocabularies(self, columns: Columns) -> Columns:
         names = columns.texts
@@ -259,11 +287,14 @@ def _survey(files: Sequence[DataFile]) -> tuple[list[pa.Schema], list[Group]]:
             with pq.ParquetFile(file.path) as opened:
                 schemas.append(opened.schema_arrow)
                 footer = opened.metadata
-        except (pa.ArrowException, OSError) as error:
+                _ = schemas[-1].names  # which must be text in UTF-8
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise FileFormatError(f"{file.path!r} is not a whole Parquet file: {error}") from error
         in_file = 0
         for number in range(footer.num_row_groups):
             n_rows = footer.row_group(number).num_rows
+            if not 0 <= n_rows <= footer.num_rows:
+                raise FileFormatError(f"{file.path!r}, row group {number}: {n_rows:,} rows cannot be.")
             if n_rows:
                 groups.append(Group(i, number, in_file, first + in_file, n_rows))
             in_file += n_rows

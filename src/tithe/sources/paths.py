@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,13 @@ FORMATS = {
     ".npz": "npz",
 }
 
-
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 _BLOCK = 4096
 _BLOCKS = 16  # of a file that are looked at to know it again
 _ALL_BLOCKS = 4096  # of all files, beside head and tail: thousands of them must not take minutes
@@ -100,20 +107,37 @@ def _expand(where: str, format: str) -> list[DataFile]:
         if not found:
             raise FileNotFoundError(f"There is no data file in the folder {where!r}.")
         return [_data_file(path, where) for path in found]
-    if os.path.isfile(where):
-        return [_data_file(Path(where), os.path.dirname(where))]
-    if glob.has_magic(where):
-        found = [Path(path) for path in sorted(glob.glob(where, recursive=True)) if os.path.isfile(path)]
+    if glob.has_magic(where) and not os.path.lexists(where):
+        found = [Path(path) for path in sorted(glob.glob(where, recursive=True)) if not os.path.isdir(path)]
         if not found:
             raise FileNotFoundError(f"No file matches {where!r}.")
         return [_data_file(path, os.path.commonpath([str(path.parent) for path in found])) for path in found]
-    raise FileNotFoundError(f"There is no file {where!r}.")
+    return [_data_file(Path(where), os.path.dirname(where))]
+
+
+def check_regular(path: str) -> os.stat_result:
+    """What the system says of a regular file. Anything else is refused: a pipe would be waited for, maybe for ever."""
+    try:
+        about = os.stat(path)
+    except PermissionError:
+        raise
+    except OSError as error:
+        if os.path.islink(path):
+            raise FileNotFoundError(f"{path!r} is a link to {os.readlink(path)!r}, which is not there.") from error
+        raise FileNotFoundError(f"There is no file {path!r}.") from error
+    if not stat.S_ISREG(about.st_mode):
+        kind = next((name for test, name in _KINDS if test(about.st_mode)), "something else")
+        raise ValueError(
+            f"{path!r} is {kind}, not a regular file. Take it away or leave it out; rows of a pipe are read once, "
+            "from standard input ('-')."
+        )
+    return about
 
 
 def _below(folder: str) -> Iterator[Path]:
     """The files in a folder and below, links followed; a folder that is reached twice is read once."""
     entered = {os.path.realpath(folder)}
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
         kept = []
         for name in sorted(folders):
             real = os.path.realpath(os.path.join(place, name))
@@ -121,7 +145,12 @@ def _below(folder: str) -> Iterator[Path]:
                 entered.add(real)
                 kept.append(name)
         folders[:] = kept
-        yield from (path for name in files if _is_visible(name) and (path := Path(place, name)).is_file())
+        yield from (Path(place, name) for name in files if _is_visible(name))
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be listed holds rows that would be missing."""
+    raise error
 
 
 def _is_visible(name: str) -> bool:
@@ -129,7 +158,7 @@ def _is_visible(name: str) -> bool:
 
 
 def _data_file(path: Path, folder: str) -> DataFile:
-    found = path.stat()
+    found = check_regular(str(path))
     name = Path(os.path.relpath(path, folder or ".")).as_posix()
     return DataFile(str(path), name, found.st_size, found.st_mtime_ns)
 

@@ -7,15 +7,17 @@ import struct
 import sys
 import zlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
+from tithe.sources.limits import Limits
+from tithe.sources.paths import check_regular
 
 _OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+_PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # of a channel, if it is not 1
 _BITS, _PLANAR = 258, 284  # tags of TIFF
 
 
@@ -40,34 +42,36 @@ class Picture:
     notes: list[str] = field(default_factory=list)
 
 
-def read_picture(path: str | os.PathLike[str]) -> Picture:
+def read_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> Picture:
     """A picture of any format and mode that Pillow knows, turned upright as its camera says.
 
     Palettes become colours; an alpha channel is set aside. Of several frames the first is read. PNG and TIFF files
     of 16 bits stay as they are, in grey and in colour; other colours of more than 8 bits are read with 8 and noted.
+    A picture that takes more memory than ``limits`` allow is refused before it is unpacked.
     """
     from PIL import Image
 
     name = os.fspath(path)
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no file {name!r}.")
+    check_regular(name)
     try:
-        return _read(path)
+        return _read(path, limits or Limits())
     except Image.UnidentifiedImageError as error:
         raise FileFormatError(f"{name!r} is not a picture: {error}") from error
     except FileFormatError as error:
         raise FileFormatError(f"{name!r} cannot be read: {error}") from error
-    except (PermissionError, MemoryError):
+    except PermissionError:
         raise
     except Exception as error:  # a damaged file fails in as many ways as there are formats
         raise FileFormatError(f"{name!r} is not a whole picture file: {error}") from error
 
 
-def _read(path: str | os.PathLike[str]) -> Picture:
+def _read(path: str | os.PathLike[str], limits: Limits) -> Picture:
     from PIL import Image, ImageOps
 
     notes = []
     with Image.open(path) as image:
+        n_bytes = image.width * image.height * len(image.getbands()) * _PIXEL_BYTES.get(image.mode, 1)
+        limits.check_unpacked("the picture", n_bytes, os.path.getsize(path))
         n_frames = getattr(image, "n_frames", 1)
         if n_frames > 1:
             notes.append(f"the first of {n_frames} frames was read")
@@ -81,7 +85,8 @@ def _read(path: str | os.PathLike[str]) -> Picture:
             if layout[-4:-1] == ";16" and image.mode in ("RGB", "RGBA", "CMYK"):
                 notes.append("16-bit colours were read with 8 bits")
             image.load()
-            pixels, alpha = _arrays(ImageOps.exif_transpose(image), notes)
+            ImageOps.exif_transpose(image, in_place=True)
+            pixels, alpha = _arrays(image, notes)
     return Picture(pixels=pixels, alpha=alpha, profile=profile, notes=notes)
 
 
@@ -158,7 +163,8 @@ def _bytes_as(path: str | os.PathLike[str], layout: str) -> Array:
             for tile in image.tile
         ]
         image.load()
-        return np.asarray(ImageOps.exif_transpose(image))
+        ImageOps.exif_transpose(image, in_place=True)
+        return np.asarray(image)
 
 
 def _opaque(differs: Array) -> Array:

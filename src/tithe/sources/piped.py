@@ -15,8 +15,9 @@ from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Choice, Columns, Numbered, settle
 from tithe.sources.csv_block import read_header
 from tithe.sources.delimited import csv_rows
-from tithe.sources.leaves import Loaded, usual_leaf_rows
+from tithe.sources.leaves import Loaded, text_bytes, usual_leaf_rows
 from tithe.sources.libsvm import census, read_block, refuse_names
+from tithe.sources.limits import Limits
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import all_bad, identity_of
 from tithe.sources.rows import Rows, row_of
@@ -99,34 +100,44 @@ class PipedSource:
         raise ValueError("The classes of standard input are not known before all of it is read: name them all.")
 
 
-def open_piped(stream: Any, format: str, choice: Choice, n_features: int | None, *, live: bool = False) -> PipedSource:
+def open_piped(
+    stream: Any,
+    format: str,
+    choice: Choice,
+    n_features: int | None,
+    *,
+    live: bool = False,
+    limits: Limits | None = None,
+) -> PipedSource:
     """The rows of a binary stream; of a ``live`` one in whatever pieces they come."""
+    limits = limits or Limits()
     if choice.categories == "onehot":
         raise ValueError("The values of text columns on standard input are not known beforehand: categories='hash'.")
     if format == "libsvm":
-        return _piped_libsvm(stream, choice, n_features, live)
+        return _piped_libsvm(stream, choice, n_features, live, limits)
     if format == "arrow":
         return _piped_arrow(stream, choice, live)
-    return _piped_csv(stream, choice, live)
+    return _piped_csv(stream, choice, live, limits)
 
 
 def _locate(row_id: int) -> str:
     return row_of(NAME, row_id)
 
 
-def _piped_csv(stream: Any, choice: Choice, live: bool) -> PipedSource:
-    reader = RowReader(stream, NAME, live=live)
-    dialect = read_header(reader.take(1)[0], NAME, ",")
+def _piped_csv(stream: Any, choice: Choice, live: bool, limits: Limits) -> PipedSource:
+    reader = RowReader(stream, NAME, header=True, live=live, limits=limits)
+    dialect = read_header(reader.take(1)[0], NAME, ",", limits)
     if not dialect.names:
         raise ValueError("There are no rows: standard input is empty.")
-    ahead = [reader.take(_PROBE_ROWS)]
+    ahead = [reader.take(_PROBE_ROWS, text_bytes(0, 0))]
     rows = csv_rows({NAME: dialect}, [(NAME, ahead[0][0])], choice)
     passed = 0
 
     def take(n_rows: int) -> Task | None:
         nonlocal passed
         data, n_taken = ahead.pop() if ahead else (b"", 0)
-        more, n_more = (b"", 0) if live and n_taken else reader.take(n_rows - n_taken)
+        room = text_bytes(n_rows, rows.columns.row_bytes) - len(data)
+        more, n_more = (b"", 0) if n_taken and (live or room <= 0) else reader.take(n_rows - n_taken, room)
         n_taken += n_more
         if not n_taken:
             return None
@@ -143,6 +154,9 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
     except (pa.ArrowException, OSError) as error:
         raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
     columns = settle({NAME: schema}, choice)
+    empty = next((name for name in columns.read if pa.types.is_null(schema.field(name).type)), None)
+    if empty is not None:  # such a stream says how many rows it has, however many, and holds none of them
+        raise ValueError(f"Column {empty!r} of standard input has no type and no values. Leave it out of columns.")
     ahead: list[Any] = []
     passed = 0
 
@@ -174,8 +188,12 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
 
 def _gathered(columns: Columns, batches: list[Any], ids: Array) -> Block:
     rows = Rows(columns, len(ids))
-    for batch in batches:
-        rows.add(batch)
+    try:
+        for batch in batches:
+            batch.validate(full=True)  # offsets and codes that lie outside would be read as they are
+            rows.add(batch)
+    except (ValueError, pa.ArrowException) as error:
+        raise FileFormatError(f"From {_locate(int(ids[0]))} on: {error}") from error
     return rows.block(ids, _locate)
 
 
@@ -184,20 +202,22 @@ def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: s
     return PipedSource(take, feature_names=columns.feature_names, row_bytes=columns.row_bytes, about=about)
 
 
-def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: bool) -> PipedSource:
+def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: bool, limits: Limits) -> PipedSource:
     refuse_names(choice)
     if n_features is None:
         raise ValueError("How many columns standard input has is not known beforehand: give n_features.")
-    reader = RowReader(stream, NAME, quotes=False, live=live)
-    ahead = [reader.take(_PROBE_ROWS)]
+    reader = RowReader(stream, NAME, quotes=False, live=live, limits=limits)
+    ahead = [reader.take(_PROBE_ROWS, text_bytes(0, 0))]
     found = census(ahead[0][0])
+    row_bytes = 12 * found.n_entries // max(1, found.n_rows) + 4
     passed = 0
 
     def take(n_rows: int) -> Task | None:
         nonlocal passed
         data, n_taken = ahead.pop() if ahead else (b"", 0)
-        if not (live and n_taken):
-            data += reader.take(n_rows - n_taken)[0]
+        room = text_bytes(n_rows, row_bytes) - len(data)
+        if not n_taken or not (live or room <= 0):
+            data += reader.take(n_rows - n_taken, room)[0]
         if not data:
             return None
         n_taken = census(data).n_rows
@@ -205,6 +225,5 @@ def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: boo
         ids = np.arange(passed - n_taken, passed)
         return partial(read_block, data, n_features, found.has_zero, ids, choice.bad_rows, _locate)
 
-    row_bytes = 12 * found.n_entries // max(1, found.n_rows) + 4
     about = {"format": "libsvm", **asdict(choice), "n_features": n_features}
     return PipedSource(take, feature_names=Numbered(n_features), row_bytes=row_bytes, about=about)

@@ -159,6 +159,8 @@ def _no_rows(columns: Columns) -> Any:
 
 def target_values(column: Any, target_type: pa.DataType) -> tuple[Array, Array]:
     """A target as plain NumPy, always of the same type, and which of its values are missing."""
+    if pa.types.is_string(target_type):
+        return _text_target(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     column = column.cast(target_type, safe=False)
@@ -168,12 +170,18 @@ def target_values(column: Any, target_type: pa.DataType) -> tuple[Array, Array]:
         if len(present) == 0:
             return np.zeros(len(column), target_type.to_pandas_dtype()), missing
         column = column.fill_null(present[0])  # any value of this type: the row is bad
-    if not pa.types.is_string(target_type):
-        return column.to_numpy(zero_copy_only=False), missing
-    # few different texts: one object each
-    coded = column.dictionary_encode()
-    values = np.array([*coded.dictionary.to_pylist(), None], object)
-    return values[:-1][coded.indices.to_numpy()], missing
+    return column.to_numpy(zero_copy_only=False), missing
+
+
+def _text_target(column: Any) -> tuple[Array, Array]:
+    """Few different texts: one object each. What is missing has any of them, since its row is bad."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    values = column.dictionary.cast(pa.string()).to_pylist()
+    present = np.array([value is not None for value in values], bool)
+    codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+    missing = (codes < 0) | ~np.append(present, False)[codes]
+    return np.array([*values, ""], object)[codes], missing
 
 
 class Distinct:
