@@ -290,7 +290,6 @@ def test_pipes_that_cannot_be_read() -> None:
 def test_standard_input(tmp_path) -> None:
     program = """
         from tithe.sources.files import open_source
-from tithe.sources.limits import Limits
         source = open_source("-", target="y")
         print([task().X.tolist() for task in source.tasks()], source.feature_names)
     """

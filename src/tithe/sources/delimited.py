@@ -260,13 +260,24 @@ def _dialect(file: DataFile, limits: Limits) -> Dialect:
     return read_header(line, file.path, "\t" if ".tsv" in file.path.lower() else ",", limits)
 
 
+class _Unpacked:
+    """A compressed stream. Arrow's own ``read`` never gives memory back if the data are damaged."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def read(self, n_bytes: int) -> bytes:
+        data: bytes = self._stream.read_buffer(n_bytes).to_pybytes()
+        return data
+
+
 @contextmanager
 def _opened(file: DataFile) -> Iterator[Any]:
     """The bytes of the file, uncompressed."""
     file.check()
     try:
         with pa.input_stream(file.path, compression="gzip" if _is_compressed(file) else None) as stream:
-            yield stream
+            yield _Unpacked(stream) if _is_compressed(file) else stream
     except (pa.ArrowException, OSError) as error:
         file.check()
         raise FileFormatError(f"{file.path!r} cannot be read: {error}") from error

@@ -62,6 +62,9 @@ def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any,
                         what = f"{file.path!r}: {member.filename!r}"
                         limits.check_unpacked(what, member.file_size, min(member.compress_size, file.size))
             arrays = {} if missing else {name: archive[name] for name in wanted}
+            strange = [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]
+            if strange:  # NumPy gives the bytes of what is no array
+                raise FileFormatError(f"{file.path!r}: {strange[0]!r} is no array.")
     except FileFormatError:
         raise
     except Exception as error:  # zipfile raises its own kinds for damaged archives

@@ -185,22 +185,24 @@ class ParquetSource:
         file = self._files[group.file]
         file.check()
         try:
-            footer = _footer(file.path, os.stat(file.path).st_mtime_ns)
-            what = f"{file.path!r}, row group {group.number}"
-            check_pages(file.path, footer.row_group(group.number), names, what, self._limits)
+            check_pages(file.path, file.modified, group.number, names, self._limits)
             reader = pq.ParquetFile(
                 file.path,
-                metadata=footer,
+                metadata=_footer(file.path, os.stat(file.path).st_mtime_ns),
                 pre_buffer=False,
                 buffer_size=max(4096, min(_READ_BYTES, _ALL_READ_BYTES // len(names))),
                 read_dictionary=self._dictionaries,
                 page_checksum_verification=True,
             )
             n_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (8 * len(names))))
+            coded = [name for name in self._dictionaries if name in names]
             with reader:
-                yield from reader.iter_batches(
+                for batch in reader.iter_batches(
                     n_rows, row_groups=[group.number], columns=list(names), use_threads=use_threads
-                )
+                ):
+                    for name in coded:
+                        batch.column(name).validate(full=True)  # Arrow gives codes as they are, also those of no value
+                    yield batch
         except (pa.ArrowException, OSError) as error:
             file.check()
             raise self._broken(group, error) from error

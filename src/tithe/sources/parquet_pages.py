@@ -1,47 +1,86 @@
 """How large the pages of a Parquet file are, before they are unpacked.
 
-A page is unpacked into memory as a whole, and a few kilobytes may stand for gigabytes. The footer says only how large
-all pages of a column are together; each page has a header of its own, a struct in Thrift's compact protocol.
+A page is unpacked into memory as a whole, and a few kilobytes may stand for gigabytes. Its size stands in a header of
+its own in front of it; the footer says where the first page of each column is. Both are structs in Thrift's compact
+protocol, and are read here: pyarrow shows no header of a page, and ends the process if a column in a damaged footer is
+looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from tithe.core.errors import FileFormatError
 from tithe.sources.limits import Limits
 
 _HEADER_BYTES = (128, 2**14, 2**24)  # tried one after another: Arrow refuses a header that is longer than the last
 _UNPACKED, _PACKED = 2, 3  # fields of a page header: sizes in bytes
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_ROW_GROUPS, _COLUMNS, _META = 4, 1, 3  # fields of the footer, of a row group, of a column
+_PATH, _CODEC, _SIZE, _FIRST_PAGE, _DICTIONARY_PAGE = 3, 4, 7, 9, 11  # of what the footer says of a column
+_HARMLESS = (0, 1)  # codecs: none, and snappy, which makes at most 22 bytes of one
+
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 _INTEGERS = (4, 5, 6)
-_DEEPEST = 16
+_DEEPEST = 24
 
 
-def check_pages(path: str, group: Any, names: Sequence[str], what: str, limits: Limits) -> None:
+class Chunk(NamedTuple):
+    """A column of a row group, packed: its name, and where its pages begin and end."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def check_pages(path: str, modified: int, group: int, names: Sequence[str], limits: Limits) -> None:
     """Refuse a row group with a page beyond the limits in one of the columns ``names``.
 
-    ``group`` is what the footer says of it, and ``what`` names it. A page that makes no sense is left to who reads it.
+    A page that makes no sense is left to Arrow, which refuses it.
     """
     wanted = set(names)
+    groups = _packed_chunks(path, modified)
     with open(path, "rb", buffering=0) as file:
-        for i in range(group.num_columns):
-            column = group.column(i)
-            if column.path_in_schema in wanted and column.compression != "UNCOMPRESSED":
-                for unpacked, packed in _page_sizes(file, column):
-                    if unpacked > limits.unpacked_bytes:
-                        limits.check_unpacked(f"{what}: a page of column {column.path_in_schema!r}", unpacked, packed)
+        for chunk in groups[group] if group < len(groups) else ():
+            if chunk.name not in wanted:
+                continue
+            for unpacked, packed in page_sizes(file, chunk):
+                if unpacked > limits.unpacked_bytes:
+                    what = f"{path!r}, row group {group}: a page of column {chunk.name!r}"
+                    limits.check_unpacked(what, unpacked, packed)
 
 
-def _page_sizes(file: Any, column: Any) -> Iterator[tuple[int, int]]:
+@lru_cache(maxsize=8)
+def _packed_chunks(path: str, modified: int) -> list[list[Chunk]]:
+    """The columns of every row group whose pages may be much larger than they look, from the footer."""
+    with open(path, "rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 8))
+        length = int.from_bytes(file.read(8)[:4], "little")
+        file.seek(max(0, size - 8 - length))
+        footer = file.read(length)
+    try:
+        groups = [group[_COLUMNS] for group in _struct(footer, 0, 0)[0][_ROW_GROUPS]]
+        return [
+            [_chunk(column[_META]) for column in group if column[_META][_CODEC] not in _HARMLESS] for group in groups
+        ]
+    except (LookupError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path!r} is not a whole Parquet file: its footer cannot be read") from error
+
+
+def _chunk(about: dict[int, Any]) -> Chunk:
+    start, dictionary = about[_FIRST_PAGE], about.get(_DICTIONARY_PAGE, 0)
+    start = min(start, dictionary) if dictionary > 0 else start
+    return Chunk(b".".join(about[_PATH]).decode(errors="replace"), start, start + about[_SIZE])
+
+
+def page_sizes(file: Any, chunk: Chunk) -> Iterator[tuple[int, int]]:
     """Bytes of the pages of a column of a row group, unpacked and packed."""
-    at = column.data_page_offset
-    if column.has_dictionary_page and column.dictionary_page_offset:
-        at = min(at, column.dictionary_page_offset)
-    end = at + column.total_compressed_size
-    while 0 < at < end:
+    at = chunk.start
+    while 0 < at < chunk.stop:
         header = _header(file, at)
-        if header is None or header[1] < 0 or header[2] < 0:
+        if header is None:
             return
         length, unpacked, packed = header
         yield unpacked, packed
@@ -55,20 +94,26 @@ def _header(file: Any, at: int) -> tuple[int, int, int] | None:
         data = file.read(n_bytes)
         try:
             sizes, length = _struct(data, 0, 0)
-            return length, sizes.get(_UNPACKED, -1), sizes.get(_PACKED, -1)
+            unpacked, packed = sizes[_UNPACKED], sizes[_PACKED]
+            sound = isinstance(unpacked, int) and isinstance(packed, int) and packed >= 0
+            return (length, unpacked, packed) if sound else None
         except IndexError:  # it goes on after these bytes
             if len(data) < n_bytes:
                 return None
-        except ValueError:
+        except (KeyError, TypeError, ValueError):
             return None
     return None
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, int], int]:
-    """Whole numbers of the struct that stands there, by field, and where it ends; all else is passed over."""
+# -- Thrift's compact protocol -----------------------------------------------------------------
+
+
+def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """The struct that stands there, values by field, and where it ends. IndexError: it does not end."""
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deeply")
-    numbers, field = {}, 0
+    values: dict[int, Any] = {}
+    field = 0
     while head := data[at]:
         at += 1
         if head >> 4:
@@ -77,15 +122,19 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, int], int]:
             field, at = _number(data, at)
         kind = head & 15
         if kind in _INTEGERS:
-            value, at = _number(data, at)
-            numbers[field] = (value >> 1) ^ -(value & 1)
-        else:
-            at = _after(data, at, kind, depth)
-    return numbers, at + 1
+            values[field], at = _number(data, at)
+        elif kind > _FALSE:
+            values[field], at = _value(data, at, kind, depth)
+    return values, at + 1
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """The number that stands there, seven bits a byte, and where it ends."""
+    """The signed number that stands there, seven bits a byte and the sign last, and where it ends."""
+    value, at = _length(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while (byte := data[at]) > 127:
         value |= (byte & 127) << shift
@@ -96,33 +145,39 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     return value | byte << shift, at + 1
 
 
-def _after(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where a field that is not a whole number ends."""
-    if kind in (_TRUE, _FALSE):
-        return at
-    if kind == _STRUCT:
-        return _struct(data, at, depth + 1)[1]
-    if kind == _BINARY:
-        length, at = _number(data, at)
-        return at + length
-    if kind in (_BYTE, _DOUBLE):
-        return at + (1 if kind == _BYTE else 8)
-    if kind not in (_LIST, _SET):
-        raise ValueError("a page header has no maps, and no other types")
-    head, at = data[at], at + 1
-    n_values = head >> 4
-    if n_values == 15:
-        n_values, at = _number(data, at)
-    for _ in range(n_values):
-        at = _after_element(data, at, head & 15, depth)
-    return at
-
-
-def _after_element(data: bytes, at: int, kind: int, depth: int) -> int:
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    """The value of this kind that stands there, and where it ends."""
     if kind in _INTEGERS:
-        return _number(data, at)[1]
-    if kind in (_TRUE, _FALSE):
-        kind = _BYTE  # in a list they take one
-    if at >= len(data):
-        raise IndexError("the list goes on")
-    return _after(data, at, kind, depth + 1)
+        return _number(data, at)
+    if kind == _STRUCT:
+        return _struct(data, at, depth + 1)
+    if kind == _BINARY:
+        length, at = _length(data, at)
+        return _piece(data, at, length)
+    if kind in (_TRUE, _FALSE, _BYTE, _DOUBLE):
+        return _piece(data, at, 8 if kind == _DOUBLE else 1)
+    if kind in (_LIST, _SET):
+        head, at = data[at], at + 1
+        n_values, at = (head >> 4, at) if head >> 4 < 15 else _length(data, at)
+        return _values(data, at, [head & 15] * min(n_values, len(data) - at + 1), depth)
+    if kind == _MAP:
+        n_pairs, at = _length(data, at)
+        if not n_pairs:
+            return [], at
+        kinds = data[at]
+        return _values(data, at + 1, [kinds >> 4, kinds & 15] * min(n_pairs, len(data) - at), depth)
+    raise ValueError(f"there is no type {kind}")
+
+
+def _values(data: bytes, at: int, kinds: list[int], depth: int) -> tuple[list[Any], int]:
+    values = []
+    for kind in kinds:
+        value, at = _value(data, at, kind, depth + 1)
+        values.append(value)
+    return values, at
+
+
+def _piece(data: bytes, at: int, length: int) -> tuple[bytes, int]:
+    if at + length > len(data):
+        raise IndexError("the data end before the value does")
+    return data[at : at + length], at + length

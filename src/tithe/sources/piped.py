@@ -151,7 +151,8 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
     try:
         batches = iter(pa.ipc.open_stream(stream))
         schema = batches.schema
-    except (pa.ArrowException, OSError) as error:
+        _ = schema.names  # which must be text in UTF-8
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
     columns = settle({NAME: schema}, choice)
     empty = next((name for name in columns.read if pa.types.is_null(schema.field(name).type)), None)
