@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import struct
+import zipfile
 import zlib
 
 import numpy as np
@@ -214,6 +215,13 @@ def test_headers_of_numpy_files(tmp_path, shape) -> None:
         open_source(tmp_path)
 
 
+def test_a_member_that_is_no_array(tmp_path) -> None:
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("X.npy", b"no array")
+    with pytest.raises(FileFormatError, match=r"t\.npz': 'X' is no array"):
+        open_source(tmp_path)
+
+
 def test_packed_arrays(tmp_path) -> None:
     np.savez_compressed(tmp_path / "t.npz", X=np.zeros((10_000, 20)))
     with pytest.raises(FileFormatError, match=r"t\.npz': 'X\.npy' takes 1,600,128 bytes.*100,000.*unpacked_bytes="):
@@ -280,6 +288,14 @@ def test_arrow_codes_outside_of_their_values() -> None:
         stream = io.BytesIO(whole[: at + 1] + bytes([code]) + whole[at + 2 :])
         with pytest.raises(FileFormatError, match="From 'standard input', row 0"):
             open_piped(stream, "arrow", Choice(categories="hash"), None)
+
+
+def test_arrow_names_that_are_not_text() -> None:
+    written = io.BytesIO()
+    with pa.ipc.new_stream(written, pa.schema([("name", pa.float64())])) as writer:
+        writer.write_batch(pa.record_batch([pa.array([1.0])], ["name"]))
+    with pytest.raises(FileFormatError, match="not an Arrow IPC stream"):
+        open_piped(io.BytesIO(written.getvalue().replace(b"name", b"nam\xff")), "arrow", Choice(), None)
 
 
 def test_arrow_columns_without_a_type() -> None:
