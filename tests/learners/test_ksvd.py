@@ -105,7 +105,6 @@ def test_non_negative_weights_equal_repeated_rows() -> None:
     assert (a.components_ >= 0).all() and (a.transform(X) >= 0).all()
 
 
-@pytest.mark.bits
 def test_order_of_rows_is_no_matter() -> None:
     X, _ = planted(600, d=10, k=12, most=2)
     order = np.random.default_rng(3).permutation(len(X))

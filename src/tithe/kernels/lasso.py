@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tithe.kernels.correlations import ATOMS, as_panels, correlate, correlation_rows
 from tithe.kernels.parts import part_rows
 from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
 
-_TILE = 128  # signals whose correlations are computed at a time; a full tile always, so that bits stay the same
 _FAST = {"contract", "reassoc", "nsz"}
 _CLOSE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
 _SWEEPS = 20_000
@@ -110,41 +110,32 @@ def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken): 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, across, atoms, gram, most, penalty, positive, relative, into, first, last, rows):  # type: ignore[no-untyped-def]
+def _code(X, first, last, alpha, atoms, gram, penalty, positive, relative, into):  # type: ignore[no-untyped-def]
+    """Codes of rows first to last, whose correlations are the first rows of ``alpha``."""
     chosen, values, error, residual = into
-    n, d = X.shape
-    k = gram.shape[0]
-    here, alpha = np.zeros((_TILE, d), atoms.dtype), np.empty((_TILE, k), atoms.dtype)
+    d, k, most = X.shape[1], gram.shape[0], chosen.shape[1]
     # on its way a code may have more entries than it ends with
     picks, x, rest, taken = np.empty(k, np.int64), np.empty(k), np.empty(d), np.empty(k, np.bool_)
-    for part in range(first, last):
-        stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE):
-            r = min(stop, start + _TILE) - start
-            for i in range(r):
-                for j in range(d):
-                    here[i, j] = X[start + i, j]
-            np.dot(here, across, alpha)
-            for i in range(r):
-                energy = 0.0
-                for j in range(d):
-                    rest[j] = here[i, j]
-                    energy += rest[j] * rest[j]
-                close = relative * np.sqrt(energy)
-                count = _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken)
-                for t in range(most):
-                    chosen[start + i, t] = picks[t] if t < count else -1
-                    values[start + i, t] = x[t] if t < count else 0.0
-                for t in range(count):
-                    for j in range(d):
-                        rest[j] -= x[t] * atoms[picks[t], j]
-                square = 0.0
-                for j in range(d):
-                    square += rest[j] * rest[j]
-                error[start + i] = square
-                if residual.shape[0] > 0:
-                    for j in range(d):
-                        residual[start + i, j] = rest[j]
+    for row in range(first, last):
+        energy = 0.0
+        for j in range(d):
+            rest[j] = X[row, j]
+            energy += rest[j] * rest[j]
+        close = relative * np.sqrt(energy)
+        count = _descend(alpha, row - first, atoms, gram, penalty, positive, close, picks, x, taken)
+        for t in range(most):
+            chosen[row, t] = picks[t] if t < count else -1
+            values[row, t] = x[t] if t < count else 0.0
+        for t in range(count):
+            for j in range(d):
+                rest[j] -= x[t] * atoms[picks[t], j]
+        square = 0.0
+        for j in range(d):
+            square += rest[j] * rest[j]
+        error[row] = square
+        if residual.shape[0] > 0:
+            for j in range(d):
+                residual[row, j] = rest[j]
 
 
 def lasso_codes(
@@ -161,19 +152,24 @@ def lasso_codes(
     A code has min(k, d) entries at the most, which is as many as a smallest one needs.
     """
     n, d = X.shape
-    k = len(atoms)
-    most = min(k, d)
-    atoms = np.ascontiguousarray(atoms, X.dtype)
+    most, k = min(len(atoms), d), -(-len(atoms) // ATOMS) * ATOMS
+    X = np.ascontiguousarray(X)
+    atoms = np.concatenate([atoms, np.zeros((k - len(atoms), d))]).astype(X.dtype)  # no atom of zeros is ever chosen
     exact = atoms.astype(np.float64)
     if into is None:
         residual = np.empty((n if with_residual else 0, d), X.dtype)
         into = np.empty((n, most), np.int32), np.empty((n, most), X.dtype), np.empty(n), residual
-    across, close, rows = np.ascontiguousarray(atoms.T), _CLOSE[X.dtype.name], part_rows(n, 1)
+    panels, rows, some = as_panels(atoms), part_rows(n, 1), correlation_rows(k, X.itemsize)
+    close = _CLOSE[X.dtype.name]
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
-        over_parts(
-            lambda a, b: _code(X, across, atoms, gram, most, penalty, positive, close, into, a, b, rows),
-            -(-n // rows),
-            serial=n * k * d < 1_000_000,
-        )
+
+    def run(first: int, last: int) -> None:
+        alpha, stop = np.empty((some, k), X.dtype), min(n, last * rows)
+        for start in range(first * rows, stop, some):
+            end = min(stop, start + some)
+            correlate(X, panels, start, end, alpha)
+            _code(X, start, end, alpha, atoms, gram, penalty, positive, close, into)
+
+    over_parts(run, -(-n // rows), serial=n * k * d < 1_000_000)
     return into

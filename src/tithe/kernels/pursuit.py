@@ -1,7 +1,7 @@
 """Orthogonal matching pursuit of many signals at once: Batch-OMP, plain and non-negative.
 
-All correlations of a tile of signals come from one matrix product. From there on a signal needs no
-row of the dictionary any more, only of its Gram matrix: with q_t the new direction, orthogonal to
+All correlations of some signals come from one product of matrices, with the same bits wherever a signal stands
+(`correlate`). From there on a signal needs no row of the dictionary any more, only of its Gram matrix: with q_t the new direction, orthogonal to
 those before, the correlations V_t = D q_t of all atoms follow from the Gram matrix by the same step
 of Gram and Schmidt that gives q_t, and what is left of the correlations is alpha - (q_t . y) V_t. The
 entries of the Cholesky factor can be read off V (Rubinstein, Zibulevsky and Elad 2008 solve for them).
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tithe.kernels.correlations import ATOMS, as_panels, correlate, correlation_rows
 from tithe.kernels.parts import part_rows
 from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
 Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared errors, residuals
 
-_TILE = 128  # signals whose correlations are computed at a time; a full tile always, so that bits stay the same
 _FAST = {"contract", "reassoc", "nsz", "nnan"}
 _CANCELS = {"float64": 1e-8, "float32": 1e-3}  # share of the energy that is only known from the residual itself
 _THIN = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
-_LANES = 16  # the atoms are filled up with zeros to a multiple of it
+_LANES = ATOMS  # the atoms are filled up with zeros to a multiple of it
 _SLACK = 64.0  # correlations below so many roundings of the signal's norm are none
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
@@ -115,7 +115,9 @@ def _advance(alpha, i, V, last, gram, at, low, step, lanes):  # type: ignore[no-
 
 
 @_row_njit
-def _omp(rows, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes, low, along, picks, x, rest):  # type: ignore[no-untyped-def]
+def _omp(
+    rows, row, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes, low, along, picks, x, rest
+):  # type: ignore[no-untyped-def]
     """Chooses and solves for one signal; returns how many atoms it took. Its correlations are used up."""
     left = energy
     count = 0
@@ -139,7 +141,7 @@ def _omp(rows, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor
         count += 1
         if target > 0.0 and left < cancels * energy:
             _solve_up(low, along, count, x)
-            left = _rest(rows, i, atoms, picks, x, count, rest)
+            left = _rest(rows, row, atoms, picks, x, count, rest)
         if count == most or (target > 0.0 and left <= target):
             break
         _advance(alpha, i, V, count - 1, gram, c, low, alpha.dtype.type(along[count - 1]), lanes)
@@ -245,49 +247,37 @@ def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, across, atoms, gram, most, target, positive, cancels, thin, slack, into, first, last, rows):  # type: ignore[no-untyped-def]
+def _code(X, first, last, alpha, atoms, gram, most, target, positive, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
+    """Codes of rows first to last, whose correlations are the first rows of ``alpha``."""
     chosen, values, error, residual = into
-    n, d = X.shape
-    k = gram.shape[0]
-    here = np.zeros((_TILE, d), atoms.dtype)
-    alpha = np.empty((_TILE, k), atoms.dtype)
+    d, k = X.shape[1], gram.shape[0]
     V, lanes = np.zeros((most, k), atoms.dtype), np.empty(_LANES, atoms.dtype)
     low, along, b = np.empty((most, most)), np.empty(most), np.empty(most)
     picks, x, rest = np.empty(most, np.int64), np.empty(most), np.empty(d)
-    for part in range(first, last):
-        stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE):
-            r = min(stop, start + _TILE) - start
-            for i in range(r):
-                for j in range(d):
-                    here[i, j] = X[start + i, j]
-            np.dot(here, across, alpha)
-            for i in range(r):
-                energy = 0.0
-                for j in range(d):
-                    energy += np.float64(here[i, j]) * here[i, j]
-                floor = slack * np.sqrt(energy)
-                if energy <= target:
-                    count = 0
-                elif positive:
-                    count = _positive(
-                        here, i, atoms, gram, alpha[i], most, target, thin, floor, V[0], low, along, picks, x, rest, b
-                    )
-                else:
-                    count = _omp(
-                        here, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes,
-                        low, along, picks, x, rest,
-                    )  # fmt: skip
-                error[start + i] = _rest(here, i, atoms, picks, x, count, rest)
-                for t in range(count):
-                    chosen[start + i, t] = picks[t]
-                    values[start + i, t] = x[t]
-                for t in range(count, most):
-                    chosen[start + i, t] = -1
-                    values[start + i, t] = 0.0
-                if residual.shape[0] > 0:
-                    for j in range(d):
-                        residual[start + i, j] = rest[j]
+    for row in range(first, last):
+        i = row - first
+        energy = 0.0
+        for j in range(d):
+            energy += np.float64(X[row, j]) * X[row, j]
+        floor = slack * np.sqrt(energy)
+        if energy <= target:
+            count = 0
+        elif positive:
+            count = _positive(
+                X, row, atoms, gram, alpha[i], most, target, thin, floor, V[0], low, along, picks, x, rest, b
+            )
+        else:
+            count = _omp(
+                X, row, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes,
+                low, along, picks, x, rest,
+            )  # fmt: skip
+        error[row] = _rest(X, row, atoms, picks, x, count, rest)
+        for t in range(most):
+            chosen[row, t] = picks[t] if t < count else -1
+            values[row, t] = x[t] if t < count else 0.0
+        if residual.shape[0] > 0:
+            for j in range(d):
+                residual[row, j] = rest[j]
 
 
 def code_arrays(n: int, most: int, d: int, dtype: Any, *, with_residual: bool) -> Codes:
@@ -317,16 +307,21 @@ def pursue(
     """
     n, d = X.shape
     k = -(-len(atoms) // _LANES) * _LANES
+    X = np.ascontiguousarray(X)
     atoms = np.concatenate([atoms, np.zeros((k - len(atoms), d))]).astype(X.dtype)
     exact = atoms.astype(np.float64)
     into = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
-    across, rows = np.ascontiguousarray(atoms.T), part_rows(n, 1)
+    panels, rows, some = as_panels(atoms), part_rows(n, 1), correlation_rows(k, X.itemsize)
     limits = _CANCELS[X.dtype.name], _THIN[X.dtype.name], _SLACK * float(np.finfo(X.dtype).eps)
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
-        over_parts(
-            lambda a, b: _code(X, across, atoms, gram, n_nonzero, target, positive, *limits, into, a, b, rows),
-            -(-n // rows),
-            serial=n * k * (d + n_nonzero) < 4_000_000,
-        )
+
+    def run(first: int, last: int) -> None:
+        alpha, stop = np.empty((some, k), X.dtype), min(n, last * rows)
+        for start in range(first * rows, stop, some):
+            end = min(stop, start + some)
+            correlate(X, panels, start, end, alpha)
+            _code(X, start, end, alpha, atoms, gram, n_nonzero, target, positive, *limits, into)
+
+    over_parts(run, -(-n // rows), serial=n * k * (d + n_nonzero) < 4_000_000)
     return into
