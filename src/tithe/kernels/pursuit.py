@@ -1,10 +1,11 @@
 """Orthogonal matching pursuit of many signals at once: Batch-OMP, plain and non-negative.
 
-All correlations of some signals come from one product of matrices, with the same bits wherever a signal stands
-(`correlate`). From there on a signal needs no row of the dictionary any more, only of its Gram matrix: with q_t the new direction, orthogonal to
-those before, the correlations V_t = D q_t of all atoms follow from the Gram matrix by the same step
-of Gram and Schmidt that gives q_t, and what is left of the correlations is alpha - (q_t . y) V_t. The
-entries of the Cholesky factor can be read off V (Rubinstein, Zibulevsky and Elad 2008 solve for them).
+All correlations of some signals come from one product of matrices, with the same bits wherever a signal
+stands (`correlate`). From there on a signal needs no row of the dictionary any more, only of its Gram
+matrix: with q_t the new direction, orthogonal to those before, the correlations V_t = D q_t of all atoms
+follow from the Gram matrix by the same step of Gram and Schmidt that gives q_t, and what is left of the
+correlations is alpha - (q_t . y) V_t. The entries of the Cholesky factor can be read off V (Rubinstein,
+Zibulevsky and Elad 2008 solve for them).
 """
 
 from __future__ import annotations
