@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from tithe.kernels.parts import part_rows
-from tithe.kernels.threads import over_parts
+from tithe.kernels.threads import over_parts, single_blas_thread
 
 Array = np.ndarray[Any, Any]
 
@@ -133,63 +133,72 @@ def _push(residual, users, x, start, stop, old, new, positive, first, last):  # 
                 residual[i, j] += before * old[j] - value * new[j]
 
 
+# In what follows loops stand for operations on whole arrays, which take seconds to compile.
+
+
 @njit(cache=True, nogil=True)
 def _direction(sums, n_runs, positive, old, new):  # type: ignore[no-untyped-def]
     """The unit vector along the sum of the runs, its negative part cut off if need be; the old atom if it is none."""
-    new[:] = 0.0
+    d, largest = new.shape[0], 0.0
+    for j in range(d):
+        new[j] = 0.0
     for run in range(n_runs):
-        new += sums[run]
-    if positive:
-        for j in range(new.shape[0]):
-            new[j] = max(0.0, new[j])
-    largest = np.abs(new).max()
-    if not 0.0 < largest < np.inf:
-        new[:] = old
+        for j in range(d):
+            new[j] += sums[run, j]
+    lost = False
+    for j in range(d):
+        if positive and new[j] < 0.0:
+            new[j] = 0.0
+        size = abs(new[j])
+        lost |= not size < np.inf
+        largest = size if size > largest else largest
+    if lost or largest == 0.0:
+        for j in range(d):
+            new[j] = old[j]
         return
-    new /= largest  # squares of large numbers would overflow
-    new /= np.sqrt((new * new).sum())
+    square = 0.0
+    for j in range(d):  # squares of large numbers would overflow
+        new[j] /= largest
+        square += new[j] * new[j]
+    length = np.sqrt(square)
+    for j in range(d):
+        new[j] /= length
 
 
-@njit(cache=True, nogil=True)
-def _principal(sums, n_runs, old, new):  # type: ignore[no-untyped-def]
+def _principal(sums: Array, old: Array) -> Array:
     """The top eigenvector of the sum of the runs, on the old atom's side."""
     total = np.zeros(sums.shape[1:])
-    for run in range(n_runs):
-        total += sums[run]
+    for run in sums:
+        total += run
     largest = np.abs(total).max()
     if not 0.0 < largest < np.inf:
-        new[:] = old
-        return
-    new[:] = np.linalg.eigh(total / largest)[1][:, -1]
-    if (new * old).sum() < 0.0:
-        new *= -1.0
+        return old
+    with single_blas_thread():
+        new: Array = np.linalg.eigh(total / largest)[1][:, -1]
+    return -new if (new * old).sum() < 0.0 else new
 
 
 @njit(cache=True, nogil=True)
-def _stage(residual, starts, users, x, weight, atoms, order, positive, exact):  # type: ignore[no-untyped-def]
+def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds):  # type: ignore[no-untyped-def]
     """All atoms in one call, on one thread: the same sums in the same order as atom by atom."""
     d = atoms.shape[1]
     most = 1
     for c in order:
         most = max(most, -(-(starts[c + 1] - starts[c]) // _RUN))
-    sums, square = np.empty((most, d)), np.empty((most if exact and not positive else 0, d, d))
-    old, new = np.empty(d), np.empty(d)
+    sums, old, new = np.empty((most, d)), np.empty(d), np.empty(d)
     for c in order:
         start, stop = starts[c], starts[c + 1]
         n_runs = -(-(stop - start) // _RUN)
         if n_runs == 0:
             continue
-        old[:] = atoms[c]
-        if exact and not positive:
-            _spread(residual, users, x, weight, start, stop, old, square, 0, n_runs)
-            _principal(square, n_runs, old, new)
-        else:
-            new[:] = old
-            for turn in range(_ROUNDS if exact else 1):
-                _pull(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, 0, n_runs)
-                _direction(sums, n_runs, positive, old, new)
+        for j in range(d):
+            old[j] = new[j] = atoms[c, j]
+        for turn in range(rounds):
+            _pull(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, 0, n_runs)
+            _direction(sums, n_runs, positive, old, new)
         _push(residual, users, x, start, stop, old, new, positive, 0, n_runs)
-        atoms[c] = new
+        for j in range(d):
+            atoms[c, j] = new[j]
 
 
 def update_atoms(
@@ -213,25 +222,26 @@ def update_atoms(
     """
     u = np.empty(0) if weight is None else weight
     d = atoms.shape[1]
-    if len(users) * d * (d if exact else 1) < _SMALL:
-        _stage(residual, starts, users, x, u, atoms, order, positive, exact)
+    eigenvectors, rounds = exact and not positive, _ROUNDS if exact else 1
+    if not eigenvectors and len(users) * d * (d if exact else 1) < _SMALL:
+        _stage(residual, starts, users, x, u, atoms, order, positive, rounds)
         return
     for c in order:
-        _update_one(residual, starts[c], starts[c + 1], users, x, u, atoms, c, positive, exact)
+        _update_one(residual, starts[c], starts[c + 1], users, x, u, atoms, c, positive, eigenvectors, rounds)
 
 
-def _update_one(residual, start, stop, users, x, u, atoms, c, positive, exact):  # type: ignore[no-untyped-def]
+def _update_one(residual, start, stop, users, x, u, atoms, c, positive, eigenvectors, rounds):  # type: ignore[no-untyped-def]
     d, n_runs = atoms.shape[1], -(-int(stop - start) // _RUN)
     if n_runs == 0:
         return
     old, new = atoms[c].copy(), atoms[c].copy()
-    if exact and not positive:
+    if eigenvectors:
         square = np.empty((n_runs, d, d))
         over_parts(lambda a, b: _spread(residual, users, x, u, start, stop, old, square, a, b), n_runs)
-        _principal(square, n_runs, old, new)
+        new = np.ascontiguousarray(_principal(square, old))
     else:
         sums = np.empty((n_runs, d))
-        for turn in range(_ROUNDS if exact else 1):
+        for turn in range(rounds):
             trial, again = new.copy(), turn > 0
             over_parts(
                 lambda a, b, trial=trial, again=again: _pull(

@@ -129,6 +129,13 @@ def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _copy(point, into, c):  # type: ignore[no-untyped-def]
+    """into[c] = point, by a loop: copies of whole arrays take seconds to compile."""
+    for j in range(point.shape[0]):
+        into[c, j] = point[j]
+
+
+@njit(cache=True, nogil=True)
 def _inside(point, ball):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(point.shape[0]):
@@ -264,7 +271,7 @@ def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice,
         return 0
     if luck >= change - log_birth_density(point, draws, prior[LOG_BALL]) + jump_ratios[k, 2]:
         return 0
-    centers[k] = point
+    _copy(point, centers, k)
     state[K] = k + 1
     _note_new(past, n, k, gap)
     return 1
@@ -282,7 +289,7 @@ def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
         return 0
     if luck >= change + log_birth_density(centers[c], draws, prior[LOG_BALL]) + jump_ratios[k, 0]:
         return 0
-    centers[c] = centers[k - 1]
+    _copy(centers[k - 1], centers, c)
     state[K] = k - 1
     _note_death(past, n, centers, k - 1, c)
     return 1
@@ -314,7 +321,7 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
     _distances(past[0], n, point, gap)
     if luck >= -rate * _move_change(past, n, c, gap) + back:
         return 0
-    centers[c] = point
+    _copy(point, centers, c)
     _note_move(past, n, centers, k, c, gap)
     return 1
 
@@ -374,7 +381,8 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
     ratio = (new - k) * (prior[LOG_BALL] - eta) + orders + here - there + jump_ratios[k, way]
     if luck >= -rate * change + ratio:
         return 0
-    centers[:new] = trial
+    for c in range(new):
+        _copy(trial[c], centers, c)
     state[K] = new
     look_at_all(past, centers, state)
     return 1
@@ -449,7 +457,7 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
         losses[r], n_centers[r] = near[i], state[K]
         state[N] = i + 1
         if near[i] > schedule[SURPRISE] and anchors.shape[0] > LATEST:
-            anchors[anchors.shape[0] - LATEST + state[NEXT]] = X[r]
+            _copy(X[r], anchors, anchors.shape[0] - LATEST + state[NEXT])
             state[NEXT] = (state[NEXT] + 1) % LATEST
         clock[0] = clock[0] * decay + 1.0
         rate = schedule[RATE] / math.sqrt(max(1.0, clock[0] - schedule[LAG]))

@@ -219,7 +219,8 @@ def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, along, s):
 def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, along, picks, x, rest, b):  # type: ignore[no-untyped-def]
     """Non-negative pursuit of one signal: the atom it leans on most, then least squares >= 0 on all chosen."""
     inside, active, s = np.zeros(most, np.bool_), np.empty(most, np.int64), np.empty(most)
-    now[:] = alpha
+    for c in range(len(now)):
+        now[c] = alpha[c]
     count = 0
     while count < most:
         j = np.argmax(now)
@@ -232,7 +233,8 @@ def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, 
         _nnls(gram, picks, b, count, thin, floor, x, inside, active, low, along, s)
         if target > 0.0 and _rest(rows, i, atoms, picks, x, count, rest) <= target:
             break
-        now[:] = alpha
+        for c in range(len(now)):
+            now[c] = alpha[c]
         for t in range(count):
             value = alpha.dtype.type(x[t])
             for c in range(len(now)):
@@ -247,38 +249,55 @@ def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, 
     return kept
 
 
+@_row_njit
+def _put(row, picks, x, count, rest, into):  # type: ignore[no-untyped-def]
+    chosen, values, _error, residual = into
+    for t in range(chosen.shape[1]):
+        chosen[row, t] = picks[t] if t < count else -1
+        values[row, t] = x[t] if t < count else 0.0
+    if residual.shape[0] > 0:
+        for j in range(len(rest)):
+            residual[row, j] = rest[j]
+
+
+# Two functions, of which most callers need the first alone: what is not called is not compiled. Both find codes of
+# rows first to last, whose correlations are the first rows of alpha.
+
+
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, first, last, alpha, atoms, gram, most, target, positive, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
-    """Codes of rows first to last, whose correlations are the first rows of ``alpha``."""
-    chosen, values, error, residual = into
-    d, k = X.shape[1], gram.shape[0]
-    V, lanes = np.zeros((most, k), atoms.dtype), np.empty(_LANES, atoms.dtype)
-    low, along, b = np.empty((most, most)), np.empty(most), np.empty(most)
-    picks, x, rest = np.empty(most, np.int64), np.empty(most), np.empty(d)
+def _code(X, first, last, alpha, atoms, gram, most, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
+    V, lanes = np.zeros((most, gram.shape[0]), atoms.dtype), np.empty(_LANES, atoms.dtype)
+    low, along, x = np.empty((most, most)), np.empty(most), np.empty(most)
+    picks, rest = np.empty(most, np.int64), np.empty(X.shape[1])
     for row in range(first, last):
-        i = row - first
         energy = 0.0
-        for j in range(d):
+        for j in range(X.shape[1]):
             energy += np.float64(X[row, j]) * X[row, j]
-        floor = slack * np.sqrt(energy)
-        if energy <= target:
-            count = 0
-        elif positive:
-            count = _positive(
-                X, row, atoms, gram, alpha[i], most, target, thin, floor, V[0], low, along, picks, x, rest, b
-            )
-        else:
+        floor, count = slack * np.sqrt(energy), 0
+        if energy > target:
             count = _omp(
-                X, row, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes,
+                X, row, row - first, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes,
                 low, along, picks, x, rest,
             )  # fmt: skip
-        error[row] = _rest(X, row, atoms, picks, x, count, rest)
-        for t in range(most):
-            chosen[row, t] = picks[t] if t < count else -1
-            values[row, t] = x[t] if t < count else 0.0
-        if residual.shape[0] > 0:
-            for j in range(d):
-                residual[row, j] = rest[j]
+        into[2][row] = _rest(X, row, atoms, picks, x, count, rest)
+        _put(row, picks, x, count, rest, into)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _code_positive(X, first, last, alpha, atoms, gram, most, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
+    now = np.empty(gram.shape[0], atoms.dtype)
+    low, along, x, b = np.empty((most, most)), np.empty(most), np.empty(most), np.empty(most)
+    picks, rest = np.empty(most, np.int64), np.empty(X.shape[1])
+    for row in range(first, last):
+        energy = 0.0
+        for j in range(X.shape[1]):
+            energy += np.float64(X[row, j]) * X[row, j]
+        floor, count = slack * np.sqrt(energy), 0
+        if energy > target:
+            own = alpha[row - first]
+            count = _positive(X, row, atoms, gram, own, most, target, thin, floor, now, low, along, picks, x, rest, b)
+        into[2][row] = _rest(X, row, atoms, picks, x, count, rest)
+        _put(row, picks, x, count, rest, into)
 
 
 def code_arrays(n: int, most: int, d: int, dtype: Any, *, with_residual: bool) -> Codes:
@@ -317,12 +336,14 @@ def pursue(
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
 
+    code = _code_positive if positive else _code
+
     def run(first: int, last: int) -> None:
         alpha, stop = np.empty((some, k), X.dtype), min(n, last * rows)
         for start in range(first * rows, stop, some):
             end = min(stop, start + some)
             correlate(X, panels, start, end, alpha)
-            _code(X, start, end, alpha, atoms, gram, n_nonzero, target, positive, *limits, into)
+            code(X, start, end, alpha, atoms, gram, n_nonzero, target, *limits, into)
 
     over_parts(run, -(-n // rows), serial=n * k * (d + n_nonzero) < 4_000_000)
     return into

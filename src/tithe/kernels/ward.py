@@ -16,10 +16,12 @@ def ward_tree(centers, weights):  # type: ignore[no-untyped-def]
     """
     p, d = centers.shape
     nodes, mass = np.empty((2 * p - 1, d)), np.empty(2 * p - 1)
-    nodes[:p], mass[:p] = centers, weights
     pairs, costs = np.empty((p - 1, 2), np.int64), np.empty(p - 1)
     alive = np.zeros(2 * p - 1, np.bool_)
-    alive[:p] = True
+    for a in range(p):  # loops, since copies of whole arrays take seconds to compile
+        alive[a], mass[a] = True, weights[a]
+        for j in range(d):
+            nodes[a, j] = centers[a, j]
     price = np.empty((2 * p - 1, 2 * p - 1))
     for new in range(2 * p - 1):
         if new >= p:

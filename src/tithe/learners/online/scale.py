@@ -87,7 +87,7 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
     assert sums is not None
     used = sums[:, 0] > 0.0
     sums = sums[used]
-    mass = sums[:, 0]
+    mass = sums[:, 0].copy()  # contiguous: kernels are compiled for each layout
     moved = sums[:, -block.n_features :] / mass[:, None]
     within = sums[:, 1] - mass * np.einsum("ij,ij->i", moved, moved)  # about the means, not the pilot
     nodes, weights, pairs, costs = ward_tree(pilot[used] + moved, mass)
