@@ -63,6 +63,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/film.py
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
+	$(BIN)/python benchmarks/cold.py
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build

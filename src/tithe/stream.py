@@ -279,7 +279,8 @@ class CoresetStream(Forgets):
         """Write everything needed to go on into the folder ``path``: whole, or not at all.
 
         What was there before is kept until the new state is complete; that of another stream is not
-        replaced. The stream can be resumed from it bit for bit, in another process or on another machine.
+        replaced. The stream can be resumed from it bit for bit in another process, also on another machine with
+        a CPU of the same kind.
         """
         objects: dict[str, Any] = {"plan": self.plan}
         if self._reducer is not None:

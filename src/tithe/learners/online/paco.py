@@ -284,7 +284,8 @@ class PACO(RiverClusterer, ClusterMixin, BaseEstimator):
         """Write everything needed to go on into the folder ``path``: whole, or not at all.
 
         The same as for a `CoresetStream`: what was there before is kept until the new state is complete, and that of
-        another stream is not replaced. It goes on bit for bit, in another process or on another machine.
+        another stream is not replaced. It goes on bit for bit in another process, also on
+        another machine with a CPU of the same kind.
         """
         check_is_fitted(self)
         place, identity = self.__dict__.get("_home", (None, uuid4().hex))
