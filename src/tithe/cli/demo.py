@@ -43,4 +43,5 @@ def demo(output: str, clusters: int, size: int, seeds: int) -> None:
         [[m.name, f"{m.rows:,}", f"{m.excess:.1e}", f"{m.passes:,.0f}"] for m in classified.methods],
     )
     click.echo(classified.certificate)
+    click.echo("The first run also compiled the kernels, ten seconds or so of CPU; later ones read them from a cache.")
     click.echo(f"Report: {page}")
