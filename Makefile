@@ -60,6 +60,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/odm_linear.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_svrg.py --data $(DATA)
 	$(BIN)/python benchmarks/photographs.py --data $(DATA)
+	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)
 	$(BIN)/python benchmarks/film.py
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --data $(DATA)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.spatial import KDTree
 
-from tithe.learners.dictionary.noise import estimate_sigma
+from tithe.learners.dictionary.noise import _from_flat_blocks, estimate_sigma
 from tithe.learners.dictionary.quality import psnr, ssim
 
 
@@ -42,6 +43,65 @@ def test_noise_that_was_cut_off_everywhere_is_found(rng, level, colours) -> None
 
 def test_no_noise() -> None:
     assert estimate_sigma(np.full((64, 64), 9, np.uint8)) == 0.0
+
+
+def dense_cartoon(side: int, *, cell: int, colours: bool = False) -> np.ndarray:
+    """Flat cells of many shapes with dark outlines, about ``cell`` pixels wide, each of its own shade."""
+    rng = np.random.default_rng(3)
+    n_cells = (side // cell) ** 2
+    centres, shades = rng.uniform(0, side, size=(n_cells, 2)), rng.uniform(20, 235, size=(n_cells, 3))
+    distance, nearest = KDTree(centres).query(np.argwhere(np.ones((side, side))), k=2)
+    pixels = shades[nearest[:, 0]]
+    pixels[distance[:, 1] - distance[:, 0] < 2.0] = 10.0
+    return pixels.reshape(side, side, 3) if colours else pixels[:, 0].reshape(side, side)
+
+
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("sigma", [5.0, 10.0, 25.0])
+def test_noise_between_dense_edges_is_found(rng, sigma, colours) -> None:
+    # hardly any block of 22 x 22 pixels is without an edge
+    clean = dense_cartoon(256, cell=14, colours=colours)
+    noisy = clean + sigma * rng.normal(size=clean.shape)
+    assert estimate_sigma(noisy) == pytest.approx(sigma, rel=0.05)
+
+
+@pytest.mark.parametrize(("shape", "tolerance"), [((1024, 1024), 0.01), ((512, 512, 3), 0.01), ((96, 96, 3), 0.05)])
+def test_pure_noise_is_estimated_without_bias(rng, shape, tolerance) -> None:
+    assert estimate_sigma(rng.normal(size=shape)) == pytest.approx(1.0, rel=tolerance)
+
+
+@pytest.mark.parametrize("n_coefficients", [58, 64])
+@pytest.mark.parametrize("flat", [0.05, 0.3, 1.0])
+def test_blocks_with_more_than_noise_in_them_do_not_change_the_estimate(rng, n_coefficients, flat) -> None:
+    n = 20_000
+    n_flat = int(flat * n)
+    squares = 9.0 * rng.chisquare(n_coefficients, size=n) / n_coefficients
+    squares[n_flat:] += rng.uniform(9.0, 1000.0, size=n - n_flat)
+    variance, error = _from_flat_blocks(squares, n_coefficients)
+    assert abs(variance / 9.0 - 1.0) <= 4.0 * error
+    assert error < 0.05
+
+
+def test_the_standard_error_of_an_estimate_is_right(rng) -> None:
+    runs = [_from_flat_blocks(rng.chisquare(58, size=1000) / 58, 58) for _ in range(300)]
+    variances, errors = np.transpose(runs)
+    assert np.std(variances) == pytest.approx(errors.mean(), rel=0.2)
+    assert variances.mean() == pytest.approx(1.0, abs=0.005)
+
+
+def test_noise_on_a_gradient_and_in_texture(rng) -> None:
+    y, x = np.mgrid[:256, :256]
+    gradient = 0.4 * x + 0.3 * y + 0.001 * x * y
+    assert estimate_sigma(gradient + 5 * rng.normal(size=gradient.shape)) == pytest.approx(5.0, rel=0.03)
+    # waves of 9 pixels all over, up to three times as strong as the noise
+    texture = 128 + 15 * np.sin(2 * np.pi * (x + 0.4 * y) / 9) * np.cos(2 * np.pi * (y - 0.3 * x) / 11)
+    assert estimate_sigma(texture + 5 * rng.normal(size=texture.shape)) == pytest.approx(5.0, rel=0.08)
+
+
+def test_a_border_without_noise_does_not_count(rng) -> None:
+    noisy = 100 + 10 * rng.normal(size=(320, 320))
+    noisy[:16] = 128.0
+    assert estimate_sigma(noisy) == pytest.approx(10.0, rel=0.03)
 
 
 def test_psnr(rng) -> None:
