@@ -26,6 +26,7 @@ _IMPOSSIBLE = 1e-9  # share of flat blocks with less in them than any that count
 _ROUNDS = 200  # far more than the search takes
 _ERRORS = 2.0  # standard errors that an estimate must be better by, to be taken instead of a more precise one
 _CLIPPED = 0.2  # share of a block's pixels at the ends of the range beyond which it says little
+_ROUNDING = 1e-12  # of the largest square: below it, a plane of colours is empty
 
 
 def estimate_sigma(image: Any) -> float:
@@ -63,6 +64,9 @@ def estimate_sigma(image: Any) -> float:
             f"The picture has {planes.height} x {planes.width} pixels, too few to estimate its noise: give sigma."
         )
     wavelets, cosines, clipped = _blocks(planes)
+    coloured = wavelets.max(axis=1) > _ROUNDING * wavelets.max()  # else a grey picture in three channels has no noise
+    if coloured.any():
+        wavelets, cosines = wavelets[coloured], cosines[coloured]
     usable = clipped <= _CLIPPED
     if usable.mean() < _START:
         usable = clipped <= np.quantile(clipped, _START)
