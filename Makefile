@@ -58,6 +58,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
 	$(BIN)/python benchmarks/odm.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_linear.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_defaults.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_svrg.py --data $(DATA)
 	$(BIN)/python benchmarks/photographs.py --data $(DATA)
 	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)

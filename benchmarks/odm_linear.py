@@ -54,7 +54,9 @@ def beside_linear_svc(folder: Path, n_rows: int, repeats: int) -> list[dict[str,
         "LinearODMClassifier(solver='dcd')": lambda: LinearODMClassifier(solver="dcd", random_state=0),
         "LinearODMClassifier(coreset_size='auto')": lambda: LinearODMClassifier(coreset_size="auto", random_state=0),
         "LinearSVC()": LinearSVC,
-        "LinearSVC(C=lam / (2 n (1 - theta)^2))": lambda: LinearSVC(C=LinearODMClassifier().lam / (2 * n_rows * 0.64)),
+        "LinearSVC(C=lam / (2 n (1 - theta)^2))": lambda: LinearSVC(
+            C=LinearODMClassifier().lam / (2 * n_rows * (1.0 - LinearODMClassifier().theta) ** 2)
+        ),
     }
     rows = []
     for name, make in models.items():

@@ -33,7 +33,7 @@ def test_margins_are_positive_exactly_where_the_prediction_is_right(n_classes: i
 
 def test_margins_vary_less_than_those_of_a_support_vector_machine() -> None:
     X, y, _ = _rows(2)
-    ours, theirs = (margins_of(model.fit(X, y), X, y) for model in (LinearODMClassifier(mu=1.0), LinearSVC()))
+    ours, theirs = (margins_of(model.fit(X, y), X, y) for model in (LinearODMClassifier(1000.0, 1.0, 0.2), LinearSVC()))
     assert ours.spread < theirs.spread
 
 

@@ -43,7 +43,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
     Parameters
     ----------
     lam : float
-        > 0: how much the margins count beside the penalty. It is twice that of LIBODM.
+        > 0: how much the margins count beside the penalty. It is twice that of LIBODM. The defaults of lam, mu and
+        theta are those that trailed the defaults of `LinearSVC` least (`benchmarks/odm_defaults.py`).
     mu : float
         In [0, 1]: how much a margin above the band counts beside one below.
     theta : float
@@ -150,9 +151,9 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
 
     def __init__(
         self,
-        lam: float = 1000.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
+        lam: float = 10_000.0,
+        mu: float = 0.2,
+        theta: float = 0.5,
         *,
         solver: str = "auto",
         tol: float = 1e-4,
