@@ -26,7 +26,7 @@ WAYS = [
 
 
 def excesses(X: Any, y: np.ndarray, lam: float, sizes: list[int], seeds: int) -> list[dict[str, Any]]:
-    objective = MarginObjective(classes=(0, 1), lam=lam)
+    objective = MarginObjective(classes=(0, 1), lam=lam, mu=0.5, theta=0.2)
     rows, rng = Block(X=X, y=y), np.random.default_rng(0)
     least = objective.evaluate(rows, objective.solve(rows, rng=rng)).value
     found = []

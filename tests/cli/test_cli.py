@@ -69,7 +69,7 @@ def test_build_for_margin_distributions(rows, tmp_path, capsys, construction: st
 def test_size_for_margin_distributions(rows, capsys) -> None:
     command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3"]
     assert run(*command, "--data", rows) == 0
-    assert "lam = 1000, mu = 0.5, theta = 0.2" in capsys.readouterr().out
+    assert "lam = 1000, mu = 0.05, theta = 0.8" in capsys.readouterr().out
     assert run(*command) == 2
 
 

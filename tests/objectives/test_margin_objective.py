@@ -259,7 +259,8 @@ def test_csr_equals_dense(rng: np.random.Generator) -> None:
 def test_wide_rows_and_many_classes(rng: np.random.Generator) -> None:
     X = sparse.random(300, 1200, density=0.05, random_state=0, format="csr")
     y = (np.asarray(X[:, :20].sum(axis=1)).ravel() > 0.5).astype(np.int32)
-    found = TWO.evaluate(Block(X=X, y=y), TWO.solve(Block(X=X, y=y), rng=rng))
+    two = replace(TWO, mu=0.5, theta=0.2)
+    found = two.evaluate(Block(X=X, y=y), two.solve(Block(X=X, y=y), rng=rng))
     assert found.bound <= 1e-4 * found.value
     block = problem(rng, 3000, 3, 40)
     objective = MarginObjective(**FREE).for_rows(block)

@@ -57,14 +57,14 @@ def margin_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--theta",
             type=click.FloatRange(0.0, 1.0, max_open=True),
-            default=0.2,
+            default=0.8,
             show_default=True,
             help="Margin: half the width of the band in which margins cost nothing.",
         ),
         click.option(
             "--mu",
             type=click.FloatRange(0.0, 1.0),
-            default=0.5,
+            default=0.05,
             show_default=True,
             help="Margin: how much margins above the band count, beside those below.",
         ),

@@ -75,8 +75,8 @@ class MarginObjective(LinearMargins):
     """
 
     lam: float = 1000.0
-    mu: float = 0.5
-    theta: float = 0.2
+    mu: float = 0.05
+    theta: float = 0.8
     intercept_scaling: float = 1.0
 
     name: ClassVar[str] = "margin"

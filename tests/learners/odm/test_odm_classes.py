@@ -173,23 +173,23 @@ def test_stiff_problems_are_solved_to_the_gap() -> None:
     model = ODMClassifier(1000.0, kernel="linear", random_state=0).fit(X, y)
     assert model.gap_ <= 1e-5 * model.objective_curve_[-1]
     assert model.score(X, y) > 0.95
-    primal, _ = MarginObjective(lam=1000.0, classes=(0, 1, 2)).minimise(Block(X=X, y=y.astype(np.int32)))
-    objective = MarginObjective(lam=1000.0, classes=(0, 1, 2))
+    objective = MarginObjective(lam=1000.0, mu=model.mu, theta=model.theta, classes=(0, 1, 2))
+    primal, _ = objective.minimise(Block(X=X, y=y.astype(np.int32)))
     value = objective.evaluate(Block(X=X, y=y.astype(np.int32)), primal).value
     assert min(model.objective_curve_) <= value * 1.001
 
 
 def test_linear_machine_of_many_classes_by_both_ways() -> None:
     X, y = three(300, 4, k=4)
-    soft = LinearODMClassifier(10.0, tol=1e-8, random_state=0).fit(X, y)
+    soft = LinearODMClassifier(10.0, 0.5, 0.2, tol=1e-8, random_state=0).fit(X, y)
     assert soft.gap_ <= 1e-8 * soft.loss_curve_[-1]
     np.testing.assert_allclose(soft.coef_, soft.dual_coef_ @ X[soft.support_], atol=1e-9)
-    kernel = ODMClassifier(10.0, kernel="linear", tol=1e-8, random_state=0).fit(X, y)
+    kernel = ODMClassifier(10.0, 0.5, 0.2, kernel="linear", tol=1e-8, random_state=0).fit(X, y)
     np.testing.assert_allclose(soft.decision_function(X), kernel.decision_function(X), atol=1e-3)
-    stiff = LinearODMClassifier(1e5, random_state=0).fit(X, y)
+    stiff = LinearODMClassifier(1e5, 0.5, 0.2, random_state=0).fit(X, y)
     assert not hasattr(stiff, "dual_coef_")
     assert stiff.certificate_.bound <= stiff.loss_curve_[-1]
-    fixed = LinearODMClassifier(10.0, upper="fixed", random_state=0).fit(X, y)
+    fixed = LinearODMClassifier(10.0, 0.5, 0.2, upper="fixed", random_state=0).fit(X, y)
     assert min(fixed.loss_curve_) >= soft.loss_curve_[-1] * (1 - 1e-3)
     with pytest.raises(ValueError, match="upper='cccp'"):
         LinearODMClassifier(upper="fixed", intercept_scaling=np.inf).fit(X, y)

@@ -33,6 +33,6 @@ def test_rows_that_guide_newton_show_a_kernel_that_is_none():
 def test_a_kernel_spoilt_by_rounding_is_taken_in_double_precision_and_predicts_in_it():
     X, y = _off_centre(4200)
     machine = ODMClassifier(kernel="linear", lam=1e7, tol=1e-3, random_state=0).fit(X, y)
-    truth = LinearODMClassifier(lam=1e7).fit(X, y)
+    truth = LinearODMClassifier(1e7, machine.mu, machine.theta).fit(X, y)
     assert machine.gap_ <= machine.tol * machine.objective_curve_[-1]
     assert np.abs(machine.decision_function(X) - truth.decision_function(X)).max() < 0.02
