@@ -24,12 +24,15 @@ demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; w
 	$(BIN)/tithe demo --output demo-report
 
 # two workers share two cores: a second BLAS thread in each would only wait for the other worker, which costs up to nine
-# times the CPU; each worker begins with a half of the tests of its own, so that few kernels are compiled by both
-test: $(READY) lint  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
-	time OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
-	$(MAKE) --no-print-directory bits
+# times the CPU; tests of kernels come first, a file to a worker, so that few kernels are compiled by both
+TESTS := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-bits: $(READY)  ## the tests of equal bits with the code that older CPUs run
+test: $(READY) lint  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
+	time $(TESTS) tests/kernels --dist loadfile
+	time $(TESTS) --ignore tests/kernels --dist worksteal --durations=25
+	time $(BIN)/python tools/bits.py --quick
+
+bits: $(READY)  ## all tests of equal bits with the code that older CPUs run
 	time $(BIN)/python tools/bits.py
 
 slow: $(READY)  ## the tests that take minutes

@@ -3,7 +3,10 @@
 OpenBLAS and LLVM choose their code by the CPU. A promise of equal bits that was only tested on one kind of CPU may
 be false on the next, so these tests also run with the code for Haswell (AVX2, no AVX-512) and for any x86-64.
 
-    python tools/bits.py [arguments of pytest]
+    python tools/bits.py [--quick] [arguments of pytest]
+
+``--quick`` leaves out what compiles long and multiplies no matrices: online clustering, ball covers and the bounds of
+sensitivities.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".venv" / "numba"
+QUICK = ("-k", "not paco and not ball_cover and not test_bounds and not test_regressed")
 # without NUMBA_CPU_FEATURES numba would still use every instruction of this machine
 SETTINGS = {
     "haswell": {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""},
@@ -29,7 +33,8 @@ def main() -> int:
         print(f"bits: these settings are of x86-64, this machine is {platform.machine()}; nothing was run")
         return 0
     start = time.monotonic()
-    running = {name: started(name, sys.argv[1:]) for name in SETTINGS if can_run(name)}
+    arguments = [*QUICK, *sys.argv[2:]] if sys.argv[1:2] == ["--quick"] else sys.argv[1:]
+    running = {name: started(name, arguments) for name in SETTINGS if can_run(name)}
     good = True
     for name, process in running.items():
         output, _ = process.communicate()

@@ -52,7 +52,7 @@ def killed_and_resumed(tmp_path: Path, objective: str, n_kills: int, n_leaves: i
 
 
 def test_a_killed_build_goes_on_to_the_same_bytes(tmp_path, small_leaves) -> None:
-    killed_and_resumed(tmp_path, "kmeans", n_kills=3, n_leaves=40, seed=1)
+    killed_and_resumed(tmp_path, "kmeans", n_kills=1, n_leaves=20, seed=1)
 
 
 @pytest.mark.slow
@@ -61,7 +61,10 @@ def test_a_build_killed_twenty_times_goes_on_to_the_same_bytes(tmp_path, small_l
     killed_and_resumed(tmp_path, objective, n_kills=20, n_leaves=200, seed=2)
 
 
-@pytest.mark.parametrize(("objective", "number"), [("kmeans", signal.SIGINT), ("logistic", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("objective", "number"),
+    [("kmeans", signal.SIGINT), pytest.param("logistic", signal.SIGTERM, marks=pytest.mark.slow)],
+)
 def test_a_stopped_build_says_how_to_go_on(
     tmp_path, small_leaves, capsys, objective: str, number: signal.Signals
 ) -> None:

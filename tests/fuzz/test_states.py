@@ -16,7 +16,7 @@ import states
 from harness import DOCUMENTED, Outcome, Pool, damaged_bytes, table
 from sklearn.exceptions import NotFittedError
 
-FEW, MANY = 200, 20_000
+FEW, MANY = 80, 20_000
 Change = Callable[[bytes, np.random.Generator], bytes]
 
 

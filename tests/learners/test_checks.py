@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -23,9 +24,7 @@ from tithe import (
         CoresetKMedians(),
         CoresetLogisticRegression(),
         ODMClassifier(),
-        ODMClassifier(kernel="linear"),
         LinearODMClassifier(),
-        LinearODMClassifier(intercept_scaling=float("inf")),
         KSVD(),
         KSVD(mean="global", exact_update=True),
         KSVD(mean="per_column"),
@@ -38,4 +37,10 @@ from tithe import (
     ]
 )
 def test_scikit_learn_checks(estimator, check) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([ODMClassifier(kernel="linear"), LinearODMClassifier(intercept_scaling=float("inf"))])
+def test_scikit_learn_checks_of_more_machines(estimator, check) -> None:
     check(estimator)

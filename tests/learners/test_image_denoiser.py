@@ -72,6 +72,7 @@ def test_a_constant_picture_stays(value, colours) -> None:
 
 
 def test_little_noise_returns_the_picture(clean) -> None:
+    clean = clean[30:70, 30:80]
     distance = [np.abs(denoiser(s, n_components=64).fit_denoise(clean) - clean).max() for s in (1.0, 0.1, 1e-3, 1e-6)]
     assert distance[0] > distance[1] > distance[2] and distance[3] < 1e-5
     np.testing.assert_array_equal(denoiser(0.0).fit_denoise(clean), clean)
