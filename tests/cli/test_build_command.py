@@ -60,6 +60,7 @@ def test_csv_through_standard_input_is_the_file(tmp_path, monkeypatch) -> None:
     assert np.array_equal(piped.row_ids(), file.row_ids()) and np.array_equal(piped.X, file.X)
 
 
+@pytest.mark.slow
 def test_a_real_pipe(tmp_path) -> None:
     pyarrow.csv.write_csv(rows_table(3000), tmp_path / "rows.csv")
     tithe = f"{sys.executable} -c 'from tithe.cli.main import main; main()'"

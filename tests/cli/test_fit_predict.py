@@ -132,9 +132,8 @@ def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys
     assert {p.name: sha(p) for p in out.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    "learner", ["logistic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("kmeans", "odm"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["logistic", "kmeans", "odm"])
 def test_a_stopped_fit_goes_on_to_the_same_model(tmp_path, small_leaves, learner: str) -> None:
     folder = write_folder(tmp_path / "data", rows_table(40_000), 2)
     command = ["fit", learner, folder, "--target", "label", "-k", 3, "-m", 100]

@@ -113,6 +113,7 @@ def test_forgotten_rows_are_gone_even_if_later_ones_are_bad(tmp_path, capsys) ->
     assert not np.isin(gone, load_coreset(out).row_ids()).any()
 
 
+@pytest.mark.slow
 def test_rows_of_files_are_taken_once(tmp_path, capsys) -> None:
     for name, table in {"whole": rows_table(40_000), "other": rows_table(500, seed=1)}.items():
         pyarrow.csv.write_csv(table, tmp_path / f"{name}.csv")

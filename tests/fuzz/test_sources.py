@@ -44,7 +44,7 @@ from tithe.sources.files import open_source
 from tithe.sources.pictures import read_picture
 from tithe.sources.piped import open_piped
 
-QUICK, MANY = 60, 20_000
+QUICK, MANY = 30, 20_000
 MOST_BYTES = 10**9
 _ALLOWED = (ValueError, FileFormatError)
 _BUILD_SHARE = 16  # one input in so many is reduced to a coreset
