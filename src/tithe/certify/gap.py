@@ -22,7 +22,7 @@ _QUANTILE = float(stdtrit(N_GROUPS - 1, 0.5 + 0.5 * CONFIDENCE))
 _ALL_ROWS_WORK = 100_000_000  # products up to which the curvature is taken from all rows
 _SAMPLE_ROWS, _ROWS_PER_COEFFICIENT = 20_000, 50  # else from a sample: rows at the least, and for each coefficient
 _SAMPLE_WORK, _LEAST_PER_COEFFICIENT = 5_000_000_000, 20  # products at the most; with fewer rows it is no use
-_CANDIDATES = 400_000  # rows that the sample is chosen from, at the most
+_CANDIDATES = 100_000  # rows that the sample is chosen from, at the most
 _LARGEST_CHANGE = 5.0  # mean change of a margin beyond which the curvature here says nothing about the minimum
 _LARGEST_ERROR = 1.0  # standard error of the logarithm of the estimate from which it is no estimate
 _ROUGH_FACTOR = 100.0  # by which an estimate without a known curvature may be too small
@@ -153,7 +153,7 @@ class CurvatureDraw:
         self.known = enough and objective.convex and objective.keeps_curvature(params)
         if self.whole or not self.known:
             return
-        self._share = min(1.0, _CANDIDATES / n_rows)
+        self._run = max(1, n_rows // _CANDIDATES)  # of so many rows one is a candidate
         self._diagonal = objective.sums(coreset, params, diagonal=True, centre=centre).diagonal
         scale = n_rows / n_seen
         self._parts = scale * float(np.count_nonzero(self._diagonal))
@@ -166,20 +166,32 @@ class CurvatureDraw:
             return []
         if self.whole:
             return [leaf]
-        uniform = uniform_of(leaf.row_ids(), _HASH_KEY)
-        candidates = np.flatnonzero(uniform < self._share)
-        rows = leaf.take(candidates)
+        rows = leaf.take(_one_of_each(leaf.row_ids(), self._run))
         part = self._objective.curvature_parts(rows, self._params, self._diagonal, self._centre)
-        weight = rows.weights()
-        chance = np.minimum(1.0, 0.5 * self._size * (part / self._parts + weight / self._weight) / self._share)
-        kept = np.flatnonzero((uniform[candidates] < self._share * chance) & (weight > 0.0))
-        return [rows.take(kept, weight[kept] / (self._share * chance[kept]))]
+        weight = self._run * rows.weights()
+        chance = np.minimum(1.0, 0.5 * self._size * (self._run * part / self._parts + weight / self._weight))
+        kept = np.flatnonzero((uniform_of(rows.row_ids(), _HASH_KEY) < chance) & (weight > 0.0))
+        return [rows.take(kept, weight[kept] / chance[kept])]
 
     def rows(self, parts: list[Block], coreset: Block) -> CurvatureRows:
         """What was kept of all leaves; the coreset where the curvature is not known anyway."""
         if not self.known:
             return CurvatureRows(rows=coreset, known=False)
         return CurvatureRows.of(concat(parts), drawn=not self.whole)
+
+
+def _one_of_each(ids: Array, length: int) -> Array:
+    """Positions of one row in each run of so many ids, chosen by the number of the run; ``ids`` ascend."""
+    if length == 1 or not len(ids):
+        return np.arange(len(ids))
+    runs = np.arange(ids[0] // length, ids[-1] // length + 1)
+    chosen = runs * length + (uniform_of(runs, _HASH_KEY + 2) * length).astype(np.int64)
+    consecutive = ids[-1] - ids[0] == len(ids) - 1
+    place = chosen - ids[0] if consecutive else np.searchsorted(ids, chosen)
+    place, chosen = place[place >= 0], chosen[place >= 0]
+    there = place < len(ids)
+    there[there] = ids[place[there]] == chosen[there]
+    return place[there]
 
 
 @dataclass(frozen=True)
