@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -87,11 +88,14 @@ def test_results_have_the_precision_that_scikit_learn_gives(dtype, size) -> None
     X, y, _ = labelled(2000, 3)
     X = X.astype(dtype)
     peer = LogisticRegression().fit(X, y)
+    sklearn_version = tuple(int(part) for part in sklearn.__version__.split(".")[:2])
     model = CoresetLogisticRegression(coreset_size=size, random_state=0).fit(X, y)
     for ours, theirs in ((model.coef_, peer.coef_), (model.intercept_, peer.intercept_)):
-        assert ours.dtype == theirs.dtype == dtype
+        assert ours.dtype == dtype
+        assert ours.dtype == theirs.dtype or sklearn_version < (1, 8)  # which gave double precision
     for method in ("decision_function", "predict_proba", "predict_log_proba"):
-        assert getattr(model, method)(X).dtype == getattr(peer, method)(X).dtype
+        same = getattr(model, method)(X).dtype == getattr(peer, method)(X).dtype
+        assert same or sklearn_version < (1, 8)
     again = model.set_params(warm_start=True).fit(X, y)
     assert again.coef_.dtype == dtype and again.certificate_.relative < 1e-4
     streamed = CoresetLogisticRegression(coreset_size=size, random_state=0).partial_fit(X, y, classes=range(3))

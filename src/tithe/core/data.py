@@ -38,7 +38,7 @@ _BLOCK: Mapping[str, Check] = {
 }
 _CORESET: Mapping[str, Check] = {
     "n_seen": Integer(least=1),
-    "weight_seen": Number(least=np.finfo(np.float64).tiny),
+    "weight_seen": Number(least=float(np.finfo(np.float64).tiny)),
     "last_row": Integer(least=-1),
 }
 _DEEPEST = 64  # levels of a tree, and those above that only seed draws
