@@ -18,7 +18,7 @@ _FEW_ROWS = 1.5  # rows per coefficient below which the default draw is compared
 _TRIAL_DRAWS = 3  # of each kind, where the rows at hand are a sample
 
 Notes = dict[str, str | int | float]
-_LEAST = np.finfo(np.float64).tiny
+_LEAST = float(np.finfo(np.float64).tiny)
 _STATE: dict[str, Check] = {
     "objective": Anything(),
     "construction": Anything(),
