@@ -141,7 +141,7 @@ def use_coreset(data: bytes) -> None:
         coreset = load_coreset(path)
     if coreset.n_features == 3:
         KMEANS.solve(coreset, rng=np.random.default_rng(0))
-    assert coreset.effective_size is not None and repr(coreset)
+    str(coreset.effective_size), repr(coreset)  # weights beyond squares may have no effective size, but no error either
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
@@ -180,7 +180,9 @@ def use_stream(data: bytes) -> None:
         leaves = folder / "leaves"
         try:
             stream = CoresetStream.resume(folder / "state", keep_leaves=leaves if leaves.is_dir() else None)
-        except FileNotFoundError:  # documented: it names a folder of leaves that is not there
+        except FileNotFoundError as error:  # documented: it names a folder of leaves that is not there
+            if "leaves of this stream" not in str(error):
+                raise
             return
         y = Y if isinstance(stream.plan.objective, LogisticObjective) else None
         stream.coreset()
