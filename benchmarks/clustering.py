@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from common import load_rows, pass_seconds, save, show, timed
 from tithe import Block, CoresetKMeans, KMeansObjective, build_coreset, distortion
-from tithe.metrics import random_queries
+from tithe.reduce.distortion import random_queries
 
 CONSTRUCTIONS = ("uniform", "lightweight", "rings", "sensitivity")
 

@@ -24,7 +24,7 @@ from sklearn.linear_model import orthogonal_mp_gram
 
 from common import save, show, timed
 from tithe import KSVD, DictionaryObjective, build_coreset
-from tithe.kernels.pursuit import pursue
+from tithe.kernels.dictionary.pursuit import pursue
 
 D, K, T = 20, 50, 3
 PHOTOGRAPHS = [

@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from common import load_labelled, save, show
 from tithe import Block, LogisticObjective, MarginObjective, build_coreset
-from tithe.kernels.threads import single_blas_thread
+from tithe.core.parallel import single_blas_thread
 
 SHARES = (0.005, 0.01, 0.03, 0.1)
 WAYS: dict[str, dict[str, Any]] = {

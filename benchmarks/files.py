@@ -36,7 +36,7 @@ from tithe import (
     propose_size,
 )
 from tithe.core.seeding import rng_for
-from tithe.metrics import trial_queries
+from tithe.reduce.distortion import trial_queries
 
 COLUMNS, CLUSTERS, EPS, FILE_ROWS = 20, 8, 0.05, 2_500_000
 

@@ -34,8 +34,8 @@ from tithe import (
     build_coreset,
     effective_sample_size,
 )
+from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import rng_for
-from tithe.kernels.threads import single_blas_thread
 from tithe.sources.arrays import as_block
 
 PHASES = ("clustering", "sensitivity", "regression", "sampling", "training")

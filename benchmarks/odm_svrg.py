@@ -18,10 +18,10 @@ import numpy as np
 from scipy import sparse
 
 from common import load_labelled, save, show, timed
-from tithe.kernels.threads import single_blas_thread
-from tithe.learners.odm.coreset_svrg import coreset_svrg, gradient_bound
-from tithe.learners.odm.linear_problem import LinearProblem
-from tithe.learners.odm.linear_solvers import svrg
+from tithe.core.parallel import single_blas_thread
+from tithe.solvers.odm.coreset_svrg import coreset_svrg, gradient_bound
+from tithe.solvers.odm.linear_problem import LinearProblem
+from tithe.solvers.odm.linear_solvers import svrg
 
 NEAR = 0.002
 

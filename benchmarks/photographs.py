@@ -27,10 +27,10 @@ from PIL import Image
 
 from common import RESULTS, save, show, timed
 from tithe import KSVD, DictionaryObjective, ImageDenoiser
-from tithe.build import reduce_source
-from tithe.learners.dictionary.noise import estimate_sigma
-from tithe.learners.dictionary.patches import PatchSource
-from tithe.learners.dictionary.quality import psnr, ssim
+from tithe.images.noise import estimate_sigma
+from tithe.images.patches import PatchSource
+from tithe.images.quality import psnr, ssim
+from tithe.reduce.build import reduce_source
 
 Image.MAX_IMAGE_PIXELS = None
 POLISH = 50_000  # patches

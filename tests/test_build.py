@@ -11,8 +11,8 @@ from scipy import sparse
 
 import tithe
 from tithe import Block, KMeansObjective, KMedianObjective, build_coreset, propose_size
-from tithe.kernels.threads import limit_threads
-from tithe.metrics import ratio_error
+from tithe.core.parallel import limit_threads
+from tithe.reduce.distortion import ratio_error
 
 KMEANS = KMeansObjective(n_clusters=4)
 
@@ -122,7 +122,7 @@ def test_the_tree_is_unbiased(objective) -> None:
     """Plain draws through several levels of merging: the mean error is within four standard errors of zero."""
     from tithe.constructions.sensitivity import Sensitivity
     from tithe.core.tree import fold
-    from tithe.reducer import Reducer
+    from tithe.reduce.plan import Reducer
     from tithe.testing.data import small_problem
 
     block = small_problem(640)
@@ -377,7 +377,7 @@ def test_degenerate_rows(construction: str) -> None:
 
 def test_calibration_pays(skewed: Block) -> None:
     """Over queries independent of the coreset: calibrated << plain, and << uniform."""
-    from tithe.metrics import random_queries
+    from tithe.reduce.distortion import random_queries
 
     queries = random_queries(skewed, 4, n_bases=3, seed=5)
     full = [KMEANS.cost(skewed, q).sum() for q in queries]
@@ -412,7 +412,7 @@ def test_propose_size_keeps_its_word(skewed: Block) -> None:
     size, measured = propose_size(skewed.X, objective=KMEANS, eps=0.01, pilot_size=400, random_state=3)
     assert measured > 0
     from tithe import distortion
-    from tithe.metrics import random_queries
+    from tithe.reduce.distortion import random_queries
 
     queries = {"random": random_queries(skewed, 4, n_bases=2, seed=77)}
     worst = []

@@ -10,8 +10,8 @@ import pytest
 
 import tithe
 from tithe import GenericObjective, KMeansObjective, LogisticObjective, open_source
-from tithe.build import reduce_source
-from tithe.kernels.threads import limit_threads
+from tithe.core.parallel import limit_threads
+from tithe.reduce.build import reduce_source
 from tithe.sources.watched import WatchedSource
 
 OBJECTIVES = {
@@ -44,7 +44,7 @@ def folder(frame: pd.DataFrame, tmp_path_factory) -> Path:
 def small_leaves(monkeypatch) -> None:
     """Leaves of some 20,000 rows, so that there is a tree to speak of."""
     monkeypatch.setattr("tithe.sources.leaves.LEAF_ROWS", 20_000)
-    monkeypatch.setattr("tithe.build.leaf_rows", lambda size: 4 * size)
+    monkeypatch.setattr("tithe.reduce.build.leaf_rows", lambda size: 4 * size)
 
 
 def opened(folder: Path) -> WatchedSource:
@@ -185,7 +185,7 @@ def test_two_runs_do_not_share_a_checkpoint(folder: Path, tmp_path: Path) -> Non
 
 
 def test_interrupted_in_a_merge(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    from tithe.reducer import Reducer
+    from tithe.reduce.plan import Reducer
 
     source, real = open_source(folder, target="y", weight="w"), Reducer.merge
 

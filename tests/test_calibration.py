@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tithe import Block, KMeansObjective, KMedianObjective, build_coreset
-from tithe.calibration import calibrate
 from tithe.core.data import Moments
+from tithe.reduce.calibration import calibrate
 
 
 @pytest.fixture

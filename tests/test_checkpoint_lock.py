@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tithe.checkpoint import FolderLock
+from tithe.storage.checkpoint import FolderLock
 
 
 def test_a_folder_is_kept_by_one_run_at_a_time(tmp_path: Path) -> None:
@@ -21,8 +21,8 @@ def test_a_folder_is_kept_by_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
-    code = "import sys; from tithe.checkpoint import FolderLock; lock = FolderLock(sys.argv[1]); print(1, flush=True)"
-    code += "; sys.stdin.read()"
+    code = "import sys; from tithe.storage.checkpoint import FolderLock; lock = FolderLock(sys.argv[1]); "
+    code += "print(1, flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as other:
         assert other.stdout.readline() == b"1\n"

@@ -19,7 +19,7 @@ from tithe import (
     size_for,
     size_from_pilot,
 )
-from tithe.metrics import hard_queries, random_queries, ratio_error
+from tithe.reduce.distortion import hard_queries, random_queries, ratio_error
 
 KMEANS = KMeansObjective(n_clusters=4)
 

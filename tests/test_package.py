@@ -10,7 +10,7 @@ import tithe
 
 @pytest.mark.parametrize("name", [n for n in tithe.__all__ if n != "__version__"])
 def test_public_names_import_and_are_documented(name: str) -> None:
-    import tithe.build
+    import tithe.reduce.build
     import tithe.report.html
 
     thing = getattr(tithe, name)

@@ -24,7 +24,7 @@ from tithe import (
     save_model,
 )
 from tithe.core.files import replacing
-from tithe.persist import save_coreset
+from tithe.storage.persist import save_coreset
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tithe import Block, CoresetLogisticRegression, KMeansObjective, LogisticObjective, build_coreset
 from tithe.constructions.sensitivity import Sensitivity
 from tithe.core.tree import fold
-from tithe.reducer import Reducer
+from tithe.reduce.plan import Reducer
 from tithe.testing.data import small_problem
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def test_error_through_five_levels_falls_like_the_root_of_the_size() -> None:
 def test_calibration_wins_over_twenty_seeds(skewed: Block) -> None:
     """Median and largest distortion over random queries, median over 20 seeds: calibrated well below plain."""
     from tithe import distortion
-    from tithe.metrics import random_queries
+    from tithe.reduce.distortion import random_queries
 
     objective = KMeansObjective(n_clusters=8)
     queries = {"random": random_queries(skewed, 8, n_bases=6, seed=50)}

@@ -172,7 +172,7 @@ def test_bad_pushes_leave_the_stream_as_it_was(problem: Block) -> None:
 
 
 def test_a_push_that_fails_takes_no_row(problem: Block, tmp_path, monkeypatch) -> None:
-    from tithe.leaf_store import LeafStore
+    from tithe.storage.leaf_store import LeafStore
 
     stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:3900])
     before = stream.coreset()
@@ -265,7 +265,7 @@ class TestCheckpoint:
             assert got.y.tolist() == want.y.tolist() and np.array_equal(got.weights(), want.weights())
 
     def test_the_previous_one_stays_until_the_new_one_is_whole(self, problem, tmp_path, monkeypatch) -> None:
-        import tithe.checkpoint as module
+        import tithe.storage.checkpoint as module
 
         stream = make().push(problem.X[:5000])
         stream.checkpoint(tmp_path / "c")
@@ -500,7 +500,7 @@ class TestForget:
         )
 
     def test_only_the_path_is_reduced_again(self, problem, tmp_path, monkeypatch) -> None:
-        from tithe.reducer import Reducer
+        from tithe.reduce.plan import Reducer
 
         stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:16_000])
         made = []
@@ -561,7 +561,7 @@ class TestForget:
 
     @pytest.mark.parametrize("step", [1, 2, 3, 4])
     def test_killed_while_forgetting(self, step: int, problem, tmp_path, monkeypatch) -> None:
-        from tithe.leaf_store import LeafStore
+        from tithe.storage.leaf_store import LeafStore
 
         stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:9500])
         stream.checkpoint(tmp_path / "c")

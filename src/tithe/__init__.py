@@ -10,12 +10,10 @@ __version__ = "0.1.0"
 # `import tithe` is quick because a name is imported when it is first used. Type checkers and editors do not run that
 # code: they read the imports, which name the same things.
 if TYPE_CHECKING:
-    from tithe.build import build_coreset as build_coreset
-    from tithe.calibration import calibrate as calibrate
     from tithe.certify import Certificate as Certificate
     from tithe.constructions.ball_cover import BallCover as BallCover
-    from tithe.constructions.clustered import Acvs as Acvs
-    from tithe.constructions.clustered import Cablr as Cablr
+    from tithe.constructions.cablr import Acvs as Acvs
+    from tithe.constructions.cablr import Cablr as Cablr
     from tithe.constructions.influence import Influence as Influence
     from tithe.constructions.leverage import Leverage as Leverage
     from tithe.constructions.lightweight import Lightweight as Lightweight
@@ -31,31 +29,33 @@ if TYPE_CHECKING:
     from tithe.learners.choose_k import choose_k as choose_k
     from tithe.learners.cluster import CoresetKMeans as CoresetKMeans
     from tithe.learners.cluster import CoresetKMedians as CoresetKMedians
-    from tithe.learners.dictionary.denoise import ImageDenoiser as ImageDenoiser
     from tithe.learners.dictionary.ksvd import KSVD as KSVD
+    from tithe.learners.images import ImageDenoiser as ImageDenoiser
     from tithe.learners.logistic import CoresetLogisticRegression as CoresetLogisticRegression
     from tithe.learners.meta import CoresetEstimator as CoresetEstimator
-    from tithe.learners.odm.kernel import ODMClassifier as ODMClassifier
-    from tithe.learners.odm.linear import LinearODMClassifier as LinearODMClassifier
-    from tithe.learners.odm.machine import MarginDistribution as MarginDistribution
+    from tithe.learners.odm.base import MarginDistribution as MarginDistribution
+    from tithe.learners.odm.classifier import ODMClassifier as ODMClassifier
+    from tithe.learners.odm.linear_classifier import LinearODMClassifier as LinearODMClassifier
     from tithe.learners.online.paco import PACO as PACO
     from tithe.learners.search import CoresetSearchCV as CoresetSearchCV
-    from tithe.metrics import distortion as distortion
-    from tithe.metrics import size_for as size_for
-    from tithe.metrics import size_from_pilot as size_from_pilot
     from tithe.objectives.clustering import KMeansObjective as KMeansObjective
     from tithe.objectives.clustering import KMedianObjective as KMedianObjective
     from tithe.objectives.dictionary import DictionaryObjective as DictionaryObjective
     from tithe.objectives.generic import GenericObjective as GenericObjective
     from tithe.objectives.logistic import LogisticObjective as LogisticObjective
     from tithe.objectives.margin import MarginObjective as MarginObjective
-    from tithe.persist import load_coreset as load_coreset
-    from tithe.persist import load_model as load_model
-    from tithe.persist import save_model as save_model
-    from tithe.sizing import propose_size as propose_size
+    from tithe.reduce.build import build_coreset as build_coreset
+    from tithe.reduce.calibration import calibrate as calibrate
+    from tithe.reduce.distortion import distortion as distortion
+    from tithe.reduce.sizing import propose_size as propose_size
+    from tithe.reduce.sizing import size_for as size_for
+    from tithe.reduce.sizing import size_from_pilot as size_from_pilot
+    from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.sources.files import open_source as open_source
     from tithe.sources.limits import Limits as Limits
-    from tithe.stream import CoresetStream as CoresetStream
+    from tithe.storage.persist import load_coreset as load_coreset
+    from tithe.storage.persist import load_model as load_model
+    from tithe.storage.persist import save_model as save_model
 
 else:
     _PUBLIC = {
@@ -75,35 +75,35 @@ else:
         "Rings": "tithe.constructions.rings",
         "Influence": "tithe.constructions.influence",
         "Leverage": "tithe.constructions.leverage",
-        "Cablr": "tithe.constructions.clustered",
-        "Acvs": "tithe.constructions.clustered",
+        "Cablr": "tithe.constructions.cablr",
+        "Acvs": "tithe.constructions.cablr",
         "Regressed": "tithe.constructions.regressed",
         "BallCover": "tithe.constructions.ball_cover",
-        "build_coreset": "tithe.build",
-        "CoresetStream": "tithe.stream",
+        "build_coreset": "tithe.reduce.build",
+        "CoresetStream": "tithe.reduce.stream",
         "open_source": "tithe.sources.files",
         "Limits": "tithe.sources.limits",
-        "propose_size": "tithe.sizing",
-        "calibrate": "tithe.calibration",
+        "propose_size": "tithe.reduce.sizing",
+        "calibrate": "tithe.reduce.calibration",
         "Certificate": "tithe.certify",
-        "distortion": "tithe.metrics",
+        "distortion": "tithe.reduce.distortion",
         "effective_sample_size": "tithe.core.data",
-        "size_for": "tithe.metrics",
-        "size_from_pilot": "tithe.metrics",
-        "load_coreset": "tithe.persist",
-        "save_model": "tithe.persist",
-        "load_model": "tithe.persist",
+        "size_for": "tithe.reduce.sizing",
+        "size_from_pilot": "tithe.reduce.sizing",
+        "load_coreset": "tithe.storage.persist",
+        "save_model": "tithe.storage.persist",
+        "load_model": "tithe.storage.persist",
         "CoresetKMeans": "tithe.learners.cluster",
         "CoresetKMedians": "tithe.learners.cluster",
         "CoresetLogisticRegression": "tithe.learners.logistic",
-        "LinearODMClassifier": "tithe.learners.odm.linear",
+        "LinearODMClassifier": "tithe.learners.odm.linear_classifier",
         "CoresetSearchCV": "tithe.learners.search",
         "CoresetEstimator": "tithe.learners.meta",
         "KSVD": "tithe.learners.dictionary.ksvd",
         "PACO": "tithe.learners.online.paco",
-        "ImageDenoiser": "tithe.learners.dictionary.denoise",
-        "ODMClassifier": "tithe.learners.odm.kernel",
-        "MarginDistribution": "tithe.learners.odm.machine",
+        "ImageDenoiser": "tithe.learners.images",
+        "ODMClassifier": "tithe.learners.odm.classifier",
+        "MarginDistribution": "tithe.learners.odm.base",
         "choose_k": "tithe.learners.choose_k",
     }
 

@@ -10,8 +10,9 @@ from scipy import sparse
 
 from leaf_source import LeafSource
 from tithe import Block, KMeansObjective, LogisticObjective, build_coreset
-from tithe.certify import Rows, certify_cost, certify_gap, polish_by_descent, polish_by_steps
-from tithe.kernels.threads import limit_threads
+from tithe.certify import certify_cost, certify_gap, polish_by_descent, polish_by_steps
+from tithe.core.parallel import limit_threads
+from tithe.core.passes import DataPass
 
 SEVEN = [13, 13, 900, 5000, 5001, 11_000]  # seven leaves, one of them empty, of 12,000 rows
 
@@ -32,11 +33,11 @@ def cut(block: Block, layout=np.asarray) -> LeafSource:
 def test_leaves_are_added_up_in_order_and_rows_counted(block: Block) -> None:
     for rows, n_leaves in ((block, 1), (cut(block), 6)):
         for engine in ("serial", "threads"):
-            every = Rows(rows, engine)
+            every = DataPass(rows, engine)
             assert every.total(lambda leaf: leaf.row_ids().tolist()[:1]) == [0, 13, 900, 5000, 5001, 11_000][:n_leaves]
             assert every.n_rows == 12_000
     with pytest.raises(ValueError, match="no rows"):
-        Rows(LeafSource.cut(block.X[:0], at=[0])).total(len)
+        DataPass(LeafSource.cut(block.X[:0], at=[0])).total(len)
 
 
 def test_an_error_in_a_leaf_is_an_error(block: Block) -> None:
@@ -44,7 +45,7 @@ def test_an_error_in_a_leaf_is_an_error(block: Block) -> None:
         raise KeyError(int(leaf.row_ids()[0]))
 
     with pytest.raises(KeyError, match="0"):
-        Rows(cut(block)).total(work)
+        DataPass(cut(block)).total(work)
 
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
@@ -73,7 +74,7 @@ def test_sums_of_leaves_evaluate_to_the_block(block: Block, fit_intercept: bool)
         params = 0.1 * rng.normal(size=(objective.n_margins, 4))
         params -= params.mean(axis=0) * (n_classes > 2)
         whole = objective.evaluate(rows, params, diagonal=True)
-        sums = Rows(cut(rows)).total(lambda leaf, at=params, to=objective: to.sums(leaf, at, diagonal=True))
+        sums = DataPass(cut(rows)).total(lambda leaf, at=params, to=objective: to.sums(leaf, at, diagonal=True))
         parts = objective.evaluation(sums, params)
         assert parts.value == pytest.approx(whole.value, rel=1e-13)
         assert parts.bound == pytest.approx(whole.bound, rel=1e-10)

@@ -109,7 +109,7 @@ def test_anything_else_is_exit_code_1(rows, tmp_path, monkeypatch, capsys) -> No
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tithe.persist.pq.write_table", full)
+    monkeypatch.setattr("tithe.storage.persist.pq.write_table", full)
     assert run("build", rows, "--weight", "w", "--target", "label", "-o", tmp_path / "c.parquet") == 1
     assert "No space left" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]

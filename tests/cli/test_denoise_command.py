@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from tithe.cli.main import main
-from tithe.report.pictures import atoms_picture, write_picture
-from tithe.sources.pictures import Picture, read_picture
+from tithe.images.read import Picture, read_picture
+from tithe.images.write import atoms_picture, write_picture
 
 FAST = ["-k", "32", "-m", "500", "--sigma", "15"]
 
@@ -200,7 +200,7 @@ def test_a_full_disk_leaves_nothing_behind(noisy, tmp_path, monkeypatch, capsys)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Image.Image, "save", full)
-    monkeypatch.setattr("tithe.report.pictures.check_picture_name", lambda *a: None)
+    monkeypatch.setattr("tithe.images.write.check_picture_name", lambda *a: None)
     assert run("denoise", tmp_path / "in.png", tmp_path / "out.png", *FAST) != 0
     assert "No space left" in capsys.readouterr().err
     assert (tmp_path / "out.png").read_bytes() == b"as it was"

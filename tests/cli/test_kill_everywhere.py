@@ -41,7 +41,7 @@ class Killer:
 
     def __init__(self, seed: int) -> None:
         self._context: Any = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tithe.cli.main", "tithe.stream", "tithe.learners.online.paco"])
+        self._context.set_forkserver_preload(["tithe.cli.main", "tithe.reduce.stream", "tithe.learners.online.paco"])
         self._rng = np.random.default_rng(seed)
         self.longest, self.n_killed = 2.0, 0
 

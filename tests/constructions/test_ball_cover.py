@@ -6,8 +6,8 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from tithe import BallCover, Block, CoresetStream, KMeansObjective, MarginObjective, build_coreset
+from tithe.core.parallel import limit_threads
 from tithe.kernels.cover import FarthestFirst, leaders
-from tithe.kernels.threads import limit_threads
 from tithe.testing import construction_checks
 
 TWO, THREE = MarginObjective(classes=(0, 1)), MarginObjective(classes=(0, 1, 2))

@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from tithe import CoresetStream
-from tithe.constructions import clustered
-from tithe.constructions.clustered import Acvs, Cablr
+from tithe.constructions import cablr
+from tithe.constructions.cablr import Acvs, Cablr
 from tithe.core.data import Block
 from tithe.objectives.logistic import LogisticObjective
 from tithe.testing import construction_checks
@@ -98,7 +98,7 @@ def test_a_tree_warns_once(name: str) -> None:
 
 
 def test_a_warning_needs_no_more_rows_than_a_leaf_has(monkeypatch) -> None:
-    monkeypatch.setattr(clustered, "_GLANCE", 600)
+    monkeypatch.setattr(cablr, "_GLANCE", 600)
     with pytest.warns(UserWarning, match="for 600 rows"):
         Cablr(radius=30.0).prepare(_problem(3000, 2), LogisticObjective(classes=(0, 1)), rng=np.random.default_rng(0))
 

@@ -6,9 +6,9 @@ from scipy import sparse
 from sklearn.linear_model import BayesianRidge, PoissonRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from tithe.constructions.clustered import Cablr
+from tithe.constructions.cablr import Cablr
 from tithe.constructions.regressed import Regressed
-from tithe.constructions.sensitivity_model import SensitivityModel, features
+from tithe.constructions.regressed_model import SensitivityModel, features
 from tithe.core.data import Block
 from tithe.objectives.logistic import LogisticObjective
 from tithe.testing import construction_checks

@@ -15,10 +15,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import tithe
 from tithe import CoresetStream, KMeansObjective, LogisticObjective
-from tithe.build import reduce_source
 from tithe.core.data import Block
-from tithe.persist import load_coreset, load_model, save_model
+from tithe.reduce.build import reduce_source
 from tithe.sources.watched import WatchedSource
+from tithe.storage.persist import load_coreset, load_model, save_model
 
 _rng = np.random.default_rng(0)
 X = _rng.normal(size=(120, 3)) + 4.0 * _rng.integers(3, size=(120, 1))

@@ -39,9 +39,9 @@ from source_inputs import (
 
 from tithe import KMeansObjective, build_coreset
 from tithe.core.errors import FileFormatError
+from tithe.images.read import read_picture
 from tithe.sources.columns import Choice
 from tithe.sources.files import open_source
-from tithe.sources.pictures import read_picture
 from tithe.sources.piped import open_piped
 
 QUICK, MANY = 30, 20_000

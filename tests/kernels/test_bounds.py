@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tithe.constructions.strata import _shares, draw_by_class
+from tithe.constructions.draw import _shares, draw_by_class
 from tithe.core.data import Scores
-from tithe.kernels import bounds
-from tithe.kernels.bounds import Views, cluster_members, cluster_sums, decay_scores
-from tithe.kernels.linear import linear_scores
-from tithe.kernels.threads import limit_threads
+from tithe.core.parallel import limit_threads
+from tithe.kernels.linear import sensitivity_bounds as bounds
+from tithe.kernels.linear.scores import linear_scores
+from tithe.kernels.linear.sensitivity_bounds import Views, cluster_members, cluster_sums, decay_scores
 
 
 def _views(rng, n_classes: int, k: int, d: int, *, mirrored: bool) -> Views:

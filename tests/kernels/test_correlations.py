@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe.kernels.correlations import as_panels, correlate, correlation_rows
-from tithe.kernels.lasso import lasso_codes
+from tithe.kernels.dictionary.correlations import as_panels, correlate, correlation_rows
+from tithe.kernels.dictionary.lasso import lasso_codes
 
 
 def correlations(X: np.ndarray, atoms: np.ndarray) -> np.ndarray:

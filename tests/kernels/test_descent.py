@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tithe.kernels.descent import Descent, Metric
+from tithe.solvers.descent import Descent, Metric
 
 
 @dataclass

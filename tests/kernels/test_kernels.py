@@ -7,12 +7,12 @@ import pytest
 from scipy import sparse, stats
 from sklearn.metrics import pairwise_distances
 
+from tithe.core.parallel import limit_threads, over_parts, single_blas_thread
+from tithe.kernels.clustering.distances import assign
+from tithe.kernels.clustering.seeding import dz_seeds
 from tithe.kernels.columns import column_sums
-from tithe.kernels.distances import assign
-from tithe.kernels.dz_seeding import dz_seeds
 from tithe.kernels.parts import add_parts, part_rows
 from tithe.kernels.sampling import draw, locate_draws
-from tithe.kernels.threads import limit_threads, over_parts, single_blas_thread
 
 
 def brute(X: np.ndarray, C: np.ndarray, u: np.ndarray, power: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 from scipy.special import log_softmax, softmax
 
+from tithe.core.parallel import limit_threads
 from tithe.kernels.labels import distinct_labels, encode_labels, label_numbers
-from tithe.kernels.logistic import logistic_sweep
-from tithe.kernels.threads import limit_threads
+from tithe.kernels.linear.logistic import logistic_sweep
 
 
 def _problem(n: int, d: int, n_classes: int, seed: int = 0):

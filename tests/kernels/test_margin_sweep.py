@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tithe.kernels.margin import margin_sweep
-from tithe.kernels.threads import limit_threads
+from tithe.core.parallel import limit_threads
+from tithe.kernels.linear.margin import margin_sweep
 
 MU, THETA = 0.4, 0.3
 

@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tithe.kernels.paco import LATEST, UNIFORM, birth_death_chain, log_birth_density, look_at_all
-from tithe.kernels.paco_swap import log_proposal, swap_chain
-from tithe.learners.online.law import jump_table, log_ball_density, log_student_constant
+from tithe.kernels.online.birth_death import LATEST, UNIFORM, birth_death_chain, log_birth_density, look_at_all
+from tithe.kernels.online.swap import log_proposal, swap_chain
+from tithe.learners.online.schedule import jump_table, log_ball_density, log_student_constant
 
 LEVELS = np.array([[-1, -1, -1], [1, -1, -1], [0, 2, -1], [0, 1, 2]])
 KERNELS = ("birth_death", "symmetric", "paper")

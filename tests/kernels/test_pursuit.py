@@ -8,11 +8,11 @@ import pytest
 from scipy.optimize import nnls
 from sklearn.linear_model import Lasso
 
-from tithe.kernels.atoms import main_direction, row_keys, update_atoms, users_of
-from tithe.kernels.lasso import lasso_codes
-from tithe.kernels.pursuit import pursue
-from tithe.kernels.subspaces import subspace_errors
-from tithe.kernels.threads import limit_threads
+from tithe.core.parallel import limit_threads
+from tithe.kernels.dictionary.atoms import main_direction, row_keys, update_atoms, users_of
+from tithe.kernels.dictionary.lasso import lasso_codes
+from tithe.kernels.dictionary.pursuit import pursue
+from tithe.kernels.dictionary.subspaces import subspace_errors
 
 
 def unit_rows(rng: np.random.Generator, k: int, d: int) -> np.ndarray:
@@ -258,7 +258,7 @@ def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, monkeypatc
     found = []
     for n, small in ((1, 2_000_000), (2, 2_000_000), (3, 2_000_000), (1, 10**9)):
         mine = residual.copy(), x.copy(), atoms.copy()
-        monkeypatch.setattr("tithe.kernels.atoms._SMALL", small)
+        monkeypatch.setattr("tithe.kernels.dictionary.atoms._SMALL", small)
         with limit_threads(n):
             update_atoms(
                 mine[0], starts, users, mine[1], weight, mine[2], np.arange(12), positive=positive, exact=exact

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tithe import ImageDenoiser, load_model, save_model
-from tithe.kernels.threads import limit_threads
-from tithe.learners.dictionary.averaging import Coder, averaged
-from tithe.learners.dictionary.clipping import ClippedNoise, find_clipping, kept_variance, moments
-from tithe.learners.dictionary.patches import PatchSource
-from tithe.learners.dictionary.planes import Planes
-from tithe.learners.dictionary.quality import psnr
+from tithe.core.parallel import limit_threads
+from tithe.images.averaging import Coder, averaged
+from tithe.images.clipping import ClippedNoise, find_clipping, kept_variance, moments
+from tithe.images.patches import PatchSource
+from tithe.images.planes import Planes
+from tithe.images.quality import psnr
 
 
 def stairs(colours: bool = False) -> np.ndarray:

@@ -19,7 +19,7 @@ from tithe import (
     load_model,
     save_model,
 )
-from tithe.kernels.threads import limit_threads
+from tithe.core.parallel import limit_threads
 from tithe.sources.watched import WatchedSource
 
 BOTH = pytest.mark.parametrize("kind", [CoresetKMeans, CoresetKMedians])

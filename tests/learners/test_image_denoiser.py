@@ -7,12 +7,12 @@ import pytest
 from sklearn.base import clone
 
 from tithe import ImageDenoiser, load_model, save_model
-from tithe.kernels.threads import limit_threads
-from tithe.learners.dictionary import denoise as module
-from tithe.learners.dictionary.averaging import Coder, averaged
-from tithe.learners.dictionary.patches import PatchSource
-from tithe.learners.dictionary.planes import Planes
-from tithe.learners.dictionary.quality import data_range, psnr
+from tithe.core.parallel import limit_threads
+from tithe.images.averaging import Coder, averaged
+from tithe.images.patches import PatchSource
+from tithe.images.planes import Planes
+from tithe.images.quality import data_range, psnr
+from tithe.learners import images as module
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tithe import KSVD, DictionaryObjective, build_coreset, concat
-from tithe.build import reduce_source
-from tithe.kernels.patches import add_patches, cut_patches
-from tithe.kernels.threads import limit_threads
-from tithe.learners.dictionary import patches as module
-from tithe.learners.dictionary.patches import PatchSource, corners, covers
-from tithe.learners.dictionary.planes import Planes, as_pixels
+from tithe.core.parallel import limit_threads
+from tithe.images import patches as module
+from tithe.images.patches import PatchSource, corners, covers
+from tithe.images.planes import Planes, as_pixels
+from tithe.kernels.dictionary.patches import add_patches, cut_patches
+from tithe.reduce.build import reduce_source
 from tithe.sources.watched import WatchedSource
 
 

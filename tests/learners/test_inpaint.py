@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tithe import ImageDenoiser
-from tithe.kernels.masked_pursuit import complete_rows
-from tithe.kernels.threads import limit_threads
-from tithe.learners.dictionary.quality import psnr
+from tithe.core.parallel import limit_threads
+from tithe.images.quality import psnr
+from tithe.kernels.dictionary.masked_pursuit import complete_rows
 
 
 def waves(shape: tuple[int, int]) -> np.ndarray:

@@ -6,9 +6,9 @@ from scipy import sparse
 from sklearn.base import clone
 
 from tithe import KSVD, load_model, open_source, save_model
-from tithe.kernels.atoms import users_of
-from tithe.kernels.threads import limit_threads
-from tithe.objectives.ksvd import (
+from tithe.core.parallel import limit_threads
+from tithe.kernels.dictionary.atoms import users_of
+from tithe.solvers.ksvd import (
     Coding,
     cosine_atoms,
     data_atoms,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.spatial import KDTree
 
-from tithe.learners.dictionary.noise import _from_flat_blocks, estimate_sigma
-from tithe.learners.dictionary.quality import psnr, ssim
+from tithe.images.noise import _from_flat_blocks, estimate_sigma
+from tithe.images.quality import psnr, ssim
 
 
 def smooth(shape: tuple[int, ...]) -> np.ndarray:

@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold
 
 from leaf_source import LeafSource
 from tithe import Block, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV
-from tithe.learners.leaves import Reservoir, fold_of, hashed, uniform_of
+from tithe.core.hashing import Reservoir, fold_of, hashed, uniform_of
 from tithe.learners.search import folds
 from tithe.learners.search.folds import Shares
 

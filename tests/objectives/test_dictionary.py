@@ -8,7 +8,7 @@ from scipy import sparse, stats
 
 from tithe import Block, CoresetStream, DictionaryObjective, build_coreset
 from tithe.core.registry import make
-from tithe.kernels.pursuit import pursue
+from tithe.kernels.dictionary.pursuit import pursue
 from tithe.objectives.dictionary import Reference
 from tithe.testing import check_construction, objective_checks
 

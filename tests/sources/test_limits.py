@@ -19,11 +19,11 @@ from PIL import Image
 
 from tithe import FileFormatError, Limits
 from tithe.core.data import Block, concat
+from tithe.images.read import read_picture
 from tithe.sources import csv_block, leaves, lines
 from tithe.sources.columns import Choice
 from tithe.sources.files import open_source
 from tithe.sources.lines import RowReader
-from tithe.sources.pictures import read_picture
 from tithe.sources.piped import open_piped
 
 

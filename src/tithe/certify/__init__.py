@@ -3,11 +3,9 @@
 from tithe.certify.certificate import Certificate, bound_certificate, certify_cost, coreset_cost, cost_certificate
 from tithe.certify.gap import certify_bound, certify_gap
 from tithe.certify.polish import polish_by_descent, polish_by_steps, polish_rounds
-from tithe.certify.rows import Rows
 
 __all__ = [
     "Certificate",
-    "Rows",
     "bound_certificate",
     "certify_bound",
     "certify_cost",

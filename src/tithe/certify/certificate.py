@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tithe.certify.rows import Rows
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
-from tithe.core.protocols import Source
+from tithe.core.passes import DataPass
 from tithe.core.state_checks import Each, Integer, Number, Optional, Text, check_fields
 
 Kind = Literal["bound", "exact", "estimate"]
@@ -82,7 +82,7 @@ def certify_cost(
     objective: Any, rows: Block | Source, params: Any, coreset: Block, *, engine: Any = "auto"
 ) -> Certificate:
     """The exact cost of a solution on all rows, and how far off the coreset's idea of it is."""
-    every = Rows(rows, engine)
+    every = DataPass(rows, engine)
     full = every.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
     return cost_certificate(full, coreset_cost(objective, coreset, params), every.n_rows, passes=1)
 

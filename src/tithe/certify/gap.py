@@ -10,11 +10,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from tithe.certify.certificate import Certificate, bound_certificate, excess_certificate
-from tithe.certify.rows import Rows
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.hashing import uniform_of
-from tithe.core.protocols import Source
-from tithe.kernels.descent import Metric
+from tithe.core.passes import DataPass
+from tithe.solvers.descent import Metric
 
 CONFIDENCE = 0.95
 N_GROUPS = 8  # groups of a sample that are left out in turn (jackknife)
@@ -207,7 +207,7 @@ class _Seen:
 
 
 def evaluate_all(
-    objective: Any, every: Rows, params: Array, *, diagonal: bool = False, centre: Array | None = None
+    objective: Any, every: DataPass, params: Array, *, diagonal: bool = False, centre: Array | None = None
 ) -> Evaluation:
     """The objective on all rows, in one pass."""
     sums = every.total(lambda leaf: objective.sums(leaf, params, diagonal=diagonal, centre=centre))
@@ -216,7 +216,7 @@ def evaluate_all(
 
 
 def evaluate_and_draw(
-    objective: Any, every: Rows, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
+    objective: Any, every: DataPass, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
 ) -> tuple[Evaluation, CurvatureRows]:
     """The same, and rows for the curvature, in one pass."""
     draw = CurvatureDraw(objective, params, coreset, every.n_expected, centre)
@@ -278,7 +278,7 @@ def certify_gap(
     objective: Any, rows: Block | Source, params: Array, coreset: Block, *, engine: Any = "auto"
 ) -> Certificate:
     """How far the loss on all rows is from the smallest possible there, in one pass."""
-    every = Rows(rows, engine)
+    every = DataPass(rows, engine)
     centre = objective.centre(every.or_few(coreset))
     evaluation, curvature = evaluate_and_draw(objective, every, params, coreset, diagonal=False, centre=centre)
     return gap_at(objective, evaluation, curvature, params, centre).certificate(every.n_rows, passes=1)
@@ -286,6 +286,6 @@ def certify_gap(
 
 def certify_bound(objective: Any, rows: Block | Source, params: Array, *, engine: Any = "auto") -> Certificate:
     """The same, but only what is proved: no coreset is needed."""
-    every = Rows(rows, engine)
+    every = DataPass(rows, engine)
     evaluation = evaluate_all(objective, every, params)
     return bound_certificate(evaluation.value, evaluation.bound, every.n_rows, passes=1)

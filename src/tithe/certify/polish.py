@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from tithe.calibration import calibrated
 from tithe.certify.certificate import percent
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
-from tithe.certify.rows import Rows
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, Evaluation
-from tithe.core.protocols import Source
-from tithe.kernels.descent import Descent, Metric
+from tithe.core.passes import DataPass
+from tithe.reduce.calibration import calibrated
+from tithe.solvers.descent import Descent, Metric
 
 AUTO_ROUNDS = 2  # polish="auto": on real data the first round or two bring nearly all there is to gain
 AUTO_GAIN = 1e-3  # ... and stops earlier once a round brings less than this share of the cost
@@ -60,7 +60,7 @@ def polish_by_steps(
     ``rounds`` rounds take at most ``rounds + 1`` looks.
     """
     rounds, least_gain = polish_rounds(polish)
-    every = Rows(rows, engine)
+    every = DataPass(rows, engine)
 
     def look(at: Any, *, last: bool) -> Any:
         return every.total(lambda leaf: objective.look(leaf, at, last=last))
@@ -121,7 +121,7 @@ def polish_by_descent(
     auto = isinstance(polish, str) and polish == "auto"
     rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
     enough = tol if auto else 0.0
-    way = _Way(objective, Rows(rows, engine), coreset, params)
+    way = _Way(objective, DataPass(rows, engine), coreset, params)
     if calibrate and not way.gap().below(enough):
         way.step_by_calibration(rng)
     for _ in range(rounds):
@@ -149,7 +149,7 @@ def polish_by_descent(
 class _Way:
     """The way down on all rows: where it has come to, and what is known there."""
 
-    def __init__(self, objective: Any, every: Rows, coreset: Coreset, params: Array) -> None:
+    def __init__(self, objective: Any, every: DataPass, coreset: Coreset, params: Array) -> None:
         self.objective, self.every, self.coreset = objective, every, coreset
         self._centre = objective.centre(every.or_few(coreset))
         # where every column is in many of the rows, their own curvature will do, and a pass is cheaper without it

@@ -26,7 +26,7 @@ from tithe.cli.common import (
     skipped_rows,
     source_options,
 )
-from tithe.cli.outset import checkpoint_options, earlier_run, plan_table, settled_size
+from tithe.cli.plan import checkpoint_options, earlier_run, plan_table, settled_size
 from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
 from tithe.core.registry import names
 
@@ -68,8 +68,8 @@ def build(  # type: ignore[no-untyped-def]
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
-    from tithe.checkpoint import remove_state
-    from tithe.persist import check_output, free_names, save_coreset
+    from tithe.storage.checkpoint import remove_state
+    from tithe.storage.persist import check_output, free_names, save_coreset
 
     check_output(output)
     check_apart(output, where)
@@ -105,7 +105,7 @@ def build(  # type: ignore[no-untyped-def]
 def _reduced(source: Any, goal: Any, size: Any, jobs: int | None, seed: int, **options: Any) -> tuple[Any, float]:
     from time import perf_counter
 
-    from tithe.build import reduce_source
+    from tithe.reduce.build import reduce_source
 
     start = perf_counter()
     coreset = reduce_source(
@@ -134,7 +134,7 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
     """One more pass: what the coreset is off by, exactly."""
     from tithe.certify import certify_gap
     from tithe.core.seeding import rng_for
-    from tithe.metrics import distortion, trial_queries
+    from tithe.reduce.distortion import distortion, trial_queries
 
     try:
         with Reading(source.n_rows, "checking") as reading:

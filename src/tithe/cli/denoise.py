@@ -66,9 +66,9 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
       tithe denoise in.png out.png --sigma 25 --reference clean.png --show dictionary.png
     """
     from tithe import ImageDenoiser
-    from tithe.persist import check_output
-    from tithe.report.pictures import check_picture_name, write_picture
-    from tithe.sources.pictures import read_picture
+    from tithe.images.read import read_picture
+    from tithe.images.write import check_picture_name, write_picture
+    from tithe.storage.persist import check_output
 
     for target in (output, *([show] if show else [])):
         for given in (source, *([reference] if reference else [])):
@@ -100,7 +100,7 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
 
 
 def _reference(path: str, noisy: Any, limits: Any) -> Any:
-    from tithe.sources.pictures import read_picture
+    from tithe.images.read import read_picture
 
     clean = read_picture(path, limits).pixels
     if clean.shape != noisy.shape or clean.dtype != noisy.dtype:
@@ -120,8 +120,8 @@ def _ends(black: bool, white: bool) -> str:
 
 
 def _write_atoms(path: str, atoms: Any) -> None:
-    from tithe.report.pictures import atoms_picture, write_picture
-    from tithe.sources.pictures import Picture
+    from tithe.images.read import Picture
+    from tithe.images.write import atoms_picture, write_picture
 
     write_picture(path, Picture(pixels=atoms_picture(atoms)))
 
@@ -138,7 +138,7 @@ def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
         ["peak memory", bytes_text(peak_memory())],
     ]
     if clean is not None:
-        from tithe.learners.dictionary.quality import WINDOW, psnr, ssim
+        from tithe.images.quality import WINDOW, psnr, ssim
 
         about.append(["PSNR", f"{psnr(noisy, clean):.2f} -> {psnr(pixels, clean):.2f} dB"])
         if min(clean.shape[:2]) >= WINDOW:

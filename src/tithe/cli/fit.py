@@ -26,7 +26,7 @@ from tithe.cli.common import (
     skipped_rows,
     source_options,
 )
-from tithe.cli.outset import checkpoint_options, earlier_run, plan_table
+from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
 from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
 
 _GOALS = {"kmeans": "kmeans", "kmedians": "kmedian", "logistic": "logistic", "odm": "margin"}  # what each preserves
@@ -86,8 +86,8 @@ def fit(  # type: ignore[no-untyped-def]
     check_apart(output, where)
     if _GOALS[learner] in LABELLED:
         how.check_labels(where)
-    from tithe.checkpoint import remove_state
-    from tithe.report.fitted import write_fit
+    from tithe.report.fit_report import write_fit
+    from tithe.storage.checkpoint import remove_state
 
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
@@ -151,7 +151,7 @@ def _fitted(model: Any, source: Any) -> float:
 
 
 def _facts(model: Any, learner: str, where: Any, how: dict[str, Any], source: Any, seconds: float) -> Any:
-    from tithe.report.fitted import Fit
+    from tithe.report.fit_report import Fit
 
     n_skipped = skipped_rows(source, model.coreset_) if how["bad_rows"] == "skip" else 0
     options = {name: value for name, value in how.items() if value is not None and name != "limits"}

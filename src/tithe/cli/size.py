@@ -66,7 +66,7 @@ def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data,
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
     for construction, queries in _FORMULAS if objective not in LABELLED else ():
-        from tithe.metrics import size_for
+        from tithe.reduce.sizing import size_for
 
         bound = size_for(goal, eps, delta, n_features=features, construction=construction, queries=queries, n_rows=rows)
         table.append([f"{bound.size:,}", f"{construction}, formula", bound.formula])

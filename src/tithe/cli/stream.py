@@ -25,7 +25,7 @@ from tithe.cli.common import (
     seed_option,
     source_options,
 )
-from tithe.cli.outset import checkpoint_every_option
+from tithe.cli.plan import checkpoint_every_option
 from tithe.cli.progress import Reading, Stop
 from tithe.core.registry import names
 
@@ -76,7 +76,7 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
     if forget and not resume:
         raise click.UsageError("--forget deletes rows of a stream that is there already: it needs --resume.")
     from tithe.core.files import remove_leftovers
-    from tithe.persist import check_output
+    from tithe.storage.persist import check_output
 
     check_output(output)
     check_apart(output, where)
@@ -143,7 +143,7 @@ class _Keeper:
 
     def write(self) -> Any:
         """The coreset, written; None, and no file any longer, where all rows were forgotten."""
-        from tithe.persist import save_coreset
+        from tithe.storage.persist import save_coreset
 
         try:
             coreset = self.running.coreset()
@@ -243,7 +243,7 @@ def _blocks(source: Any, stop: Stop, first: int) -> Iterator[tuple[int, Any]]:
 
 
 def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) -> Any:
-    from tithe.stream import CoresetStream
+    from tithe.reduce.stream import CoresetStream
 
     if Path(checkpoint).exists():
         raise ValueError(f"{checkpoint!r} is there already: go on with it (--resume), or name another (--checkpoint).")
@@ -265,7 +265,7 @@ def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[st
 
 def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) -> Any:
     """The stream as it was left; options that say something else about it are refused."""
-    from tithe.stream import CoresetStream
+    from tithe.reduce.stream import CoresetStream
 
     running = CoresetStream.resume(checkpoint, keep_leaves=keep_leaves)
     plan = running.plan
@@ -302,7 +302,7 @@ def _row_ids(file: str) -> Any:
 
 def _agreed_names(names: list[str] | None, earlier: str | None) -> list[str] | None:
     """Names of the columns: those of the source, which must be those of the coreset written before."""
-    from tithe.persist import coreset_metadata, free_names
+    from tithe.storage.persist import coreset_metadata, free_names
 
     names = None if names is None else free_names(names)
     if earlier is None or not Path(earlier).is_file():

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import codes_of
+from tithe.constructions.draw import codes_of
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.cover import FarthestFirst, leaders
 

@@ -12,7 +12,7 @@ from tithe.core.data import Array, Block, Rng, Survey
 
 @dataclass(frozen=True, kw_only=True)
 class Construction:
-    """Chooses rows; see `tithe.core.protocols.Construction` for the contract."""
+    """Chooses rows; see `tithe.core.contracts.Construction` for the contract."""
 
     name: ClassVar[str]
     requires: ClassVar[tuple[str, ...]] = ()

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tithe.constructions.draw import codes_of, draw_rows
 from tithe.constructions.leverage import Leverage, shares
-from tithe.constructions.strata import codes_of, draw_rows
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw
@@ -33,7 +33,7 @@ class Influence(Leverage):
     It stays unbiased, and adds at most a fifth of the variance of a uniform draw.
 
     It is what ``construction="auto"`` stands for with linear models, except where the rows kept are fewer than the
-    coefficients and a uniform draw is better: see `LinearMargins`.
+    coefficients and a uniform draw is better: see `LinearModelObjective`.
     """
 
     name: ClassVar[str] = "influence"

@@ -10,11 +10,11 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import codes_of, draw_rows
+from tithe.constructions.draw import codes_of, draw_rows
 from tithe.core.data import Array, Block, Rng, Survey
+from tithe.core.parallel import over_parts
 from tithe.core.state_checks import Floats, Instance, Optional, check_fields, expect
 from tithe.kernels.sampling import sample_rows
-from tithe.kernels.threads import over_parts
 
 _ROWS = 4096
 _SKETCH = 20_000  # rows the Gram matrix is taken from

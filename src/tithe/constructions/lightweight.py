@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import draw_rows
+from tithe.constructions.draw import draw_rows
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 
 

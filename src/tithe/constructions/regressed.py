@@ -13,9 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tithe.constructions.base import Construction
-from tithe.constructions.clustered import check_radius, find_radius
-from tithe.constructions.sensitivity_model import SensitivityModel, as_linear, features
-from tithe.constructions.strata import draw_rows
+from tithe.constructions.cablr import check_radius, find_radius
+from tithe.constructions.draw import draw_rows
+from tithe.constructions.regressed_model import SensitivityModel, as_linear, features
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, check_fields, expect

@@ -9,7 +9,7 @@ import numpy as np
 
 from tithe.constructions.base import Construction
 from tithe.core.data import Array, Block, Rng, Survey
-from tithe.kernels.groups import draw_in_groups, group_masses, ring_codes
+from tithe.kernels.clustering.groups import draw_in_groups, group_masses, ring_codes
 
 
 @dataclass(frozen=True, kw_only=True)

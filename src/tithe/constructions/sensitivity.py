@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import draw_rows
+from tithe.constructions.draw import draw_rows
 from tithe.core.data import Array, Block, Rng, Survey
 
 

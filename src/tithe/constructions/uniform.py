@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.constructions.base import Construction
-from tithe.constructions.strata import LEAST, codes_of, draw_rows
+from tithe.constructions.draw import LEAST, codes_of, draw_rows
 from tithe.core.data import Array, Block, Rng, Survey
 
 

@@ -1,12 +1,14 @@
-"""Random numbers that depend on a row's id alone."""
+"""Random numbers that depend on a row's id alone, and choices of rows by them."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tithe.core.data import Array, Block, concat
+from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Each, Instance, Integer, check_fields
 
 # constants of SplitMix64
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -30,3 +32,71 @@ def uniform_of(ids: Array, key: int) -> Array:
     """The same as numbers in [0, 1): (n,)."""
     numbers: Array = (hashed(ids, key) >> np.uint64(11)) * 2.0**-53
     return numbers
+
+
+def key_of(seed: int, *what: int | str) -> int:
+    """The key of a hash, for one purpose."""
+    return int(rng_for(seed, *what, "hash").integers(2**64, dtype=np.uint64))
+
+
+def fold_of(ids: Array, key: int, n_folds: int) -> Array:
+    """The fold of each row: (n,) ints below ``n_folds``."""
+    folds: Array = (uniform_of(ids, key) * n_folds).astype(np.int64)
+    return folds
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Rows whose number in [0, 1) lies below ``share`` weigh nothing; the others weigh more in return."""
+
+    key: int
+    share: float
+
+    def __call__(self, block: Block) -> Block:
+        stays = uniform_of(block.row_ids(), self.key) >= self.share
+        return replace(block, sample_weight=block.weights() * (stays / (1.0 - self.share)), mean=None)
+
+
+@dataclass(kw_only=True, eq=False)
+class Reservoir:
+    """The ``size`` rows with the smallest hash: a uniform draw, in whatever order and pieces rows come.
+
+    `among` says which rows of a block may be kept and can be asked by several threads; `keep` takes them.
+    """
+
+    size: int
+    key: int
+    limit: int = 2**64 - 1
+    parts: list[Block] = field(default_factory=list)
+
+    def _check_state(self) -> None:
+        largest = 2**64 - 1
+        check_fields(
+            self,
+            {
+                "size": Integer(least=1),
+                "key": Integer(most=largest),
+                "limit": Integer(most=largest),
+                "parts": Each(Instance(Block)),
+            },
+        )
+
+    def among(self, block: Block) -> Block:
+        return block.take(np.flatnonzero(hashed(block.row_ids(), self.key) <= np.uint64(self.limit)))
+
+    def keep(self, block: Block) -> None:
+        if self.parts and len(block) == 0:
+            return
+        self.parts.append(block)
+        while len(self.parts) > 1 and len(self.parts[-1]) >= len(self.parts[-2]):  # single rows must not pile up
+            last = self.parts.pop()
+            self.parts[-1] = concat([self.parts[-1], last])
+        if sum(map(len, self.parts)) > 2 * self.size:  # now and then, so that it costs little
+            self.parts = [self.rows()]
+            self.limit = int(hashed(self.parts[0].row_ids(), self.key).max())
+
+    def rows(self) -> Block:
+        """What is kept, in the order of the ids."""
+        rows = concat(self.parts)
+        order = np.argsort(hashed(rows.row_ids(), self.key), kind="stable")[: self.size]
+        return rows.take(order[np.argsort(rows.row_ids()[order], kind="stable")])

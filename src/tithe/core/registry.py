@@ -31,8 +31,8 @@ _OURS: dict[str, dict[str, str]] = {
         "rings": "tithe.constructions.rings:Rings",
         "influence": "tithe.constructions.influence:Influence",
         "leverage": "tithe.constructions.leverage:Leverage",
-        "cablr": "tithe.constructions.clustered:Cablr",
-        "acvs": "tithe.constructions.clustered:Acvs",
+        "cablr": "tithe.constructions.cablr:Cablr",
+        "acvs": "tithe.constructions.cablr:Acvs",
         "regressed": "tithe.constructions.regressed:Regressed",
         "ball_cover": "tithe.constructions.ball_cover:BallCover",
     },
@@ -41,7 +41,7 @@ _OURS: dict[str, dict[str, str]] = {
         "threads": "tithe.engines.threads:ThreadEngine",
     },
     "store": {
-        "parquet": "tithe.persist:save_coreset",
+        "parquet": "tithe.storage.persist:save_coreset",
     },
 }
 _ALIASES: dict[str, dict[str, str]] = {

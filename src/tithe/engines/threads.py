@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
+from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.engines.serial import SerialEngine
-from tithe.kernels.threads import available_threads, limit_threads, single_blas_thread
 
 _WORKING = 3  # times its own size that a leaf takes while it is read and reduced (measured)
 

@@ -9,8 +9,8 @@ from numba import njit
 from scipy import sparse
 
 from tithe.core.data import Block
+from tithe.core.parallel import over_parts
 from tithe.kernels.parts import add_parts, part_rows
-from tithe.kernels.threads import over_parts
 
 Array = np.ndarray[Any, Any]
 

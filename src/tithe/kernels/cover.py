@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-from tithe.kernels.threads import over_parts
+from tithe.core.parallel import over_parts
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tithe.kernels.threads import over_parts
+from tithe.core.parallel import over_parts
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from tithe.core.data import Array, Scores
-from tithe.kernels.threads import over_parts
+from tithe.core.parallel import over_parts
 
 BLOCK = 4096
 

@@ -10,19 +10,19 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from tithe.build import reduce_source, resolve_size
 from tithe.certify import polish_rounds
+from tithe.core.contracts import is_source
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.protocols import is_source
+from tithe.core.parallel import single_blas_thread
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.labels import encode_labels
-from tithe.kernels.threads import single_blas_thread
-from tithe.learners.streaming import Streamed
+from tithe.learners.lazy_fit import Streamed
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
+from tithe.reduce.build import reduce_source, resolve_size
+from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import ArraySource, as_block, check_weights
-from tithe.stream import CoresetStream
 
 
 def opened(source: Any, *others: Any) -> Any:

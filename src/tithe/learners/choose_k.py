@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tithe.build import reduce_source
+from tithe.core.contracts import is_source
 from tithe.core.data import Array, Coreset
-from tithe.core.protocols import is_source
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import opened
 from tithe.learners.separation import effective_rows, separated_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
+from tithe.reduce.build import reduce_source
 from tithe.sources.arrays import ArraySource, as_block
 
 _FIRST_PIECES, _MOST_PIECES = 16, 128  # most: unless max_clusters asks for more

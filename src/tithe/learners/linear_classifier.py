@@ -10,13 +10,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.build import resolve_size
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent, polish_rounds
-from tithe.constructions.sensitivity_model import SensitivityModel
+from tithe.constructions.regressed_model import SensitivityModel
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.parallel import single_blas_thread
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.kernels.threads import single_blas_thread
 from tithe.learners.base import (
     CoresetLearner,
     auto_size,
@@ -28,9 +27,11 @@ from tithe.learners.base import (
 )
 from tithe.learners.bases import ClassifierMixin
 from tithe.learners.class_weight import class_factors, is_balanced, weights_by_class
-from tithe.learners.leaves import Changed, Coded, class_masses, known_classes
-from tithe.learners.streaming import stream_classes
+from tithe.learners.labels import EncodeLabels, class_masses, known_classes
+from tithe.learners.lazy_fit import stream_classes
 from tithe.objectives.labels import LabelledObjective
+from tithe.reduce.build import resolve_size
+from tithe.sources.mapped import MappedSource
 
 
 class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
@@ -132,7 +133,7 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
         found = stream_classes(classes, self.__dict__.get("classes_"), first=not self._streams)
         self._note_classes(checked_classes(found))
         factors = None if self.class_weight is None else class_factors(self.class_weight, found, None)
-        return Coded(classes=found, factors=factors)(block)
+        return EncodeLabels(classes=found, factors=factors)(block)
 
     def _solution(self) -> tuple[Array, Array]:
         """The classes, and coefficients and intercepts (k, d + 1)."""
@@ -234,13 +235,13 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
             raise ValueError(f"y holds only one class, {classes.tolist()[0]!r}: there is nothing to tell apart.")
         self.classes_ = classes
 
-    def _labelled(self, source: Any, classes: Array | None = None) -> tuple[Changed, int]:
+    def _labelled(self, source: Any, classes: Array | None = None) -> tuple[MappedSource, int]:
         """The same for every leaf of a source, and how many times it was read for that."""
         looks = 0
         if classes is None:
             self._note_classes(checked_classes(known_classes(source, self.engine)))
             looks += source.replayable and not callable(getattr(source, "classes", None))
-        coded = Changed(source, Coded(classes=self.classes_))
+        coded = MappedSource(source, EncodeLabels(classes=self.classes_))
         if self.class_weight is None:
             return coded, looks
         mass = None
@@ -248,7 +249,7 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
             mass = class_masses(coded, len(self.classes_), self.engine)
             looks += 1
         factors = class_factors(self.class_weight, self.classes_, mass)
-        return Changed(source, Coded(classes=self.classes_, factors=factors)), looks
+        return MappedSource(source, EncodeLabels(classes=self.classes_, factors=factors)), looks
 
     def _check_classes(self, coreset: Coreset) -> None:
         assert coreset.y is not None

@@ -10,10 +10,11 @@ import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from tithe.certify import Rows, bound_certificate
+from tithe.certify import bound_certificate
 from tithe.certify.certificate import percent
 from tithe.certify.gap import CurvatureRows, gap_at
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.passes import DataPass
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.stored import check_linear_classifier
@@ -192,7 +193,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
         def worst(block: Block) -> float:
             return float(objective.cost(block, params)[block.weights() > 0.0].max(initial=0.0))
 
-        return max(Rows(rows, self.engine).each(worst)) < np.log(2.0)
+        return max(DataPass(rows, self.engine).each(worst)) < np.log(2.0)
 
     def _check_state(self) -> None:
         check_linear_classifier(self)

@@ -12,8 +12,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, polish_rounds
+from tithe.certify.score import gathered, n_recognised, score_certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import require_methods
+from tithe.core.hashing import HoldOut, key_of, uniform_of
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import (
     CoresetLearner,
@@ -24,20 +26,12 @@ from tithe.learners.base import (
     objective_for,
 )
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
-from tithe.learners.evidence import gathered, n_recognised, score_certificate
-from tithe.learners.leaves import (
-    Changed,
-    Coded,
-    WithoutShare,
-    finite_target,
-    key_of,
-    known_classes,
-    uniform_of,
-)
+from tithe.learners.labels import EncodeLabels, finite_target, known_classes
+from tithe.learners.lazy_fit import stream_classes
 from tithe.learners.recalibrate import recalibrated, residuals
 from tithe.learners.sample_weight import check_learns_from_coresets, fit_arguments, last_step, takes_weights
 from tithe.learners.stored import check_coreset_estimator
-from tithe.learners.streaming import stream_classes
+from tithe.sources.mapped import MappedSource
 
 # fitted attributes that are not asked of the inner estimator: those of the input are noted here before it is fitted,
 # and the others would speak of the rows of the coreset as if they were all rows
@@ -202,10 +196,10 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         seed = as_seed(self.random_state)
         if is_classifier(self.estimator):
             self._labels = checked_classes(known_classes(source, self.engine))
-            rows = Changed(source, Coded(classes=self._labels))
+            rows = MappedSource(source, EncodeLabels(classes=self._labels))
         else:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
-            rows = Changed(source, finite_target)
+            rows = MappedSource(source, finite_target)
         objective = self._objective()
         self.validation_indices_, self._aside = None, None
         coreset = None
@@ -213,7 +207,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
         if large and source.replayable and self.validation_fraction > 0.0:
             self._aside = key_of(seed, "validation"), float(self.validation_fraction)
-            coreset = self._reduce(Changed(rows, WithoutShare(*self._aside)), objective, seed)
+            coreset = self._reduce(MappedSource(rows, HoldOut(*self._aside)), objective, seed)
         if coreset is None or is_whole(coreset):  # so few rows, as it turns out, that none can be spared
             coreset, self._aside = self._reduce(rows, objective, seed), None
         self._learn(coreset, source, seed)
@@ -242,7 +236,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             return finite_target(block)
         found = stream_classes(classes, self.__dict__.get("_labels"), first=not self._streams)
         self._labels = checked_classes(found)
-        return Coded(classes=self._labels)(block)
+        return EncodeLabels(classes=self._labels)(block)
 
     def _learn(self, coreset: Coreset, rows: Any, seed: int) -> None:
         """Fit on the coreset, without weights if none were given and none were needed; the estimator has a seed."""

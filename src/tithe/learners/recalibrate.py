@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tithe.calibration import calibrate
 from tithe.core.data import Array, Block, Coreset, Moments
+from tithe.reduce.calibration import calibrate
 
 _ROWS = 16_384  # of which residuals are taken at a time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tithe.core.data import Array, Block
-from tithe.kernels.distances import assign
+from tithe.kernels.clustering.distances import assign
 from tithe.learners.online.scale import SPLIT, apparent_split, apparent_variance
 
 _MOST_DIRECTIONS = 64  # in which pieces are compared

@@ -27,7 +27,7 @@ from tithe.core.state_checks import (
     check_fields,
     expect,
 )
-from tithe.stream import CoresetStream
+from tithe.reduce.stream import CoresetStream
 
 _FLOATS = ("float64", "float32")
 _COLUMNS: dict[str, Check] = {"n_features_in_": Integer(least=1, size="d"), "feature_names_in_": Labels("d")}
@@ -129,7 +129,7 @@ def check_linear_classifier(
 
 def check_margins(learner: Any) -> None:
     """What machines have besides: the distribution of margins, and probabilities that were calibrated."""
-    from tithe.learners.odm.machine import MarginDistribution
+    from tithe.learners.odm.base import MarginDistribution
 
     table: dict[str, Check] = {
         "margin_distribution_": Instance(MarginDistribution),
@@ -169,7 +169,7 @@ def check_kernel_machine(learner: Any) -> None:
     }
     check_fields(learner, table, optional=("_weighted",), sizes=sizes)
     vectors = learner.support_vectors_
-    from tithe.learners.odm.kernel_functions import KERNELS
+    from tithe.solvers.odm.kernel_functions import KERNELS
 
     expect(callable(learner.kernel) or learner.kernel in KERNELS, "there is no such kernel")
     if learner.kernel == "precomputed":

@@ -9,12 +9,12 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Survey
+from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Optional, expect
+from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
+from tithe.kernels.clustering.seeding import dz_seeds
 from tithe.kernels.columns import column_means
-from tithe.kernels.distances import N_SUMS, assign, point_costs
-from tithe.kernels.dz_seeding import dz_seeds
 from tithe.kernels.sampling import sample_rows
-from tithe.kernels.threads import single_blas_thread
 
 _HEAT = 4  # steps of a search before the worse half of the searches is given up
 

@@ -9,13 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Moments, Scores, Survey
+from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Optional, expect
+from tithe.kernels.clustering.distances import point_costs
 from tithe.kernels.columns import column_means
-from tithe.kernels.distances import point_costs
+from tithe.kernels.dictionary.subspaces import subspace_errors
 from tithe.kernels.sampling import sample_rows
-from tithe.kernels.subspaces import subspace_errors
-from tithe.kernels.threads import single_blas_thread
-from tithe.objectives.ksvd import Coding, data_atoms, learn_dictionary, unit
+from tithe.solvers.ksvd import Coding, data_atoms, learn_dictionary, unit
 
 Reference = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
 

@@ -11,13 +11,13 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from tithe.core.data import Array, Block, Evaluation
-from tithe.kernels.logistic import LogisticSums, logistic_sweep
-from tithe.objectives.linear_margins import LinearMargins
-from tithe.objectives.logistic_bound import ClusterBounds
+from tithe.kernels.linear.logistic import LogisticSums, logistic_sweep
+from tithe.objectives.linear_model import LinearModelObjective
+from tithe.objectives.logistic_sensitivity import ClusterBounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticObjective(ClusterBounds, LinearMargins):
+class LogisticObjective(ClusterBounds, LinearModelObjective):
     """f(x, y) = -ln P(y | x), with penalty |coefficients|^2 / (2 C) on top of the sum.
 
     Parameters

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tithe.core.data import Array, Block, Evaluation, Survey
-from tithe.kernels.gram import row_squares
-from tithe.kernels.margin import MarginSums, margin_sweep
-from tithe.objectives.linear_margins import LinearMargins
+from tithe.kernels.linear.margin import MarginSums, margin_sweep
+from tithe.kernels.odm.gram import row_squares
+from tithe.objectives.linear_model import LinearModelObjective
 
 _LEAST, _MOST = 1e-100, 1e100  # of numbers whose squares must be numbers too
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginObjective(LinearMargins):
+class MarginObjective(LinearModelObjective):
     """f(x, y) = loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u of a row.
 
     Two classes: u = +-(x . w + b), + for the second. K > 2 classes: u = f_y - max_(l != y) f_l of the scores
@@ -162,7 +162,7 @@ class MarginObjective(LinearMargins):
         """What `solve` gives, and how many times it looked at all rows."""
         if self.n_classes == 2:
             return super().minimise(block, init=init)
-        from tithe.objectives.smoothed_margin import cooled  # which knows this class
+        from tithe.objectives.margin_smoothed import cooled  # which knows this class
 
         return cooled(self, block, init)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.report.classify import Classification, compare_classifiers
-from tithe.report.collect import Comparison, compare_clusterings
+from tithe.report.compare_classification import Classification, compare_classifiers
+from tithe.report.compare_clustering import Comparison, compare_clusterings
 from tithe.report.figures import cost_and_passes, pictures, weight_histogram
 from tithe.report.html import write_report
 

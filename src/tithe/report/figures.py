@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array, Coreset
-from tithe.report.collect import Comparison
+from tithe.report.compare_clustering import Comparison
 
 COLOURS = ("#8a8f98", "#d58a3c", "#6f9bd1", "#2f5d9b")
 

@@ -11,9 +11,9 @@ from typing import Any
 from tithe import __version__
 from tithe.core.files import replacing
 from tithe.learners.cluster import CoresetKMeans
-from tithe.persist import save_model
-from tithe.report.classify import Classification
-from tithe.report.collect import Comparison
+from tithe.report.compare_classification import Classification
+from tithe.report.compare_clustering import Comparison
+from tithe.storage.persist import save_model
 
 
 def render(template: str, *, figures: dict[str, bytes], **values: Any) -> str:

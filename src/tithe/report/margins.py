@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.learners.odm.machine import margins_of as signed_margins
+from tithe.learners.odm.base import margins_of as signed_margins
 from tithe.report.figures import COLOURS, as_png, new_axes
 
 _BINS = 80

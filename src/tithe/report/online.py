@@ -16,9 +16,9 @@ from tithe.core.files import replacing
 from tithe.core.seeding import rng_for
 from tithe.learners.online.paco import PACO
 from tithe.objectives.clustering import KMeansObjective
-from tithe.persist import write_model
 from tithe.report.figures import online_curves
 from tithe.report.html import render
+from tithe.storage.persist import write_model
 
 
 @dataclass(frozen=True, kw_only=True)

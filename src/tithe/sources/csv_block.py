@@ -18,7 +18,7 @@ from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Columns
 from tithe.sources.limits import TABLE_COLUMNS, Limits, beyond
 from tithe.sources.lines import split_rows
-from tithe.sources.rows import Rows, fault
+from tithe.sources.rows import BlockBuilder, fault
 
 _PARSED_AT_ONCE = 2**22
 _UNREADABLE = (pa.ArrowException, FileFormatError)
@@ -164,7 +164,7 @@ class CsvRows:
     def load(self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str]) -> Block:
         """The rows of a block that has ``len(ids)`` of them, checked."""
         table, ids = self.table(data, dialect, ids, locate, self.columns.read)
-        rows = Rows(self.columns, len(ids))
+        rows = BlockBuilder(self.columns, len(ids))
         try:
             for batch in table.to_batches():
                 rows.add(batch)

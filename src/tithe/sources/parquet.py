@@ -30,7 +30,7 @@ from tithe.sources.leaves import (
 from tithe.sources.limits import Limits
 from tithe.sources.parquet_pages import check_pages
 from tithe.sources.paths import DataFile, identity_of, no_rows
-from tithe.sources.rows import MOST_CLASSES, Distinct, Rows, row_of
+from tithe.sources.rows import MOST_CLASSES, BlockBuilder, Distinct, row_of
 
 HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
 SAMPLE_GROUPS = 8
@@ -132,7 +132,7 @@ class ParquetSource:
                 number += 1
 
     def _load(self, groups: Sequence[Group]) -> Block:
-        rows = Rows(self._columns, sum(group.n_rows for group in groups))
+        rows = BlockBuilder(self._columns, sum(group.n_rows for group in groups))
         for group in groups:
             for batch in self._batches(group, self._columns.read):
                 self._add(rows, batch, group)
@@ -145,7 +145,7 @@ class ParquetSource:
         passed, batch = 0, None
         while start < group.n_rows:
             size = min(self._huge_rows, group.n_rows - start)
-            rows = Rows(self._columns, size)
+            rows = BlockBuilder(self._columns, size)
             while passed < start + size:
                 if batch is None:
                     batch = next(batches, None)
@@ -161,13 +161,13 @@ class ParquetSource:
             yield self._block(rows, np.arange(group.first + start, group.first + start + size), group)
             start += size
 
-    def _add(self, rows: Rows, batch: Any, group: Group) -> None:
+    def _add(self, rows: BlockBuilder, batch: Any, group: Group) -> None:
         try:
             rows.add(batch)
         except (ValueError, pa.ArrowException) as error:
             raise self._broken(group, error) from error
 
-    def _block(self, rows: Rows, ids: Array, group: Group) -> Block:
+    def _block(self, rows: BlockBuilder, ids: Array, group: Group) -> Block:
         try:
             return rows.block(ids, self._locate)
         except FileFormatError as error:
@@ -266,7 +266,7 @@ class ParquetSource:
 
     def _drawn(self, group: Group, positions: Array) -> Block:
         """The rows at ascending ``positions`` of a row group."""
-        rows = Rows(self._columns, len(positions))
+        rows = BlockBuilder(self._columns, len(positions))
         passed = 0
         for batch in self._batches(group, self._columns.read, use_threads=True):
             start, stop = np.searchsorted(positions, (passed, passed + batch.num_rows))

@@ -20,7 +20,7 @@ from tithe.sources.libsvm import census, read_block, refuse_names
 from tithe.sources.limits import Limits
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import all_bad, identity_of
-from tithe.sources.rows import Rows, row_of
+from tithe.sources.rows import BlockBuilder, row_of
 
 NAME = "standard input"
 
@@ -188,7 +188,7 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
 
 
 def _gathered(columns: Columns, batches: list[Any], ids: Array) -> Block:
-    rows = Rows(columns, len(ids))
+    rows = BlockBuilder(columns, len(ids))
     try:
         for batch in batches:
             batch.validate(full=True)  # offsets and codes that lie outside would be read as they are

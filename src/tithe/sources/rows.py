@@ -21,7 +21,7 @@ from tithe.sources.columns import Columns, Feature, numbers
 MOST_CLASSES = 100_000
 
 
-class Rows:
+class BlockBuilder:
     """Room for ``n_rows`` rows, filled batch by batch, then checked and handed over.
 
     Parameters

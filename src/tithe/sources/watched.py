@@ -24,7 +24,7 @@ class WatchedSource:
         Called as ``progress(n_passes, n_leaves, n_rows)`` when a leaf has been read, maybe from another thread: how
         many times the source has been begun, and leaves and rows of this pass that were read.
     checkpoint : path, optional
-        A folder that `tithe.build.reduce_source` writes its state to every so often.
+        A folder that `tithe.reduce.build.reduce_source` writes its state to every so often.
     resume : bool
         Go on from the state that is in that folder, if there is one.
     every : float

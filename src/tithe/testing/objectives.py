@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array, Block, Scores, Survey
-from tithe.stream import CoresetStream
+from tithe.reduce.stream import CoresetStream
 from tithe.testing.data import repeated, small_problem
 
 Check = Callable[[], None]
@@ -146,7 +146,7 @@ def _order(objective: Any) -> None:
 
 
 def _threads(objective: Any) -> None:
-    from tithe.kernels.threads import limit_threads
+    from tithe.core.parallel import limit_threads
 
     block = small_problem(600_000)  # enough rows that kernels do split them
     pilot = objective.pilot(block, rng=np.random.default_rng(1))

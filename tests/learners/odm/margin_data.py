@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tithe.learners.odm.linear_problem import LinearProblem
+from tithe.solvers.odm.linear_problem import LinearProblem
 
 
 def margin_rows(n: int = 400, d: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

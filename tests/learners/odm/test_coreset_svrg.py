@@ -6,9 +6,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from tithe import Block, MarginObjective
-from tithe.learners.odm.coreset_svrg import coreset_svrg, gradient_bound
-from tithe.learners.odm.linear_problem import LinearProblem
-from tithe.learners.odm.linear_solvers import newton, svrg
+from tithe.solvers.odm.coreset_svrg import coreset_svrg, gradient_bound
+from tithe.solvers.odm.linear_problem import LinearProblem
+from tithe.solvers.odm.linear_solvers import newton, svrg
 
 LAM, MU, THETA = 5.0, 0.5, 0.2
 
@@ -112,7 +112,7 @@ def test_a_walk_that_leads_uphill_goes_over_to_the_cover(monkeypatch) -> None:
         calls.append(len(signs))
         v += 100.0 if len(signs) == len(problem) else 0.0
 
-    monkeypatch.setattr("tithe.learners.odm.coreset_svrg.stochastic_run", astray)
+    monkeypatch.setattr("tithe.solvers.odm.coreset_svrg.stochastic_run", astray)
     found = coreset_svrg(
         problem, radius=0.6, shrink=None, everywhere=True, tol=0.0, max_iter=3, rng=np.random.default_rng(0)
     )

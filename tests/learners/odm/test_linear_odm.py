@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 from leaf_source import LeafSource
 from tithe import Block, LinearODMClassifier, MarginObjective, load_model, save_model
 from tithe.cli.fit import fit
-from tithe.learners.odm.linear_solvers import SOLVERS
+from tithe.solvers.odm.linear_solvers import SOLVERS
 
 SHARP = {"tol": 1e-13, "random_state": 0}
 

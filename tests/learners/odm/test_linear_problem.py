@@ -9,10 +9,10 @@ import pytest
 from margin_data import dual_value, margin_problem, margin_rows
 from scipy import sparse
 
-from tithe.kernels.coordinate import duality_gap
-from tithe.kernels.gram import column_squares, gram, row_squares
-from tithe.kernels.threads import limit_threads
-from tithe.learners.odm.linear_newton import newton
+from tithe.core.parallel import limit_threads
+from tithe.kernels.odm.coordinate import duality_gap
+from tithe.kernels.odm.gram import column_squares, gram, row_squares
+from tithe.solvers.odm.linear_newton import newton
 
 
 def direct_value(problem, v):

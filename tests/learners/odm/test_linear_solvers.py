@@ -10,10 +10,10 @@ from margin_data import dual_value, margin_problem, margin_rows
 from scipy import sparse
 from scipy.optimize import minimize
 
-from tithe.kernels.coordinate import coordinate_epoch, duality_gap
-from tithe.kernels.threads import limit_threads
-from tithe.learners.odm import linear_newton
-from tithe.learners.odm.linear_solvers import SOLVERS, chosen, coordinate_descent, safely_idle, solve
+from tithe.core.parallel import limit_threads
+from tithe.kernels.odm.coordinate import coordinate_epoch, duality_gap
+from tithe.solvers.odm import linear_newton
+from tithe.solvers.odm.linear_solvers import SOLVERS, chosen, coordinate_descent, safely_idle, solve
 
 
 def solved(problem, solver="newton", tol=1e-12, **other):

@@ -10,11 +10,11 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics.pairwise import rbf_kernel
 
 from tithe import Block, LinearODMClassifier, ODMClassifier
-from tithe.kernels.margin_classes import best_multipliers
-from tithe.learners.odm.gram import Gram
-from tithe.learners.odm.kernel_functions import KernelFunction
-from tithe.learners.odm.multiclass import KernelClasses, LinearClasses, solve_classes
+from tithe.kernels.odm.many_classes import best_multipliers
 from tithe.objectives.margin import MarginObjective
+from tithe.solvers.odm.kernel_functions import KernelFunction
+from tithe.solvers.odm.kernel_matrix import Gram
+from tithe.solvers.odm.many_classes import KernelClasses, LinearClasses, solve_classes
 
 
 def three(n: int = 60, d: int = 3, seed: int = 0, k: int = 3) -> tuple[np.ndarray, np.ndarray]:

@@ -13,11 +13,13 @@ from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_ke
 from sklearn.svm import LinearSVC, LinearSVR
 
 from tithe import ODMClassifier, load_model, save_model
-from tithe.kernels.threads import limit_threads
-from tithe.learners.odm import binary, gram, kernel, kernel_functions
-from tithe.learners.odm.binary import Dual, solve_binary
-from tithe.learners.odm.gram import Gram
-from tithe.learners.odm.kernel_functions import KernelFunction
+from tithe.core.parallel import limit_threads
+from tithe.solvers.odm import kernel, kernel_functions
+from tithe.solvers.odm import kernel_matrix as gram
+from tithe.solvers.odm import two_classes as binary
+from tithe.solvers.odm.kernel_functions import KernelFunction
+from tithe.solvers.odm.kernel_matrix import Gram
+from tithe.solvers.odm.two_classes import Dual, solve_binary
 
 
 def blobs(n: int = 80, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tithe import LinearODMClassifier, ODMClassifier
-from tithe.learners.odm.gram import Gram, NotAKernelError
-from tithe.learners.odm.kernel_functions import KernelFunction
-from tithe.learners.odm.newton import nystroem
+from tithe.solvers.odm.kernel_functions import KernelFunction
+from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
+from tithe.solvers.odm.two_classes_newton import nystroem
 
 
 def _off_centre(n_rows: int) -> tuple[np.ndarray, np.ndarray]:

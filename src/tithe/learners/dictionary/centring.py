@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tithe.certify import Rows
 from tithe.core.data import Array, Block
+from tithe.core.passes import DataPass
 from tithe.kernels.columns import column_means, column_sums
 
 MEANS = ("none", "global", "per_column")
@@ -27,7 +27,7 @@ def offset(rows: Any, mean: str, engine: Any) -> Array | None:
             "mean='global' needs the mean of all rows before the first is drawn, and these can be read only once. "
             "Use mean='per_column' or 'none'."
         )
-    every = Rows(rows, engine)
+    every = DataPass(rows, engine)
     sums: Array = every.total(lambda leaf: np.append(column_sums(leaf.X, leaf.sample_weight), leaf.total_weight))
     return sums[:-1] / sums[-1]
 

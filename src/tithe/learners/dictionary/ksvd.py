@@ -11,18 +11,19 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from tithe.certify import Certificate, Rows
+from tithe.certify import Certificate
+from tithe.certify.held_out import mean_certificate
+from tithe.core.contracts import is_source
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.protocols import is_source
+from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.sampling import sample_rows
 from tithe.learners.base import CoresetLearner, is_whole
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
-from tithe.learners.dictionary.held_out import mean_certificate
 from tithe.learners.stored import check_dictionary
 from tithe.objectives.dictionary import DictionaryObjective
-from tithe.objectives.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
+from tithe.solvers.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
 
 _ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only so long
 _LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
@@ -320,7 +321,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         given = X if is_source(X) else self._signals(X, sample_weight, reset=False)
         if isinstance(given, Block) and given.sample_weight is not None:  # squares of any weights must be numbers
             given = replace(given, sample_weight=given.sample_weight / given.sample_weight.max())
-        every = Rows(given, self.engine)
+        every = DataPass(given, self.engine)
         scale = float(self.error_[0]) or 1.0  # and so must those of errors
         sums = every.total(lambda block: self._error_sums(block, scale))
         return mean_certificate(sums, scale, every.n_rows, float(self.error_[self.best_iter_]))

@@ -24,7 +24,7 @@ from tithe.core.state_checks import (
     check_fields,
     expect,
 )
-from tithe.kernels.paco import (
+from tithe.kernels.online.birth_death import (
     ETA,
     ETA_SHARE,
     LAG,
@@ -37,9 +37,11 @@ from tithe.kernels.paco import (
     look_at_all,
     take_rows,
 )
-from tithe.kernels.paco_swap import LARGEST, swap_chain
+from tithe.kernels.online.swap import LARGEST, swap_chain
 from tithe.learners.online.history import History
-from tithe.learners.online.law import (
+from tithe.learners.online.memory import Past, with_zeros
+from tithe.learners.online.scale import Scale, check_levels, measure_scale
+from tithe.learners.online.schedule import (
     PRESETS,
     anchors_of,
     jump_table,
@@ -48,8 +50,6 @@ from tithe.learners.online.law import (
     schedule,
     student_scale,
 )
-from tithe.learners.online.past import Past, with_zeros
-from tithe.learners.online.scale import Scale, check_levels, measure_scale
 
 KERNELS = ("birth_death", "symmetric", "paper")
 TINY = 1e-70  # a norm below which a row is as good as zero: its fourth power is no number any more

@@ -12,18 +12,18 @@ from uuid import uuid4
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from tithe.checkpoint import State, clean_state, load_state, save_state
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, check_fields, expect
-from tithe.kernels.distances import assign
-from tithe.kernels.paco import SLACK
-from tithe.kernels.paco_swap import LARGEST
+from tithe.kernels.clustering.distances import assign
+from tithe.kernels.online.birth_death import SLACK
+from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
 from tithe.learners.online.chain import KERNELS, TINY, Chain
-from tithe.learners.online.law import PRESETS
 from tithe.learners.online.river import RiverClusterer
+from tithe.learners.online.schedule import PRESETS
+from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 
 
 class PACO(RiverClusterer, ClusterMixin, BaseEstimator):

@@ -10,8 +10,8 @@ import numpy as np
 
 from tithe.core.data import Array, Block
 from tithe.core.state_checks import Floats, Integer, Integers, Number, check_fields, expect
-from tithe.kernels.distances import assign
-from tithe.kernels.ward import ward_tree
+from tithe.kernels.clustering.distances import assign
+from tithe.kernels.online.ward import ward_tree
 from tithe.objectives.clustering import KMeansObjective
 
 SPLIT = 2.0 / math.pi  # of the variance in a direction is what cutting a Gaussian in two saves

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-from tithe.build import resolve_size
 from tithe.core.registry import make
 from tithe.learners.base import CoresetLearner
 from tithe.learners.sample_weight import check_learns_from_coresets, last_step
 from tithe.learners.search.evaluate import Params, candidate
 from tithe.learners.search.results import check_refit
 from tithe.learners.search.scoring import Scoring, is_multimetric
+from tithe.reduce.build import resolve_size
 
 _IDLE = ("coreset_size", "construction", "calibrate")  # of a learner that is given its coreset
 

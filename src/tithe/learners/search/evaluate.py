@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.utils.parallel import Parallel, delayed
 
 from tithe.core.data import Array, Block
-from tithe.kernels.threads import available_threads, limit_threads, single_blas_thread
+from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.learners.base import CoresetLearner
 from tithe.learners.sample_weight import fit_arguments, last_step
 from tithe.learners.search.folds import Fold

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tithe.build import reduce_source, resolve_size
-from tithe.certify import Rows
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.hashing import Reservoir, fold_of, key_of
+from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Text, check_fields, expect
 from tithe.learners.base import all_rows, auto_size, objective_for
-from tithe.learners.leaves import Changed, Reservoir, fold_of, key_of
+from tithe.reduce.build import reduce_source, resolve_size
+from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import ArraySource
 from tithe.sources.batches import is_like
-from tithe.stream import CoresetStream
+from tithe.sources.mapped import MappedSource
 
 MOST_HELD_OUT = 100_000  # rows of a fold that candidates are scored on, held in memory for that
 
@@ -122,7 +123,7 @@ class Shares:
 
     def look(self, source: Any) -> None:
         """Take in all rows of a source."""
-        for found in Rows(source).each(self.of):
+        for found in DataPass(source).each(self.of):
             self.add(*found)
 
     def check(self) -> None:
@@ -188,7 +189,7 @@ class FoldReducer:
         for j in range(shares.n_folds):
             n_train, mass = shares.n_training(j), shares.training_masses(j)
             training = Training(key=shares.key, n_folds=shares.n_folds, fold=j, numbers=self._numbers(mass))
-            rows = Changed(source, training, n_rows=n_train)
+            rows = MappedSource(source, training, n_rows=n_train)
             yield Fold(coreset=self._coreset(rows, mass, n_train, j), held_out=shares.rows(j))
 
     def _masses(self, block: Block) -> Array:

@@ -14,9 +14,10 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import Certificate
+from tithe.certify.score import LEAST_TO_CERTIFY
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import as_seed, rng_for
-from tithe.kernels.threads import single_blas_thread
 from tithe.learners.base import (
     CoresetLearner,
     checked_classes,
@@ -26,8 +27,8 @@ from tithe.learners.base import (
     opened,
 )
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.learners.evidence import LEAST_TO_CERTIFY
-from tithe.learners.leaves import Changed, Coded, finite_target, known_classes
+from tithe.learners.labels import EncodeLabels, finite_target, known_classes
+from tithe.learners.lazy_fit import Streamed, stream_classes
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.search.candidates import candidates_of, check_options
 from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
@@ -36,8 +37,8 @@ from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
 from tithe.learners.search.winner import WinnerMethods, winner_of
 from tithe.learners.stored import check_search
-from tithe.learners.streaming import Streamed, stream_classes
 from tithe.sources.arrays import as_block, check_weights, plain_weights
+from tithe.sources.mapped import MappedSource
 
 Folds = tuple[Iterator[Fold], int, int | None]  # with their number and that of all rows
 
@@ -287,7 +288,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator
         block = replace(checked, sample_weight=check_weights(sample_weight, len(checked)), mean=None)
         if is_classifier(self.estimator):
             self._labels = checked_classes(stream_classes(classes, self.__dict__.get("_labels"), first=first))
-            block = Coded(classes=self._labels)(block)
+            block = EncodeLabels(classes=self._labels)(block)
         else:
             self._labels, block = None, finite_target(block)
         if first:
@@ -362,10 +363,10 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator
         change: Any = finite_target
         if is_classifier(self.estimator):
             self._labels = checked_classes(known_classes(source, "auto"))
-            change = Coded(classes=self._labels)
+            change = EncodeLabels(classes=self._labels)
         else:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
-        rows, reducing = Changed(source, change), self._reducing(seed)
+        rows, reducing = MappedSource(source, change), self._reducing(seed)
         shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducing.n_classes)
         shares.look(rows)
         return reducing.source_folds(rows, shares), n_folds, source.n_rows

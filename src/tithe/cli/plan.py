@@ -1,0 +1,182 @@
+"""What is settled before the work begins: how many rows to keep, where an earlier run stopped, what it will take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tithe.cli.common import bytes_text, seconds_text
+from tithe.cli.progress import memory
+from tithe.sources.watched import CHECKPOINT_SECONDS
+
+FEW = 5000  # rows to keep where no size can be measured
+_LEAF_COPIES = 2.5  # a leaf as it is read, as rows, and what is computed for each row (measured)
+_GLANCE = 2**20  # bytes of text that tell how long its lines are
+_GZIP = b"\x1f\x8b"
+
+
+def checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--checkpoint``, ``--checkpoint-every``, ``--resume``, ``--dry-run``."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Say what it would take, and write nothing."),
+        click.option(
+            "--resume", is_flag=True, help="Go on where an earlier run was stopped: the same result, bit by bit."
+        ),
+        checkpoint_every_option,
+        click.option(
+            "--checkpoint", type=click.Path(file_okay=False), help="Folder for the state. [default: OUTPUT.checkpoint]"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+checkpoint_every_option = click.option(
+    "--checkpoint-every",
+    "every",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.0),
+    default=CHECKPOINT_SECONDS,
+    show_default=True,
+    help="0: after each leaf.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What an earlier run has left: rows it had read, and the size it was to reduce them to."""
+
+    n_rows: int = 0
+    size: int | None = None
+
+
+def earlier_run(checkpoint: str, resume: bool) -> Earlier:
+    """Look for an earlier run, and say what is going to happen to it."""
+    from tithe.storage.checkpoint import load_state
+
+    if os.path.isfile(checkpoint):
+        raise NotADirectoryError(f"{checkpoint!r} is a file; a checkpoint is a folder.")
+    if not resume:
+        if os.path.isdir(checkpoint):
+            click.echo(f"Starting anew; --resume would have gone on from {checkpoint}.", err=True)
+        return Earlier()
+    state = load_state(checkpoint, missing_ok=True)
+    if state is None:
+        click.echo(f"There is no checkpoint in {checkpoint}: starting from the beginning.", err=True)
+        return Earlier()
+    n_rows = sum(getattr(node, "n_seen", 0) for node in state.rows.values())
+    click.echo(f"Going on from {checkpoint}, after {n_rows:,} rows.", err=True)
+    return Earlier(n_rows=n_rows, size=state.about.get("coreset_size"))
+
+
+def settled_size(
+    source: Any, goal: Any, size: int | float | None, *, eps: float, seed: int, earlier: Earlier | None = None
+) -> tuple[int | float, str]:
+    """Rows to keep, and why so many."""
+    if size is not None:
+        return size, "asked for"
+    if earlier is not None and earlier.size is not None:
+        return earlier.size, "as in the earlier run"
+    if goal.name == "generic":
+        return FEW, "nothing can be measured for this objective"
+    if not source.replayable:
+        raise click.UsageError("Rows that come only once cannot be measured beforehand: give the size with -m.")
+    from tithe import propose_size
+
+    proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
+    limit = f"at most {measured:.2g} in 95 % of draws, for queries like those tried"
+    return proposed, f"for an error of {eps:g}: {limit}"
+
+
+def plan_table(
+    source: Any,
+    goal: Any,
+    where: Sequence[str],
+    *,
+    construction: str,
+    size: int | float,
+    why: str,
+    calibrate: bool,
+    seed: int,
+    jobs: int | None,
+    passes: int,
+) -> list[list[str]]:
+    """The rows of a table that says what a run would take: one leaf is read and reduced to find out."""
+    from tithe.core.parallel import available_threads
+    from tithe.reduce.build import resolve_size
+    from tithe.sources.batches import leaf_rows
+
+    if not source.replayable:
+        raise click.UsageError("A dry run looks at the rows, and these come only once.")
+    kept = resolve_size(size, source.n_rows)
+    if callable(getattr(source, "with_leaf_rows", None)):
+        source = source.with_leaf_rows(leaf_rows(kept))
+    opening, seconds, first_rows = _one_leaf(source, goal, construction, kept, calibrate=calibrate, seed=seed)
+    baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled
+    row_bytes = getattr(source, "row_bytes", 8 * source.n_features)
+    held = jobs * row_bytes * getattr(source, "leaf_rows", first_rows) * _LEAF_COPIES
+    n_rows = _rows_about(source, where) if source.n_rows is None else source.n_rows
+    about = "" if source.n_rows is not None else "about "
+    n_leaves = None if n_rows is None else -(-n_rows // max(1, first_rows))
+    waves = 0 if n_leaves is None else n_leaves / min(jobs, n_leaves)  # one after the other
+    levels = 20 if n_leaves is None else n_leaves.bit_length()
+    held += kept * (row_bytes + 24) * (levels + 2 * jobs)
+    n_bytes = getattr(source, "n_bytes", None)
+    return [
+        ["rows", "not known beforehand" if n_rows is None else f"{about}{n_rows:,}"],
+        ["columns", f"{source.n_features:,}"],
+        ["bytes on disk", "not known" if n_bytes is None else bytes_text(n_bytes)],
+        ["leaves", "not known beforehand" if n_leaves is None else f"{about}{n_leaves:,}"],
+        ["rows to keep", f"{kept:,} ({why})"],
+        ["passes over the data", f"{passes}, and a sample"],
+        ["peak memory, about", bytes_text(baseline + held)],
+        [
+            "time, about",
+            "not known beforehand" if n_leaves is None else seconds_text(opening + passes * waves * seconds),
+        ],
+    ]
+
+
+def _rows_about(source: Any, where: Sequence[str]) -> int | None:
+    """How many rows text files hold, from the length of their first lines; None if they are compressed."""
+    from tithe.sources.paths import find_files
+
+    first = find_files(list(where), "auto")[0][0]
+    with open(first.path, "rb") as file:
+        lines = file.read(_GLANCE)
+    n_lines = lines.count(b"\n")
+    if lines.startswith(_GZIP) or not n_lines:
+        return None
+    return int(source.n_bytes * n_lines / len(lines))
+
+
+def _one_leaf(
+    source: Any, goal: Any, construction: str, size: int, *, calibrate: bool, seed: int
+) -> tuple[float, float, int]:
+    """Seconds to take a sample and learn from it, to read and reduce the first leaf, and its rows."""
+    from time import perf_counter
+
+    import numpy as np
+
+    from tithe.core.parallel import limit_threads, single_blas_thread
+    from tithe.core.seeding import rng_for
+    from tithe.reduce.plan import Plan
+
+    with single_blas_thread(), limit_threads(1):
+        task = next(iter(source.tasks()))
+        leaf = task()
+        start = perf_counter()
+        some = source.sample(None, rng=rng_for(seed, "look"))
+        labelled = leaf.y is not None and some.y is not None and hasattr(goal, "classes")
+        classes = np.unique(np.concatenate([leaf.y, some.y])) if labelled else None
+        plan = Plan.of(goal, construction, size, calibrate=calibrate, seed=seed)
+        reducer = plan.start(some, n_rows=source.n_rows, classes=classes)
+        opening = perf_counter() - start
+        reducer.leaf(leaf, (0, 0))  # the first time compiles
+        begun = perf_counter()
+        reducer.leaf(next(iter(source.tasks()))(), (0, 0))
+        return opening, perf_counter() - begun, len(leaf)

@@ -1,0 +1,199 @@
+"""Sensitivities bounded through clusters: CABLR with clusters of all rows, ACvS with those of a sample."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tithe.constructions.base import Construction
+from tithe.constructions.draw import draw_rows
+from tithe.core.data import Array, Block, Rng, Survey
+from tithe.core.errors import require_methods
+from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, check_fields, expect
+from tithe.kernels.sampling import sample_rows
+
+_USELESS = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
+_GLANCE = 65_536  # rows, as many as a leaf has, that are looked at for a warning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """What is learned once: the clusters, and the radius within which the bound holds."""
+
+    clusters: Any
+    radius: float
+
+    def _check_state(self) -> None:
+        check_fields(self, {"radius": Number(least=0.0)})
+        expect(callable(getattr(self.clusters, "check_columns", None)), "clusters are no clusters")
+
+
+def check_radius(radius: float | str) -> None:
+    """A positive number, "auto" or "pilot"."""
+    if radius in ("auto", "pilot"):
+        return
+    if not isinstance(radius, (int, float, np.number)) or not 0.0 < float(radius) < np.inf:
+        raise ValueError(f"radius must be a positive number, 'auto' or 'pilot', got {radius!r}.")
+
+
+def find_radius(
+    radius: float | str, block: Block, some: Block, clusters: Any, objective: Any, rng: np.random.Generator
+) -> float:
+    """R: the number given, the objective's rule on the clustered rows, or that from a pilot fit."""
+    if radius == "auto":
+        return float(objective.default_radius(some, clusters))
+    if radius == "pilot":
+        require_methods(objective, ("pilot", "radius_from"), needed_by="radius='pilot'")
+        return float(objective.radius_from(objective.pilot(block, rng=rng)))
+    return float(radius)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Clustered(Construction):
+    n_clusters: int = 6
+    radius: float | str = "auto"
+    certified: bool = True
+    repair: str = "means"
+    prepared: Prepared | None = field(default=None, repr=False, compare=False)
+
+    looks: ClassVar[int] = 2  # clusters and distances
+    requires: ClassVar[tuple[str, ...]] = ("codes", "clusters", "cluster_bound", "default_radius")
+
+    def __post_init__(self) -> None:
+        if self.n_clusters < 1:
+            raise ValueError(f"n_clusters must be at least 1, got {self.n_clusters!r}.")
+        if self.repair not in ("means", "mass"):
+            raise ValueError(f"repair must be 'means' or 'mass', got {self.repair!r}.")
+        check_radius(self.radius)
+
+    def _check_state(self) -> None:
+        self.__post_init__()
+        check_fields(
+            self,
+            {
+                "n_clusters": Integer(least=1),
+                "certified": Flag(),
+                "prepared": Optional(Instance(Prepared)),
+            },
+        )
+
+    def check_columns(self, n_features: int, objective: Any) -> None:
+        if self.prepared is not None:
+            self.prepared.clusters.check_columns(n_features, objective.n_classes)
+
+    def clustered_rows(self, block: Block, rng: np.random.Generator) -> Block:
+        """The rows that are clustered."""
+        return block
+
+    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
+        """The same construction, with clusters and radius found unless it has them."""
+        if self.prepared is not None:
+            return self
+        some = self.clustered_rows(block, rng)
+        clusters = objective.clusters(some, self.n_clusters, rng=rng)
+        radius = find_radius(self.radius, block, some, clusters, objective, rng)
+        ready = replace(self, prepared=Prepared(clusters=clusters, radius=radius))
+        ready._warn_if_useless(block, objective)
+        return ready
+
+    def scores(self, block: Block, objective: Any, *, codes: Array | None = None) -> Array:
+        """The bounds s_n of all rows (n,), once prepared."""
+        if self.prepared is None:
+            raise ValueError("There are no clusters yet: call prepare() with the rows first.")
+        bound: Array = objective.cluster_bound(
+            block,
+            self.prepared.clusters,
+            radius=self.prepared.radius,
+            certified=self.certified,
+            repair=self.repair,
+            codes=codes,
+        )
+        return bound
+
+    def _warn_if_useless(self, block: Block, objective: Any) -> None:
+        """Said once, when the clusters are found: a tree has hundreds of nodes that would all say it."""
+        assert self.prepared is not None
+        step = -(-len(block) // _GLANCE)
+        some = block if step <= 1 else block.take(np.arange(0, len(block), step))
+        mean = float(self.scores(some, objective).sum())
+        # rows of a coreset stand for as many as they weigh
+        if mean > _USELESS * max(len(some), some.total_weight):
+            warnings.warn(
+                f"The mean sensitivity is {mean:.3g} for {len(some)} rows at radius {self.prepared.radius:.3g}: nearly "
+                "every row may matter, and sampling by these bounds is near useless. Lower the radius, standardise the "
+                "columns, or use construction='influence'.",
+                stacklevel=3,
+            )
+
+    def reduce(
+        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+    ) -> Block:
+        ready = self.prepare(block, objective, rng=rng)
+        assert ready.prepared is not None
+        codes = objective.codes(block)
+        scores = ready.scores(block, objective, codes=codes)
+        mean = float(scores.sum())
+        drawn = draw_rows(block, scores, size, rng, codes=codes)
+        notes: dict[str, str | int | float] = {
+            "radius": ready.prepared.radius,
+            "n_clusters": len(ready.prepared.clusters),
+            "mean_sensitivity": mean,
+            "certified": int(self.certified),
+        }
+        return replace(drawn, notes=notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cablr(_Clustered):
+    """p_n = s_n / S with s_n the objective's bound of the sensitivity through clusters of all rows.
+
+    Huggins, Campbell and Broderick (2016), with exact exclusion of each row from its own cluster
+    and a draw of its own from every class. The guarantee, for all solutions of norm at most R: with
+    m-bar = sum s_n (noted as ``mean_sensitivity``, between 1 and N), c m-bar ((d + 1) ln m-bar +
+    ln(1 / delta)) / eps^2 rows are enough. m-bar grows exponentially in R times the distances.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Clusters, or clusters of each class where there are more than two.
+    radius : float, "auto" or "pilot"
+        R. "auto": 3 / sqrt(mean squared distance to the centres); "pilot": 1.5 times the norm of a
+        pilot fit. It includes the intercept: standardise the columns.
+    certified, repair : bool, "means" or "mass"
+        How the bound is made one; see the objective's `cluster_bound`.
+    """
+
+    name: ClassVar[str] = "cablr"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acvs(_Clustered):
+    """CABLR with the clusters of a uniform sample: p_n = s_n / S.
+
+    Accelerated clustering via sampling. The sample's centres are not the means of all rows, so the
+    bound is repaired unless ``certified=False``; see `Cablr` for what it guarantees.
+
+    Parameters
+    ----------
+    sample_size : int or None
+        Rows that are clustered. None: 1000 a cluster but no more than 2.5 % of the rows, and at
+        least 50 a cluster.
+    n_clusters, radius, certified, repair
+        As for `Cablr`.
+    """
+
+    sample_size: int | None = None
+
+    name: ClassVar[str] = "acvs"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample_size is not None and self.sample_size < 1:
+            raise ValueError(f"sample_size must be at least 1, got {self.sample_size!r}.")
+
+    def clustered_rows(self, block: Block, rng: np.random.Generator) -> Block:
+        usual = max(50 * self.n_clusters, min(1000 * self.n_clusters, len(block) // 40))
+        return sample_rows(block, usual if self.sample_size is None else self.sample_size, rng)

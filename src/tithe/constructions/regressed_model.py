@@ -1,0 +1,222 @@
+"""A regression of sensitivities that scores rows it has never seen, at once or as they stream by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_array, column_or_1d
+
+from tithe.core.data import Array, Block
+from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, check_fields, expect
+from tithe.kernels.linear.scores import linear_scores
+
+_ROWS = 65_536  # rows whose features are written out at a time
+_CHECKED = 0.01  # share of a stream that is scored exactly
+_ENOUGH = 100  # rows scored exactly before anything is said about drift
+_DRIFT = (0.5, 2.0)  # ratios of exact to predicted scores that pass for none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linear:
+    """bias[c] + scale[c] * x . coef + norm_coef * |(x, 1)| for a row x of class c."""
+
+    coef: Array
+    bias: Array
+    scale: Array
+    norm_coef: float
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "coef": Floats("d", contiguous=False),
+                "bias": Floats("c", contiguous=False),
+                "scale": Floats("c", contiguous=False),
+                "norm_coef": Number(),
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SensitivityModel:
+    """Scores rows it has never seen: the predicted m = N s, clipped to [clip_low_, n_rows].
+
+    Attributes
+    ----------
+    regressor : estimator or None
+        The fitted regressor; None for least squares, which need none.
+    linear : Linear or None
+        The same as one product with the rows, where the regressor is linear.
+    n_rows, sample_size : int
+        Rows it was made for, and rows it was fitted on.
+    r2_, clip_low_, clipped_share_ : float
+        On the rows it was fitted on: the share of variance explained; the larger of 1 and the 5 %
+        quantile of m; the share of predictions outside the bounds.
+    """
+
+    objective: Any
+    regressor: Any
+    linear: Linear | None
+    norm_feature: bool
+    clusters: Any
+    radius: float
+    n_features: int
+    n_rows: int
+    sample_size: int
+    sample_weight: float
+    r2_: float
+    clip_low_: float
+    clipped_share_: float
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "linear": Optional(Instance(Linear)),
+                "norm_feature": Flag(),
+                "radius": Number(least=0.0),
+                "n_features": Integer(least=1),
+                "n_rows": Integer(least=1),
+                "sample_size": Integer(least=1),
+                "sample_weight": Number(least=0.0),
+                "clip_low_": Number(least=0.0),
+            },
+        )
+        n_classes = self.objective.n_classes
+        self.clusters.check_columns(self.n_features, n_classes)
+        if self.linear is not None:
+            fits = len(self.linear.coef) == self.n_features and len(self.linear.bias) == n_classes
+            expect(fits, "a regression of sensitivities is of other columns or classes")
+        else:
+            row = Block(X=np.zeros((1, self.n_features)), y=np.array([self.objective.classes[0]]))
+            raw = self.regressor.predict(features(self.objective, row, self.norm_feature))
+            expect(np.shape(raw) == (1,) and np.isfinite(raw).all(), "a regressor does not predict numbers")
+
+    def score(self, X: Any, y: Any = None) -> Array:
+        """The predicted m of rows with their classes, or of a block: (n,) float64."""
+        return self.predict(self._block(X, y))[0]
+
+    def predict(self, block: Block, codes: Array | None = None) -> tuple[Array, float]:
+        """The predicted m of a block (n,), and the share that was clipped."""
+        low, high = self.clip_low_, max(self.clip_low_, float(self.n_rows))
+        if self.linear is not None:
+            form = self.linear
+            return linear_scores(
+                block.X,
+                self.objective.codes(block) if codes is None else codes,
+                coef=form.coef,
+                bias=form.bias,
+                scale=form.scale,
+                norm_coef=form.norm_coef,
+                low=low,
+                high=high,
+            )
+        raw = np.empty(len(block))
+        for start in range(0, len(block), _ROWS):
+            some = block.cut(start, start + _ROWS)
+            raw[start : start + _ROWS] = self.regressor.predict(features(self.objective, some, self.norm_feature))
+        outside = float(np.mean((raw < low) | (raw > high))) if len(raw) else 0.0
+        return np.clip(raw, low, high, out=raw), outside
+
+    def exact(self, X: Any, y: Any = None) -> Array:
+        """m of new rows as the clusters of the sample bound it: (n,)."""
+        block = self._block(X, y)
+        unit = self.sample_weight / self.sample_size
+        alike = Block(X=block.X, y=block.y, sample_weight=np.full(len(block), unit))
+        bound: Array = self.objective.bound_of_new(alike, self.clusters, radius=self.radius)
+        return bound * self.sample_size
+
+    def stream(self, size: int, random_state: Any = None) -> OnlineInclusion:
+        """An inclusion of rows one batch after another, about ``size`` for every e-fold of the stream."""
+        return OnlineInclusion(self, size, random_state)
+
+    def _block(self, X: Any, y: Any) -> Block:
+        if isinstance(X, Block):
+            return X
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_min_samples=0)
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X has {X.shape[1]} columns, expected {self.n_features} as in the rows of the fit.")
+        if y is None:
+            raise ValueError("A row is scored together with its class: give y.")
+        y = column_or_1d(y)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}.")
+        return Block(X=X, y=y)
+
+
+class OnlineInclusion:
+    """Rows of a stream, kept as they come: row n with probability pi_n = min(1, size m_n / (m_1 + ... + m_n)).
+
+    The m are predicted from the rows alone, never from what was kept before, so weights 1 / pi_n are
+    unbiased for every sum over the stream. After n rows about ``size (1 + ln(n / size))`` are kept if
+    the scores are alike. How a stream is cut into batches is no matter.
+
+    Attributes
+    ----------
+    drift_ : float
+        Mean of m computed exactly over mean of m predicted, on a random 1 % of the stream.
+    n_checked_, n_seen_ : int
+    """
+
+    def __init__(self, model: SensitivityModel, size: int, random_state: Any = None) -> None:
+        if size < 1:
+            raise ValueError(f"size must be at least 1, got {size}.")
+        seed = as_seed(random_state)
+        self.model, self.size = model, size
+        self.n_seen_ = self.n_checked_ = 0
+        self._total = self._exact = self._predicted = 0.0
+        self._draws, self._checks = rng_for(seed, "include"), rng_for(seed, "check")
+
+    def include(self, X: Any, y: Any = None) -> tuple[Array, Array]:
+        """Which rows are kept, (n,) bool, and the weights 1 / pi of those that are."""
+        block = self.model._block(X, y)
+        scores = self.model.score(block)
+        # added one by one from where the last batch stopped: the same bits however the stream is cut
+        running = np.cumsum(np.concatenate([[self._total], scores]))
+        chance = np.minimum(1.0, self.size * scores / running[1:])
+        kept = self._draws.random(len(block)) < chance
+        checked = np.flatnonzero(self._checks.random(len(block)) < _CHECKED)
+        if len(checked):
+            self._exact += float(self.model.exact(block.take(checked)).sum())
+            self._predicted += float(scores[checked].sum())
+        self.n_checked_ += len(checked)
+        self.n_seen_ += len(block)
+        self._total = float(running[-1])
+        return kept, 1.0 / chance[kept]
+
+    @property
+    def drift_(self) -> float:
+        return self._exact / self._predicted if self.n_checked_ else float("nan")
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the scores have left the rows they were fitted on by a factor of two, as far as is known."""
+        return self.n_checked_ >= _ENOUGH and not _DRIFT[0] <= self.drift_ <= _DRIFT[1]
+
+
+def features(objective: Any, block: Block, norm_feature: bool) -> Any:
+    """What the regression sees of rows: the objective's signed rows in float64, and |(x, 1)| if wanted."""
+    rows = objective.signed_rows(block).astype(np.float64)
+    if not norm_feature:
+        return rows
+    X = block.X
+    square = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    norm = np.sqrt(np.asarray(square, np.float64).reshape(-1, 1) + 1.0)
+    return (
+        sparse.hstack([rows, sparse.csr_matrix(norm)], format="csr") if sparse.issparse(X) else np.hstack([rows, norm])
+    )
+
+
+def as_linear(weights: Array, d: int, objective: Any, norm_feature: bool) -> Linear:
+    """Weights on the signed rows as a product with the plain rows and numbers for each class."""
+    intercept, coef, rest = weights[0], weights[1 : d + 1], weights[d + 1 :]
+    norm_coef = float(rest[-1]) if norm_feature else 0.0
+    if objective.n_classes == 2:
+        sign = np.array([-1.0, 1.0])
+        return Linear(coef=coef, bias=intercept + sign * rest[0], scale=sign, norm_coef=norm_coef)
+    bias = intercept + rest[: objective.n_classes]
+    return Linear(coef=coef, bias=bias, scale=np.ones(len(bias)), norm_coef=norm_coef)

@@ -1,0 +1,179 @@
+"""The overlapping patches of a picture as rows that are read leaf by leaf."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.images.clipping import ClippedNoise
+from tithe.images.planes import Planes
+from tithe.kernels.dictionary.patches import cut_patches
+
+LEAF = 65_536  # patches cut at a time
+
+
+def corners(length: int, side: int, step: int) -> Array:
+    """Where patches begin along an axis: every ``step`` pixels, and at the end, so that every pixel is covered."""
+    starts = np.arange(0, length - side + 1, step)
+    last = length - side
+    return starts if starts[-1] == last else np.append(starts, last)
+
+
+def covers(length: int, side: int, starts: Array) -> Array:
+    """How many patches along an axis cover each pixel: (length,)."""
+    ends = np.zeros(length + 1, np.int64)
+    np.add.at(ends, starts, 1)
+    np.add.at(ends, starts + side, -1)
+    return np.cumsum(ends[:-1])
+
+
+class PatchSource:
+    """All overlapping square patches of a picture: a source of rows (n, side * side) float32.
+
+    Patches stand in rows of patches from the top, plane after plane (`Planes`); a row's id is its place in
+    this order. A leaf is a run of rows of patches, cut out of a stripe of the picture that overlaps the next one
+    by ``side - 1`` pixels, so all patches are never there together.
+
+    Parameters
+    ----------
+    image : array (h, w) or (h, w, 3), or Planes
+    patch_size : int
+        The side.
+    step : int
+        Pixels between neighbouring patches.
+    centred : bool
+        Each patch without its own mean.
+    above : float
+        Patches whose energy is not above this are left out, as files leave out bad rows: ids count them, and so
+        does ``n_rows``.
+    clipping : ClippedNoise, optional
+        How noise was cut off. Patches are then divided by how strong it still is in them, which is less near black
+        and white, so that it is the same in all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.images.patches import PatchSource
+    >>> source = PatchSource(np.zeros((30, 20), np.uint8), patch_size=8)
+    >>> source.n_rows, source.n_features
+    (299, 64)
+    """
+
+    replayable = True
+
+    def __init__(
+        self,
+        image: Any,
+        *,
+        patch_size: int = 8,
+        step: int = 1,
+        centred: bool = True,
+        above: float = -1.0,
+        clipping: ClippedNoise | None = None,
+    ) -> None:
+        self.planes = image if isinstance(image, Planes) else Planes(image)
+        h, w = self.planes.height, self.planes.width
+        for name, value in (("patch_size", patch_size), ("step", step)):
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+        if step > patch_size:
+            raise ValueError(
+                f"step={step} leaves gaps between patches of {patch_size} pixels: take {patch_size} or less."
+            )
+        if min(h, w) < patch_size:
+            raise ValueError(
+                f"The picture has {h} x {w} pixels, less than one patch of {patch_size} x {patch_size}. "
+                "Take a smaller patch_size."
+            )
+        self.patch_size, self.step, self.centred = int(patch_size), int(step), bool(centred)
+        self.above, self.clipping = float(above), clipping
+        self.tops, self.lefts = corners(h, patch_size, step), corners(w, patch_size, step)
+        self.n_rows: int | None = self.planes.n_planes * len(self.tops) * len(self.lefts)
+        self.n_features = self.patch_size**2
+        self.row_bytes = 4 * self.n_features
+        self._lines = max(1, LEAF // len(self.lefts))  # rows of patches in a leaf
+
+    @property
+    def leaf_rows(self) -> int:
+        """Patches in a leaf."""
+        return self._lines * len(self.lefts)
+
+    @cached_property
+    def identity(self) -> str:
+        """The picture's bytes, and how it is cut."""
+        image = self.planes.image
+        digest = hashlib.sha256()
+        for rows in self.planes.stripes():
+            digest.update(np.ascontiguousarray(image[rows]).tobytes())
+        about = f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centred} {self.above} {self.clipping}"
+        return f"patches {digest.hexdigest()} {about}"
+
+    def with_leaf_rows(self, least: int) -> PatchSource:
+        """The same patches in leaves of at least that many."""
+        same = object.__new__(PatchSource)
+        same.__dict__.update(self.__dict__)
+        same._lines = -(-max(LEAF, least) // len(self.lefts))
+        return same
+
+    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves from number ``first`` on."""
+        n_lines = self.planes.n_planes * len(self.tops)
+        for line in range(first * self._lines, n_lines, self._lines):
+            yield partial(self._load, line, min(n_lines, line + self._lines))
+
+    def _load(self, line: int, stop: int) -> Block:
+        across, down = len(self.lefts), len(self.tops)
+        ids = np.arange(line * across, stop * across)
+        X, energy = np.empty((len(ids), self.n_features), np.float32), np.empty(len(ids))
+        at = 0
+        while line < stop:  # a leaf may end one plane and begin the next
+            plane, row = divmod(line, down)
+            lines = min(stop - line, down - row)
+            here = slice(at * across, (at + lines) * across)
+            X[here], energy[here], _ = self.lines(plane, row, row + lines)
+            line, at = line + lines, at + lines
+        return self._kept(X, energy, ids)
+
+    def _kept(self, X: Array, energy: Array, ids: Array) -> Block:
+        keep = np.flatnonzero(energy > self.above)
+        return Block(X=X, indices=ids) if len(keep) == len(X) else Block(X=X[keep], indices=ids[keep])
+
+    def lines(self, plane: int, first: int, last: int) -> tuple[Array, Array, Array | None]:
+        """The patches of rows of patches ``first`` to ``last`` of a plane, their energies, and what divided them."""
+        tops = self.tops[first:last]
+        return self._cut(plane, np.repeat(tops, len(self.lefts)), np.tile(self.lefts, len(tops)))
+
+    def _cut(self, plane: int, tops: Array, lefts: Array) -> tuple[Array, Array, Array | None]:
+        """Patches of a plane at their upper left corners, of which the first is the highest and the last the lowest."""
+        top, bottom = int(tops[0]), int(tops[-1]) + self.patch_size
+        stripe = self.planes.read(plane, top, bottom)
+        X, energy = cut_patches(stripe, tops - top, lefts, self.patch_size, centred=self.centred)
+        if self.clipping is None:
+            return X, energy, None
+        strength = self.clipping.strength(self.planes, plane, top, bottom, self.patch_size)[tops - top, lefts]
+        X /= strength[:, None].astype(X.dtype)
+        return X, energy / strength**2, strength
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` patches (None: 65,536) from all over the picture, less those that are left out."""
+        n = int(self.n_rows or 0)
+        size = min(n, LEAF if size is None else size)
+        ids = np.sort(rng.choice(n, size, replace=False))
+        line, left = np.divmod(ids, len(self.lefts))
+        X, energy = np.empty((size, self.n_features), np.float32), np.empty(size)
+        # stripe by stripe: the planes are not kept
+        edges = np.searchsorted(line, np.arange(0, self.planes.n_planes * len(self.tops) + self._lines, self._lines))
+        for start, stop in pairwise(edges):
+            while start < stop:
+                plane = int(line[start]) // len(self.tops)
+                end = min(int(stop), int(np.searchsorted(line, (plane + 1) * len(self.tops))))
+                tops = self.tops[line[start:end] - plane * len(self.tops)]
+                X[start:end], energy[start:end], _ = self._cut(plane, tops, self.lefts[left[start:end]])
+                start = end
+        return self._kept(X, energy, ids)

@@ -1,0 +1,104 @@
+"""Pictures that are written: in the format of their name, and the atoms of a dictionary as one."""
+
+from __future__ import annotations
+
+import io as memory
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.core.files import replacing
+from tithe.images.deep import write_deep
+from tithe.images.read import Picture
+
+_ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
+_DEEP_FORMATS = (".png", ".tif", ".tiff")  # that hold 16 bits
+_LONGEST = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side of what is lossy
+_ZOOM, _LINE = 5, 2  # pixels for each entry of an atom, and between atoms
+_PAPER = 255
+
+
+def check_picture_name(path: str | os.PathLike[str], shape: tuple[int, ...] = (8, 8)) -> None:
+    """Refuse, before any work is done, a name whose ending stands for no format that can hold such a picture."""
+    from PIL import Image
+
+    ending = Path(path).suffix.lower()
+    form = Image.registered_extensions().get(ending)
+    try:
+        Image.new("RGB", (8, 8)).save(memory.BytesIO(), format=form if form in Image.SAVE else "")
+    except (KeyError, OSError, ValueError) as error:
+        what = f"no picture format ends in {ending!r}. Take .png, .jpg or .tif."
+        raise ValueError(f"{os.fspath(path)!r}: {what}") from error
+    most = _LONGEST.get(ending, max(shape))
+    if max(shape) > most:
+        raise ValueError(f"{os.fspath(path)!r}: {ending} has at most {most} pixels along a side. Take .png or .tif.")
+
+
+def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
+    """Write a picture in the format of its name; returns what the format could not hold.
+
+    The file appears at once and whole. JPEG and WebP are written with quality 95.
+    """
+    check_picture_name(path, picture.pixels.shape)
+    ending = Path(path).suffix.lower()
+    pixels, alpha, notes = picture.pixels, picture.alpha, []
+    if alpha is not None and ending not in _ALPHA_FORMATS:
+        notes.append(f"the alpha channel was dropped: {ending} has none")
+        alpha = None
+    deep = pixels.dtype == np.uint16 and ending in _DEEP_FORMATS
+    if deep and alpha is not None and pixels.ndim == 2 and ending != ".png":  # which few programs read
+        notes.append(f"grey with alpha became colour in {ending}")
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    elif pixels.dtype == np.uint16 and not deep:
+        notes.append(f"16 bits became 8 in {ending}")
+        pixels, alpha = _as_bytes(pixels), None if alpha is None else _as_bytes(alpha)
+    with replacing(path) as temporary:
+        if deep:
+            write_deep(temporary, pixels, alpha, picture.profile, png=ending == ".png")
+        else:
+            _save(temporary, ending, pixels, alpha, picture.profile)
+    return notes
+
+
+def _save(path: Path, ending: str, pixels: Array, alpha: Array | None, profile: bytes | None) -> None:
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    if alpha is not None:
+        image.putalpha(Image.fromarray(alpha))
+    options: dict[str, Any] = {"quality": 95} if ending in _LONGEST else {}
+    if profile:
+        options["icc_profile"] = profile
+    image.save(path, format=Image.registered_extensions()[ending], **options)
+
+
+def _as_bytes(values: Array) -> Array:
+    """16 bits as the nearest 8."""
+    return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+
+
+def atoms_picture(atoms: Array) -> Array:
+    """Atoms (k, side * side) side by side, smooth ones first: a picture (h, w) of uint8.
+
+    Grey is zero, and each atom is stretched to its own largest entry.
+    """
+    k, d = atoms.shape
+    side = round(d**0.5)
+    if side * side != d:
+        raise ValueError(f"Atoms of {d} entries are no square patches.")
+    squares = atoms.reshape(k, side, side).astype(np.float64)
+    squares /= np.maximum(np.abs(squares).max(axis=(1, 2), keepdims=True), 1e-300)
+    rough = (np.diff(squares, axis=1) ** 2).sum(axis=(1, 2)) + (np.diff(squares, axis=2) ** 2).sum(axis=(1, 2))
+    rough /= (squares**2).sum(axis=(1, 2)) + 1e-300
+    squares = squares[np.argsort(rough, kind="stable")]
+    across = int(np.ceil(k**0.5))
+    tile = side * _ZOOM + _LINE
+    page = np.full((-(-k // across) * tile + _LINE, across * tile + _LINE), _PAPER, np.uint8)
+    for i, square in enumerate(squares):
+        y, x = (_LINE + tile * at for at in divmod(i, across))
+        shade = np.rint(127.5 + 127.5 * square).astype(np.uint8)
+        page[y : y + side * _ZOOM, x : x + side * _ZOOM] = np.kron(shade, np.ones((_ZOOM, _ZOOM), np.uint8))
+    return page

@@ -1,0 +1,306 @@
+"""The update stage of K-SVD: atom after atom, each fitted to the signals that use it.
+
+With E_i = r_i + x_i d what a signal leaves when its atom d is taken away, an atom becomes the direction of
+sum_i w_i x_i E_i over its users (Rubinstein, Zibulevsky and Elad 2008), or exactly the best one, the top
+singular vector of all E_i; then x_i = d . E_i. Neither can make the weighted squared error grow. Signals are
+never scaled: weights stand in the sums. Users are added up in runs of fixed length, so the number of threads
+changes no bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.kernels.parts import part_rows
+
+Array = np.ndarray[Any, Any]
+
+_RUN = 4096  # users whose sums are added in one go
+_SMALL = 2_000_000  # numbers in the residuals of all users up to which one call on one thread is faster
+_ROUNDS = 30  # alternations of a non-negative atom and its coefficients where the best pair is wanted
+_STEPS = 10  # of the power method: a rough direction is enough
+_FAST = {"contract", "reassoc", "nsz"}
+
+
+@njit(cache=True, nogil=True)
+def _count(chosen, counts, first, last, rows):  # type: ignore[no-untyped-def]
+    for part in range(first, last):
+        for i in range(part * rows, min(chosen.shape[0], (part + 1) * rows)):
+            for t in range(chosen.shape[1]):
+                if chosen[i, t] >= 0:
+                    counts[part, chosen[i, t]] += 1
+
+
+@njit(cache=True, nogil=True)
+def _fill(chosen, values, at, users, x, first, last, rows):  # type: ignore[no-untyped-def]
+    for part in range(first, last):
+        for i in range(part * rows, min(chosen.shape[0], (part + 1) * rows)):
+            for t in range(chosen.shape[1]):
+                c = chosen[i, t]
+                if c >= 0:
+                    users[at[part, c]] = i
+                    x[at[part, c]] = values[i, t]
+                    at[part, c] += 1
+
+
+def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple[Array, Array, Array]:
+    """Codes by atom: where its users start (k + 1,), the users (rows, ascending) and their coefficients.
+
+    The last two have room for every entry of ``chosen``; what counts ends at ``starts[-1]``. ``into``: where to
+    put them, as an earlier call gave it.
+    """
+    n = len(chosen)
+    rows = part_rows(n, 8 * k)
+    n_parts = -(-n // rows)
+    counts = np.zeros((n_parts, k), np.int64)
+    serial = chosen.size < 200_000
+    over_parts(lambda a, b: _count(chosen, counts, a, b, rows), n_parts, serial=serial)
+    starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
+    at = starts[:-1] + np.cumsum(counts, axis=0) - counts
+    users, x = (np.empty(chosen.size, np.int64), np.empty(chosen.size, values.dtype)) if into is None else into
+    over_parts(lambda a, b: _fill(chosen, values, at, users, x, a, b, rows), n_parts, serial=serial)
+    return starts, users, x
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _pull(residual, users, x, weight, start, stop, old, trial, again, positive, sums, first, last):  # type: ignore[no-untyped-def]
+    """sum w x E of each run, x the coefficients as they are, or, ``again``, those that the trial atom gives."""
+    d = old.shape[0]
+    along = 0.0
+    for j in range(d):
+        along += trial[j] * old[j]
+    for run in range(first, last):
+        for j in range(d):
+            sums[run, j] = 0.0
+        square = 0.0
+        for p in range(start + run * _RUN, min(stop, start + (run + 1) * _RUN)):
+            i = users[p]
+            value = np.float64(x[p])
+            if again:
+                value *= along
+                for j in range(d):
+                    value += trial[j] * residual[i, j]
+                if positive:
+                    value = max(0.0, value)
+            w = value * weight[i] if weight.size > 0 else value
+            square += w * x[p]
+            for j in range(d):
+                sums[run, j] += w * residual[i, j]
+        for j in range(d):
+            sums[run, j] += square * old[j]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _spread(residual, users, x, weight, start, stop, old, sums, first, last):  # type: ignore[no-untyped-def]
+    """sum w E E' of each run, the lower triangle."""
+    d = old.shape[0]
+    e = np.empty(d)
+    for run in range(first, last):
+        sums[run] = 0.0
+        for p in range(start + run * _RUN, min(stop, start + (run + 1) * _RUN)):
+            i = users[p]
+            w = weight[i] if weight.size > 0 else 1.0
+            for j in range(d):
+                e[j] = residual[i, j] + x[p] * old[j]
+            for j in range(d):
+                f = w * e[j]
+                for m in range(j + 1):
+                    sums[run, j, m] += f * e[m]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _push(residual, users, x, start, stop, old, new, positive, first, last):  # type: ignore[no-untyped-def]
+    """The users' coefficients of the new atom, and what they now leave."""
+    d = old.shape[0]
+    along = 0.0
+    for j in range(d):
+        along += new[j] * old[j]
+    for run in range(first, last):
+        for p in range(start + run * _RUN, min(stop, start + (run + 1) * _RUN)):
+            i = users[p]
+            before = np.float64(x[p])
+            value = before * along
+            for j in range(d):
+                value += new[j] * residual[i, j]
+            if positive:
+                value = max(0.0, value)
+            x[p] = value
+            for j in range(d):
+                residual[i, j] += before * old[j] - value * new[j]
+
+
+# In what follows loops stand for operations on whole arrays, which take seconds to compile.
+
+
+@njit(cache=True, nogil=True)
+def _direction(sums, n_runs, positive, old, new):  # type: ignore[no-untyped-def]
+    """The unit vector along the sum of the runs, its negative part cut off if need be; the old atom if it is none."""
+    d, largest = new.shape[0], 0.0
+    for j in range(d):
+        new[j] = 0.0
+    for run in range(n_runs):
+        for j in range(d):
+            new[j] += sums[run, j]
+    lost = False
+    for j in range(d):
+        if positive and new[j] < 0.0:
+            new[j] = 0.0
+        size = abs(new[j])
+        lost |= not size < np.inf
+        largest = size if size > largest else largest
+    if lost or largest == 0.0:
+        for j in range(d):
+            new[j] = old[j]
+        return
+    square = 0.0
+    for j in range(d):  # squares of large numbers would overflow
+        new[j] /= largest
+        square += new[j] * new[j]
+    length = np.sqrt(square)
+    for j in range(d):
+        new[j] /= length
+
+
+def _principal(sums: Array, old: Array) -> Array:
+    """The top eigenvector of the sum of the runs, on the old atom's side."""
+    total = np.zeros(sums.shape[1:])
+    for run in sums:
+        total += run
+    largest = np.abs(total).max()
+    if not 0.0 < largest < np.inf:
+        return old
+    with single_blas_thread():
+        new: Array = np.linalg.eigh(total / largest)[1][:, -1]
+    return -new if (new * old).sum() < 0.0 else new
+
+
+@njit(cache=True, nogil=True)
+def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds):  # type: ignore[no-untyped-def]
+    """All atoms in one call, on one thread: the same sums in the same order as atom by atom."""
+    d = atoms.shape[1]
+    most = 1
+    for c in order:
+        most = max(most, -(-(starts[c + 1] - starts[c]) // _RUN))
+    sums, old, new = np.empty((most, d)), np.empty(d), np.empty(d)
+    for c in order:
+        start, stop = starts[c], starts[c + 1]
+        n_runs = -(-(stop - start) // _RUN)
+        if n_runs == 0:
+            continue
+        for j in range(d):
+            old[j] = new[j] = atoms[c, j]
+        for turn in range(rounds):
+            _pull(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, 0, n_runs)
+            _direction(sums, n_runs, positive, old, new)
+        _push(residual, users, x, start, stop, old, new, positive, 0, n_runs)
+        for j in range(d):
+            atoms[c, j] = new[j]
+
+
+def update_atoms(
+    residual: Array,
+    starts: Array,
+    users: Array,
+    x: Array,
+    weight: Array | None,
+    atoms: Array,
+    order: Array,
+    *,
+    positive: bool = False,
+    exact: bool = False,
+) -> None:
+    """One update of every atom that has users, in the given order; residuals, coefficients and atoms change in place.
+
+    ``residual`` (n, d) is what the codes leave of the signals, ``starts``, ``users`` and ``x`` come from
+    `users_of`, ``weight`` is (n,) float64 or None for ones, ``atoms`` (k, d) float64 unit rows. ``positive`` keeps
+    atoms and coefficients at 0 or more; ``exact`` takes the best atom rather than one step towards it (with
+    ``positive``, thirty steps).
+    """
+    u = np.empty(0) if weight is None else weight
+    d = atoms.shape[1]
+    eigenvectors, rounds = exact and not positive, _ROUNDS if exact else 1
+    if not eigenvectors and len(users) * d * (d if exact else 1) < _SMALL:
+        _stage(residual, starts, users, x, u, atoms, order, positive, rounds)
+        return
+    for c in order:
+        _update_one(residual, starts[c], starts[c + 1], users, x, u, atoms, c, positive, eigenvectors, rounds)
+
+
+def _update_one(residual, start, stop, users, x, u, atoms, c, positive, eigenvectors, rounds):  # type: ignore[no-untyped-def]
+    d, n_runs = atoms.shape[1], -(-int(stop - start) // _RUN)
+    if n_runs == 0:
+        return
+    old, new = atoms[c].copy(), atoms[c].copy()
+    if eigenvectors:
+        square = np.empty((n_runs, d, d))
+        over_parts(lambda a, b: _spread(residual, users, x, u, start, stop, old, square, a, b), n_runs)
+        new = np.ascontiguousarray(_principal(square, old))
+    else:
+        sums = np.empty((n_runs, d))
+        for turn in range(rounds):
+            trial, again = new.copy(), turn > 0
+            over_parts(
+                lambda a, b, trial=trial, again=again: _pull(
+                    residual, users, x, u, start, stop, old, trial, again, positive, sums, a, b
+                ),
+                n_runs,
+            )
+            _direction(sums, n_runs, positive, old, new)
+    over_parts(lambda a, b: _push(residual, users, x, start, stop, old, new, positive, a, b), n_runs)
+    atoms[c] = new
+
+
+def main_direction(residual: Array, users: Array, weight: Array | None, start: Array) -> tuple[Array, float]:
+    """A unit vector v (d,) along which the users' residuals lie most, and sum_i w_i (r_i . v)^2.
+
+    A few steps of the power method on sum_i w_i r_i r_i', which is never formed, from the unit vector ``start``.
+    """
+    d, n_runs = len(start), -(-len(users) // _RUN)
+    u = np.empty(0) if weight is None else weight
+    sums, none, x = np.empty((n_runs, d)), np.zeros(d), np.zeros(len(users))
+    found, square = start.copy(), 0.0
+    for _ in range(_STEPS):
+        trial = found.copy()
+
+        def pull(first: int, last: int, trial: Array = trial) -> None:
+            _pull(residual, users, x, u, 0, len(users), none, trial, True, False, sums, first, last)
+
+        over_parts(pull, n_runs, serial=len(users) * d < _SMALL)
+        square = float(np.add.reduce(np.add.reduce(sums) * trial))
+        _direction(sums, n_runs, False, trial, found)
+    return found, square
+
+
+@njit(cache=True, nogil=True)
+def _keys(bits, drop, seed, keys, first, last, rows):  # type: ignore[no-untyped-def]
+    """A number for each row that depends on nothing but its entries and the seed (the mixer of SplitMix64)."""
+    half = (np.uint64(1) << drop) >> np.uint64(1)
+    for part in range(first, last):
+        for i in range(part * rows, min(bits.shape[0], (part + 1) * rows)):
+            key = seed
+            for j in range(bits.shape[1]):
+                key = (key ^ ((np.uint64(bits[i, j]) + half) >> drop)) + np.uint64(0x9E3779B97F4A7C15)
+                key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+                key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+                key = key ^ (key >> np.uint64(31))
+            keys[i] = key
+
+
+def row_keys(X: Array, seed: int) -> Array:
+    """Random numbers (n,) uint64 that equal rows share: to choose among rows whatever their order and copies.
+
+    Rows are equal here if their leading digits are: means that were added up in another order and taken out of
+    the rows must not matter.
+    """
+    n = len(X)
+    double = X.dtype == np.float64
+    bits, drop = np.ascontiguousarray(X).view(np.uint64 if double else np.uint32), np.uint64(24 if double else 8)
+    keys = np.empty(n, np.uint64)
+    rows = part_rows(n, 1)
+    start, serial = np.uint64(seed), X.size < 200_000
+    over_parts(lambda a, b: _keys(bits, drop, start, keys, a, b, rows), -(-n // rows), serial=serial)
+    return keys

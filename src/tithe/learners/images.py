@@ -1,0 +1,393 @@
+"""Noise taken out of pictures, and holes filled, by a dictionary learned from the picture itself."""
+
+from __future__ import annotations
+
+import numbers
+import time
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.certify import Certificate
+from tithe.core.data import Array, Coreset, concat
+from tithe.core.seeding import as_seed, rng_for
+from tithe.images.averaging import Coder, Progress, averaged
+from tithe.images.clipping import ClippedNoise, find_clipping
+from tithe.images.inpaint import check_mask, filled
+from tithe.images.noise import estimate_sigma
+from tithe.images.patches import PatchSource
+from tithe.images.planes import Planes, as_pixels
+from tithe.images.quality import data_range
+from tithe.learners.base import all_rows
+from tithe.learners.bases import BaseEstimator
+from tithe.learners.dictionary.ksvd import KSVD
+from tithe.learners.stored import check_denoiser
+from tithe.objectives.dictionary import DictionaryObjective
+from tithe.reduce.build import reduce_source
+from tithe.solvers.ksvd import cosine_atoms
+from tithe.sources.watched import WatchedSource
+
+_POLISH = 50_000  # patches that atoms are polished on, of at most so many that are cut for it
+_CUT = 1_000_000
+_NOISIEST = 1e15  # as large as pixels may be
+_OWN = 30.0  # weight of the noisy pixel itself, times sigma, where pixels go to 255
+
+
+class ImageDenoiser(BaseEstimator):
+    """Denoising by sparse codes of all overlapping patches, in atoms learned from few of them.
+
+    A picture y (h, w) or (h, w, 3) is white noise of standard deviation sigma on top of one whose patches are sums
+    of few atoms D (k, d), d = patch_size^2. The atoms are learned by K-SVD from a weighted coreset of the
+    picture's own patches (Feldman, Feigin and Sochen 2013). Then every patch R_i y takes atoms until its squared
+    error is d (gain sigma)^2, and the picture is the average of what the codes a_i stand for (Elad and Aharon 2006):
+
+        x = (lambda y + sum_i R_i' (m_i + a_i D)) / (lambda + count),    lambda = 30 / sigma (pixels to 255),
+
+    with m_i a patch's own mean, which is taken out before coding, and count how many patches cover a pixel.
+    Colours are changed into three planes by an orthonormal matrix (`Planes`), whose patches share the dictionary.
+    Patches are cut stripe by stripe and are never all in memory.
+
+    The estimator takes pictures, not rows of a table, so scikit-learn's checks of estimators do not apply;
+    ``get_params``, ``set_params`` and ``clone`` work as ever.
+
+    Parameters
+    ----------
+    sigma : float, optional
+        Standard deviation of the noise, in the units of the pixels; by default it is estimated (`estimate_sigma`).
+        0: there is no noise, and the atoms are learned with ``n_nonzero_coefs`` atoms a patch.
+    patch_size : int
+        Side of a patch in pixels.
+    n_components : int
+        k, the number of atoms.
+    coreset_size : int, float or None
+        Patches to learn from, or a share of them; None: all, which are then in memory together.
+    gain : float
+        Larger ones smooth more.
+    step : int
+        Pixels between the patches that are coded. 2 codes a quarter of them, for .2 to 1 decibel.
+    n_nonzero_coefs : int
+        Atoms of a patch where there is no noise that would say so, and in `reconstruct` and `inpaint`.
+    max_iter : int
+        Iterations of K-SVD on the coreset.
+    polish : int
+        Iterations after that on some 50,000 patches, drawn uniformly: the more patches an atom is learned from, the
+        less of their noise stays in it. 0: none.
+    construction, engine
+        See `build_coreset`.
+    initial : {"dct", "data"} or array (k, d)
+        Where K-SVD starts.
+    data_range : float, optional
+        What a white pixel is: 255 or 65535 by default, after the type, and 1 for floats.
+    clipped : bool or "auto"
+        Whether noise was cut off at black and white, as it is when a noisy picture is saved. It is then not centred
+        there, which is undone (`ClippedNoise`). "auto": if pixels of whole numbers look like it.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : array (k, d)
+        The atoms.
+    sigma_ : float
+        The noise that was given or estimated in `fit`.
+    clipped_ : tuple of two bools
+        Whether it was cut off there at black and at white.
+    coreset_ : Coreset
+        The patches that were learned from.
+    learner_ : KSVD
+        What learned them.
+    n_atoms_mean_ : float
+        Atoms of a patch, on average, in the picture that was denoised last.
+    seconds_ : dict
+        Time of each phase of the last `fit` and `denoise`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import ImageDenoiser
+    >>> rng = np.random.default_rng(0)
+    >>> clean = np.kron(rng.uniform(50, 200, size=(6, 6)), np.ones((12, 12)))
+    >>> noisy = clean + 20 * rng.normal(size=clean.shape)
+    >>> denoised = ImageDenoiser(sigma=20, n_components=64, random_state=0).fit_denoise(noisy)
+    >>> bool(np.std(denoised - clean) < 0.5 * np.std(noisy - clean))
+    True
+    """
+
+    components_: Array
+    sigma_: float
+    clipped_: tuple[bool, bool]
+    coreset_: Coreset
+    learner_: KSVD
+    n_atoms_mean_: float
+    seconds_: dict[str, float]
+
+    def __init__(
+        self,
+        sigma: float | None = None,
+        *,
+        patch_size: int = 8,
+        n_components: int = 256,
+        coreset_size: int | float | None = 10_000,
+        gain: float = 1.15,
+        step: int = 1,
+        n_nonzero_coefs: int = 5,
+        max_iter: int = 15,
+        polish: int = 10,
+        construction: Any = "auto",
+        initial: Any = "dct",
+        data_range: float | None = None,
+        clipped: bool | str = "auto",
+        engine: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.sigma = sigma
+        self.patch_size = patch_size
+        self.n_components = n_components
+        self.coreset_size = coreset_size
+        self.gain = gain
+        self.step = step
+        self.n_nonzero_coefs = n_nonzero_coefs
+        self.max_iter = max_iter
+        self.polish = polish
+        self.construction = construction
+        self.initial = initial
+        self.data_range = data_range
+        self.clipped = clipped
+        self.engine = engine
+        self.random_state = random_state
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def fit(self, image: Any, y: Any = None, *, mask: Any = None, progress: Progress | None = None) -> Self:
+        """Learn the atoms from a picture's own patches.
+
+        Parameters
+        ----------
+        image : array (h, w) or (h, w, 3) of uint8, uint16 or floats
+        y : ignored
+        mask : array (h, w) of bool, optional
+            True where a pixel is missing. Such pixels are first filled in by cosines, so that there are whole
+            patches to learn from. The noise is then not estimated: without a ``sigma`` it is taken to be none.
+        progress : callable, optional
+            Called as ``progress(1, n_leaves, n_patches)`` while patches are read, see `WatchedSource`.
+        """
+        self._check()
+        if mask is not None:
+            image = self._filled_in(image, mask, cosine_atoms(self.n_components, self.patch_size**2), self.sigma or 0.0)
+        planes = Planes(image)
+        source = PatchSource(planes, patch_size=self.patch_size, centred=True)
+        if self.n_components > (source.n_rows or 0):
+            raise ValueError(
+                f"n_components={self.n_components} atoms cannot be learned from the {source.n_rows} patches of this "
+                "picture: ask for fewer."
+            )
+        self.seconds_ = {}
+        with _timed(self.seconds_, "noise"):
+            estimated = self.sigma is None and mask is None
+            self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)
+            clipping = None if mask is not None else self._clipping(planes)
+            self.clipped_ = (False, False) if clipping is None else (clipping.black, clipping.white)
+        seed = as_seed(self.random_state)
+        with _timed(self.seconds_, "reducing"):
+            source = self._patches(planes, clipping, rng_for(seed, "look"))
+            self.coreset_ = self._few(source, seed, progress)
+        with _timed(self.seconds_, "learning"):
+            self.learner_ = self._learner(seed)
+            self.learner_.fit(self.coreset_.X, sample_weight=self.coreset_.sample_weight)
+            more = self._more(source, rng_for(seed, "polish"))
+            if more is not None:
+                self.learner_.refine(more, n_iter=self.polish)
+        self.components_ = self.learner_.components_
+        return self
+
+    def _clipping(self, planes: Planes) -> ClippedNoise | None:
+        return find_clipping(planes, self.sigma_, self.clipped, self.data_range)
+
+    def _patches(self, planes: Planes, clipping: ClippedNoise | None, rng: np.random.Generator) -> PatchSource:
+        """The patches to learn about. Those that noise alone could be take no atom and teach nothing."""
+        above = self._target() if self.sigma_ > 0.0 else 0.0
+        source = PatchSource(planes, patch_size=self.patch_size, above=above, clipping=clipping)
+        if len(source.sample(None, rng=rng)) >= self.n_components:
+            return source
+        return PatchSource(planes, patch_size=self.patch_size, clipping=clipping)
+
+    def _few(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
+        if self.coreset_size is None:
+            return all_rows(concat([task() for task in source.tasks()]), DictionaryObjective.name)
+        objective = DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
+        return reduce_source(
+            WatchedSource(source, progress=progress),
+            objective=objective,
+            construction=self.construction,
+            coreset_size=self.coreset_size,
+            calibrate=False,  # as in KSVD
+            engine=self.engine,
+            random_state=int(rng_for(seed, "reduce").integers(2**62)),
+        )
+
+    def _more(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
+        """Patches to polish the atoms on; None where all were learned from, or none are wanted."""
+        seen, kept = self.coreset_.n_seen, len(self.coreset_)
+        if self.polish == 0 or kept >= min(seen, _POLISH):
+            return None
+        share = seen / int(source.n_rows or 1)  # the others are cut too, and left out
+        rows: Array = source.sample(min(_CUT, int(_POLISH / share)), rng=rng).X
+        return rows if len(rows) > kept else None
+
+    def _learner(self, seed: int) -> KSVD:
+        noisy = self.sigma_ > 0.0
+        return KSVD(
+            self.n_components,
+            n_nonzero_coefs=self._most() if noisy else min(self.n_nonzero_coefs, self.n_components),
+            tol=self._target() if noisy else None,
+            max_iter=self.max_iter,
+            initial=self.initial,
+            random_state=int(rng_for(seed, "learn").integers(2**62)),
+        )
+
+    # -- using what was learned ----------------------------------------------------------------
+
+    def denoise(self, image: Any, *, progress: Progress | None = None) -> Array:
+        """The picture without its noise, of the same shape and type.
+
+        ``progress`` is called as ``progress(2, n_stripes, n_patches)``.
+        """
+        check_is_fitted(self)
+        planes = Planes(image)
+        if self.sigma_ == 0.0:
+            return planes.image.copy()
+        scale = (data_range(planes.image) if self.data_range is None else float(self.data_range)) / 255.0
+        own = _OWN * scale / self.sigma_
+        return self._recoded(planes, self._most(), self._target(), own, progress, self._clipping(planes))
+
+    def fit_denoise(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> Array:
+        """`fit` and `denoise` of one picture."""
+        return self.fit(image, progress=progress).denoise(image, progress=progress)
+
+    def reconstruct(self, image: Any, n_nonzero_coefs: int | None = None) -> Array:
+        """The picture as it is with so many atoms a patch, whatever its noise: of the same shape and type."""
+        check_is_fitted(self)
+        most = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
+        _check_whole("n_nonzero_coefs", most, most=min(self.patch_size**2, self.n_components))
+        return self._recoded(Planes(image), most, 0.0, 0.0)
+
+    def inpaint(self, image: Any, mask: Any) -> Array:
+        """The picture with its missing pixels filled in: of the same shape and type, known pixels as they were.
+
+        Patches are coded by what is known of them, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes
+        close from their edges; what was in them only, no dictionary can tell.
+
+        Parameters
+        ----------
+        image : array (h, w) or (h, w, 3)
+            Missing pixels may hold anything.
+        mask : array (h, w) of bool
+            True where a pixel is missing.
+        """
+        check_is_fitted(self)
+        return self._filled_in(image, mask, self.components_, self.sigma_)
+
+    def fit_inpaint(self, image: Any, mask: Any) -> Array:
+        """`fit` and `inpaint` of one picture."""
+        return self.fit(image, mask=mask).inpaint(image, mask)
+
+    def _filled_in(self, image: Any, mask: Any, atoms: Array, sigma: float) -> Array:
+        image, known = check_mask(image, mask)
+        PatchSource(image, patch_size=self.patch_size)  # checks picture and size
+        side = self.patch_size
+        return filled(image, known, atoms.astype(np.float32), side, self.n_nonzero_coefs, (self.gain * sigma) ** 2)
+
+    def certify(self, image: Any) -> Certificate:
+        """Mean squared error of a pixel over all patches of a picture, as this dictionary codes them."""
+        check_is_fitted(self)
+        return self.learner_.certify(PatchSource(image, patch_size=self.patch_size, centred=True))
+
+    def _recoded(
+        self,
+        planes: Planes,
+        most: int,
+        target: float,
+        own: float,
+        progress: Progress | None = None,
+        clipping: ClippedNoise | None = None,
+    ) -> Array:
+        source = PatchSource(planes, patch_size=self.patch_size, step=self.step, clipping=clipping)
+        code = Coder(self.components_, most, target)
+        result = np.empty_like(planes.image)
+        with _timed(self.seconds_, "coding"):
+            for top, taken in averaged(source, code, own, progress=progress):
+                values = planes.changed(top, taken)
+                if clipping is not None:
+                    values = clipping.undone(values)
+                result[top : top + taken.shape[1]] = as_pixels(values, result.dtype)
+        self.n_atoms_mean_ = code.n_atoms / code.n_patches
+        return result
+
+    def _most(self) -> int:
+        """Atoms of a patch at the most: half its pixels, beyond which a code tells no picture from noise."""
+        return max(1, min(self.patch_size**2 // 2, self.n_components))
+
+    def _target(self) -> float:
+        return float(self.patch_size**2 * (self.gain * self.sigma_) ** 2)
+
+    def _check_state(self) -> None:
+        check_denoiser(self)
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.sigma is not None and not _is_number(self.sigma, 0.0):
+            raise ValueError(
+                f"sigma must be a finite number of at least 0, or None to estimate it, got {self.sigma!r}."
+            )
+        for name, value in (("gain", self.gain), ("data_range", self.data_range)):
+            if value is not None and not (_is_number(value, 0.0) and value > 0):
+                raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+        if self.sigma is not None and self.sigma > _NOISIEST:
+            raise ValueError(f"sigma={self.sigma:g} is more than {_NOISIEST:g}: rescale the picture.")
+        for name in ("patch_size", "n_components", "step", "n_nonzero_coefs", "max_iter"):
+            _check_whole(name, getattr(self, name))
+        if self.polish != 0:
+            _check_whole("polish", self.polish)
+        if self.patch_size < 2:
+            raise ValueError("patch_size must be at least 2: a patch of one pixel is nothing but its mean.")
+        if not isinstance(self.clipped, (bool, np.bool_)) and not (
+            isinstance(self.clipped, str) and self.clipped == "auto"
+        ):
+            raise ValueError(f"clipped must be True, False or 'auto', got {self.clipped!r}.")
+        d = self.patch_size**2
+        if self.n_nonzero_coefs > d:
+            raise ValueError(
+                f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: a code cannot use so "
+                "many atoms."
+            )
+        if self.coreset_size is not None and _is_number(self.coreset_size, 1) and self.coreset_size < self.n_components:
+            raise ValueError(
+                f"coreset_size={self.coreset_size} patches are fewer than n_components={self.n_components} atoms: keep "
+                "some ten or more for each."
+            )
+
+
+class _timed:
+    """Adds what happens inside to the seconds under a name."""
+
+    def __init__(self, seconds: dict[str, float], name: str) -> None:
+        self._seconds, self._name = seconds, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._seconds[self._name] = time.perf_counter() - self._start
+
+
+def _is_number(value: Any, least: float) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= float(value) < np.inf
+
+
+def _check_whole(name: str, value: Any, most: int | None = None) -> None:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
+    if not whole:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+    if most is not None and value > most:
+        raise ValueError(f"{name}={value} is more than {most}, the number of atoms or of pixels in a patch.")

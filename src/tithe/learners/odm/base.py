@@ -1,0 +1,170 @@
+"""What every optimal margin distribution machine shares: parameters, margins, probabilities."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from tithe.core.data import Array, Block
+from tithe.core.state_checks import Each, Number, check_fields
+from tithe.kernels.labels import label_numbers
+from tithe.learners.bases import available_if
+from tithe.objectives.margin import MarginObjective
+from tithe.solvers.odm.many_classes import UPPER
+from tithe.sources.arrays import as_block
+
+TO_ROUNDING, ROUNDING = 1000, 1e-20  # so few multipliers are found to rounding: it takes milliseconds
+_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_LEAST_COST = 1e-200  # of a row: what costs less is not seen beside the others
+_FOLDS = 5  # of the cross-validation that probabilities come from, at the most
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginDistribution:
+    """How the margins of some rows are distributed.
+
+    Parameters
+    ----------
+    mean, variance : float
+        Weighted.
+    levels, quantiles : tuple of float
+        The share of the weight that has a margin of at most the quantile.
+    """
+
+    mean: float
+    variance: float
+    levels: tuple[float, ...]
+    quantiles: tuple[float, ...]
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "mean": Number(),
+                "variance": Number(least=0.0),
+                "levels": Each(Number(), length="levels"),
+                "quantiles": Each(Number(), length="levels"),
+            },
+        )
+
+    @classmethod
+    def of(cls, margins: Array, weight: Array | None) -> MarginDistribution:
+        weight = np.ones(len(margins)) if weight is None else weight
+        order = np.argsort(margins, kind="stable")
+        ordered, mass = margins[order], np.cumsum(weight[order])
+        mean = float(np.average(margins, weights=weight))
+        places = np.searchsorted(mass, np.asarray(_LEVELS) * mass[-1] * (1.0 - 1e-12))
+        return cls(
+            mean=mean,
+            variance=float(np.average((margins - mean) ** 2, weights=weight)),
+            levels=_LEVELS,
+            quantiles=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
+        )
+
+
+def margins_of(scores: Array, codes: Array) -> Array:
+    """(n,): signed scores for two classes (n,), else that of the own class less the best other (n, K)."""
+    if scores.ndim == 1:
+        return np.where(codes == 1, scores, -scores)
+    rows = np.arange(len(scores))
+    others = scores.copy()
+    others[rows, codes] = -np.inf
+    found: Array = scores[rows, codes] - others.max(axis=1)
+    return found
+
+
+def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
+    """C_i = lam u_i / (W (1 - theta)^2): (n,). None is so small that it could not be divided by."""
+    weight = np.ones(n_rows) if weight is None else weight
+    share = weight / weight.max()  # whatever the unit: the sum of huge weights would overflow
+    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), _LEAST_COST)
+    return costs
+
+
+class MarginMachine:
+    """Checks of lam, mu and theta, margins of rows, and probabilities by scikit-learn's own calibration.
+
+    Subclasses are classifiers of scikit-learn with these parameters and ``decision_function``.
+    """
+
+    lam: float
+    mu: float
+    theta: float
+    tol: float
+    max_iter: int
+    fit_intercept: bool
+    intercept_scaling: float
+    upper: str
+    probability: bool
+    classes_: Array
+    calibrated_: CalibratedClassifierCV
+    decision_function: Callable[[Any], Array]
+
+    def _check_margin_parameters(self) -> None:
+        MarginObjective(
+            lam=self.lam,
+            mu=self.mu,
+            theta=self.theta,
+            fit_intercept=self.fit_intercept,
+            intercept_scaling=self.intercept_scaling,
+            classes=(0, 1),
+            max_iter=self.max_iter,
+        )
+        if not (is_number(self.tol) and 0.0 < self.tol < np.inf):
+            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
+        if self.upper not in UPPER:
+            raise ValueError(f"upper must be one of {', '.join(UPPER)}, got {self.upper!r}.")
+        for name in ("fit_intercept", "probability"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+
+    def margins(self, X: Any, y: Any) -> Array:
+        """y f(x) for two classes, else f_y(x) less the best f of another class: (n,), larger is safer."""
+        check_is_fitted(self)
+        scores = self.decision_function(X)
+        y = column_or_1d(y)
+        if len(y) != len(scores):
+            raise ValueError(f"X has {len(scores)} rows and y has {len(y)}.")
+        codes = label_numbers(y, self.classes_)
+        if codes.min() < 0:
+            raise ValueError(f"y holds {y[codes < 0].tolist()[0]!r}, which is not a class that was fitted.")
+        return margins_of(scores, codes)
+
+    @available_if(lambda self: self.probability)
+    def predict_proba(self, X: Any) -> Array:
+        """(n, K) in the order of ``classes_``; with ``probability=True``.
+
+        From scikit-learn's `CalibratedClassifierCV` (sigmoid, five folds), which fits the machine once more.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "calibrated_"):
+            raise ValueError("Probabilities need all rows at hand, to hold some out: call fit(X, y) with arrays.")
+        rows = as_block(X).X
+        validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
+        chances: Array = self.calibrated_.predict_proba(self._as_calibrated(rows))
+        return chances
+
+    def _as_calibrated(self, X: Any) -> Any:
+        """Rows as the machine that probabilities come from knows them."""
+        return X
+
+    def _calibrate_probabilities(self, rows: Block) -> None:
+        """What `predict_proba` asks, from rows that all carry weight; only where it is wanted."""
+        assert rows.y is not None
+        smallest = int(np.unique(rows.y, return_counts=True)[1].min())
+        if smallest < 2:
+            raise ValueError("probability=True needs at least two rows of every class: it holds some of them out.")
+        machine = clone(self).set_params(probability=False, class_weight=None)  # type: ignore[type-var]
+        held_out = CalibratedClassifierCV(machine, cv=min(_FOLDS, smallest), ensemble=False)
+        self.calibrated_ = held_out.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -1,0 +1,101 @@
+"""Many classes and linear scores: which way to the solution, and what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+from tithe.learners.odm.base import TO_ROUNDING, row_costs
+from tithe.objectives.margin import MarginObjective
+from tithe.solvers.odm.many_classes import ClassesSolution, LinearClasses, solve_classes
+
+_TRIED = 50  # sweeps that few rows are given although they are stiff
+_STIFF = 5.0  # mean of C |x|^2 beyond which coordinates are too stiff for descent along them (measured)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassesFit:
+    """Where a solver stopped.
+
+    Parameters
+    ----------
+    params : (K, d + 1)
+        Intercepts last.
+    value : (n, K) or None
+        Coefficients of the rows, whose sum with the rows the parameters are; None where the primal was solved.
+    gap : float
+        What the objective exceeds its smallest value by, at the most; of the last convex problem where there are
+        coefficients.
+    curve : list of float
+        The objective after each choice of rivals, or at the end.
+    n_iter : int
+        Sweeps, or looks at all rows.
+    """
+
+    params: Array
+    value: Array | None
+    gap: float
+    curve: list[float]
+    n_iter: int
+
+
+def fit_classes(
+    objective: MarginObjective,
+    block: Block,
+    *,
+    upper: str,
+    tol: float,
+    sharper: float,
+    max_iter: int,
+    start: Array | None,
+    rng: np.random.Generator,
+) -> ClassesFit:
+    """The machine of all classes for rows that all carry weight.
+
+    Block coordinate descent on the dual takes a few sweeps where C |x|^2 is small. Where it is large, it would take
+    thousands: the primal, smoothed and cooled, is solved then, and what it finds is better than what is proved of it.
+    Few rows, or no more than columns, hardly get in each other's way: there the dual is tried all the same, for as
+    many sweeps as cost next to nothing.
+    ``upper="fixed"`` is known to the dual alone.
+    """
+    tiny = len(block) * objective.n_classes <= TO_ROUNDING
+    free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
+    cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
+    assert block.y is not None
+    dual = LinearClasses(
+        X=block.X,
+        constant=objective.constant,
+        label=block.y.astype(np.int64),
+        cost=cost,
+        n_classes=objective.n_classes,
+        mu=float(objective.mu),
+        theta=float(objective.theta),
+    )
+    if free and upper != "cccp":
+        raise ValueError(f"intercept_scaling=inf, a free intercept of many classes, needs upper='cccp', got {upper!r}.")
+    stiff = upper == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF
+    if not free and (not stiff or tiny or len(block) <= block.n_features):
+        most = min(max_iter, _TRIED) if stiff else max_iter
+        found = solve_classes(
+            dual,
+            upper=upper,
+            tol=sharper,
+            warn_above=tol,
+            max_iter=most,
+            rng=rng,
+            quiet=stiff,
+            patient=tiny or not stiff,
+        )
+        if not stiff or found.gap <= tol * found.primal:
+            return _of_dual(dual, found, objective.constant)
+    params, looks = objective.minimise(block, init=start)
+    there = objective.evaluate(block, params)
+    return ClassesFit(params=params, value=None, gap=there.bound, curve=[there.value], n_iter=looks)
+
+
+def _of_dual(dual: LinearClasses, found: ClassesSolution, constant: float) -> ClassesFit:
+    params = dual.weights.copy()
+    params[:, -1] *= constant
+    return ClassesFit(params=params, value=found.value, gap=found.gap, curve=found.curve, n_iter=found.n_iter)

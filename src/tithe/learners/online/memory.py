@@ -1,0 +1,179 @@
+"""The rows that a chain looks back on: all of them, or a coreset of the old ones and the latest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, check_fields, expect
+from tithe.kernels.online.birth_death import N, look_at_all
+from tithe.objectives.quasi_posterior import N_ATTRIBUTES, QuasiPosteriorObjective
+from tithe.reduce.stream import CoresetStream
+
+_HEAVIEST = 1e20  # no row weighs more: squares of sums must be numbers
+_FARTHEST = 1e71  # no value of a row is larger
+_FIRST = 256  # rows that there is room for at first
+
+
+class Past:
+    """Weighted rows with the loss each was predicted at, its curb, and its nearest and second nearest centre.
+
+    Up to ``summary_size`` rows are held as they came. When one more comes they go to a `CoresetStream` as a leaf, and a
+    coreset of all that it has seen takes their place; the next ``summary_size`` rows are held beside it, so never
+    more than twice that many.
+
+    Parameters
+    ----------
+    n_features, max_clusters : int
+    summary_size : int or None
+        None: rows are held for ever.
+    half_life : float or None
+    seed : int
+        Of the stream's draws.
+    """
+
+    def __init__(
+        self, n_features: int, max_clusters: int, *, summary_size: int | None, half_life: float | None, seed: int
+    ) -> None:
+        self.summary_size = summary_size
+        self.stream: CoresetStream | None = None
+        if summary_size is not None:
+            self.stream = CoresetStream(
+                QuasiPosteriorObjective(n_clusters=max_clusters),
+                coreset_size=summary_size,
+                leaf_size=summary_size,
+                half_life=half_life,
+                random_state=seed,
+            )
+        self.old_ids = np.empty(0, np.int64)  # of the rows that the summary gave
+        self.n_handed = 0  # rows that the summary stands for
+        self.rows = np.empty((n_features, 0))
+        self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
+        self.labels = np.empty((2, 0), np.int32)
+
+    def _check_state(self) -> None:
+        """What must hold of a past that was read from a file, whatever the state of its chain is."""
+        check_fields(
+            self,
+            {
+                "summary_size": Optional(Integer(least=2)),
+                "stream": Optional(Instance(CoresetStream)),
+                "n_handed": Integer(),
+                "rows": Floats("d", "room", least=-_FARTHEST, most=_FARTHEST),
+                "columns": Floats(5, "room", any_value=True),
+                "labels": Integers(2, "room", dtypes=("int32",)),
+            },
+        )
+        Integers("old", least=0, below=max(1, self.n_handed)).check("old_ids", self.old_ids, {})
+        expect(len(self.rows) > 0, "rows have no columns")
+        stream = self.stream
+        expect((stream is None) == (self.summary_size is None), "a summary is missing, or unasked for")
+        if stream is None:
+            expect(self.n_handed == 0, "rows were handed over to no summary")
+            return
+        # a leaf of another size would never be full, or fuller than there is room for
+        expect(stream.leaf_size == stream.plan.size == self.summary_size, "a summary has another size")
+        expect(isinstance(stream.plan.objective, QuasiPosteriorObjective), "a summary is of another objective")
+        expect(stream.window is None and self.n_handed <= stream.n_rows, "a summary has lost rows")
+        nodes = stream._tree.slots
+        light = all(max(node.weight_seen, node.weights().max(initial=0.0)) <= _HEAVIEST for node in nodes)
+        expect(light, "weights of a summary are out of range")
+        like = stream._rows.like
+        width = len(self.rows) + N_ATTRIBUTES
+        expect(like is None or (like.n_features == width and like.X.dtype == np.float64), "a summary is of other rows")
+
+    def check_held(self, n: int, k: int, n_rows: int) -> None:
+        """Whether what was read from a file is a past of so many rows held, centres, and rows so far."""
+        expect(self.n_old <= n <= self.rows.shape[1], "more rows are held than there is room for")
+        expect(self.summary_size is None or n - self.n_old <= self.summary_size, "too many rows wait for the summary")
+        expect(n_rows == self.n_handed + n - self.n_old, "rows were lost")
+        held = self.columns[:, :n]
+        expect(np.isfinite(held[:4]).all() and (held >= 0.0).all(), "losses or weights are no numbers")
+        expect(held[0].max(initial=0.0) <= _HEAVIEST, "weights are out of range")
+        labels = self.labels[:, :n]
+        expect(
+            labels.size == 0 or (labels.min() >= -1 and labels.max() < k), "rows belong to centres that are not there"
+        )
+
+    @property
+    def n_old(self) -> int:
+        return len(self.old_ids)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """What kernels take: rows, weight, predicted, curb, near, second, first_label, second_label."""
+        return self.rows, *self.columns, *self.labels
+
+    def room(self, state: Array) -> int:
+        """Rows that can be taken in before `make_room`."""
+        room = self.rows.shape[1] - int(state[N])
+        return room if self.summary_size is None else min(room, self.n_old + self.summary_size - int(state[N]))
+
+    def make_room(self, state: Array, centers: Array) -> None:
+        """Hand rows over to the summary if there are enough of them, else get memory for more."""
+        n = int(state[N])
+        if self.stream is None or n - self.n_old < self.stream.leaf_size:
+            more = max(_FIRST, n)
+            self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
+            return
+        new = slice(self.n_old, n)
+        if self.stream.n_rows == self.n_handed:  # else an interruption came between the push and what follows
+            self.stream.push(np.column_stack([self.rows[:, new].T, self.columns[1, new], self.columns[2, new]]))
+        coreset = self.stream.coreset()
+        self.old_ids, self.n_handed = coreset.row_ids(), self.stream.n_rows
+        kept = state[N] = self.n_old
+        more = max(0, kept + self.stream.leaf_size - self.rows.shape[1])
+        self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
+        self.rows[:, :kept] = coreset.X[:, :-2].T
+        self.columns[0, :kept] = coreset.weights()
+        self.columns[1:3, :kept] = coreset.X[:, -2:].T
+        look_at_all(self.arrays, centers, state)
+
+    def widen(self, more: int) -> None:
+        """Add so many columns, 0 in all rows that came."""
+        self.rows = np.concatenate([self.rows, np.zeros((more, self.rows.shape[1]))])
+        if self.stream is not None:
+            _widen_stream(self.stream, more)
+
+    def block(self, state: Array, n_rows: int) -> Block:
+        """The rows held of ``n_rows`` that came, their weights and ids."""
+        n = int(state[N])
+        return Block(
+            X=np.ascontiguousarray(self.rows[:, :n].T),
+            sample_weight=self.columns[0, :n].copy(),
+            indices=np.concatenate([self.old_ids, np.arange(n_rows - (n - self.n_old), n_rows)]),
+        )
+
+
+def with_zeros(array: Array, more: int) -> Array:
+    """So many columns more, the last ones."""
+    return np.concatenate([array, np.zeros((*array.shape[:-1], more), array.dtype)], axis=-1)
+
+
+def _widen_stream(stream: CoresetStream, more: int) -> None:
+    """Add columns to all that a stream holds; those of the attributes stay the last ones of a row."""
+
+    def wider(block: Any) -> Any:
+        rows, attributes = block.X[:, :-N_ATTRIBUTES], block.X[:, -N_ATTRIBUTES:]
+        return replace(block, X=np.concatenate([with_zeros(rows, more), attributes], axis=1), mean=None)
+
+    def wider_node(node: Coreset) -> Coreset:
+        totals = None if node.totals is None else with_zeros(node.totals, more)  # counts, costs, and sums by column
+        pilot = None if node.pilot is None else with_zeros(node.pilot, more)
+        coreset: Coreset = replace(wider(node), totals=totals, pilot=pilot)
+        return coreset
+
+    held, reducer = stream._rows, stream._reducer
+    held.like, held.parts = None if held.like is None else wider(held.like), [wider(part) for part in held.parts]
+    stream._tree.slots = [wider_node(slot) for slot in stream._tree.slots]
+    if reducer is not None and reducer.pilot is not None:
+        stream._reducer = replace(reducer, pilot=with_zeros(reducer.pilot, more))
+
+
+def _wider(array: Array, more: int) -> Array:
+    if more == 0:
+        return array
+    return np.concatenate([array, np.zeros((len(array), more), array.dtype)], axis=1)

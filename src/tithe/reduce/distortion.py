@@ -1,0 +1,221 @@
+"""How good is a coreset: by how much does it change the cost of a query?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tithe.core.contracts import is_source
+from tithe.core.data import Array, Block
+from tithe.core.registry import make
+from tithe.core.seeding import rng_for
+from tithe.kernels.sampling import sample_rows
+
+JITTERS = (0.1, 1.0, 10.0)
+FAR = 100.0
+_HARD_SAMPLE = 5000  # rows that hard queries are fitted on
+_SAMPLE = 200_000  # rows that stand for those of a source where solutions are fitted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distortion:
+    """max(r, 1/r) - 1 with r = cost(coreset, q) / cost(full, q), by family of queries q.
+
+    ``values`` maps a family to one number per query. ``worst`` is the largest of all: a LOWER
+    bound on the worst case over all queries, since only these were tried.
+    """
+
+    values: Mapping[str, Array]
+
+    @property
+    def worst(self) -> float:
+        return max(float(v.max()) for v in self.values.values())
+
+    def summary(self) -> dict[str, tuple[float, float]]:
+        """Median and largest distortion of each family."""
+        return {name: (float(np.median(v)), float(v.max())) for name, v in self.values.items()}
+
+    def __str__(self) -> str:
+        lines = [f"{name:>8}: median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()]
+        return "\n".join([*lines, f"worst tried {self.worst:.4f} (a lower bound on the worst case)"])
+
+
+def ratio_error(small: float, full: float) -> float:
+    """max(r, 1/r) - 1 for r = small / full; a full cost of 0 must be met by 0."""
+    if full == 0.0:
+        return 0.0 if small == 0.0 else math.inf
+    r = small / full
+    return max(r, 1.0 / r) - 1.0 if r > 0 else math.inf
+
+
+def random_queries(block: Block, n_centers: int, *, n_bases: int, seed: int) -> list[Array]:
+    """Family (c): data points as centres, jittered at scales .1, 1 and 10, and moved far away.
+
+    Drawn from ``seed`` alone, so that they are independent of any coreset.
+    """
+    rng = rng_for(seed, "queries")
+    queries: list[Array] = []
+    spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
+    for _ in range(n_bases):
+        base = _dense(block, rng.choice(len(block), min(n_centers, len(block)), replace=False))
+        queries.append(base)
+        queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in JITTERS]
+        queries.append(base + FAR * spread)
+    return queries
+
+
+def trial_queries(block: Block, objective: Any, *, n_bases: int, seed: int) -> list[Any]:
+    """Family (c) for any objective that has one: random centres, or what its ``random_params`` gives."""
+    if hasattr(objective, "n_clusters"):
+        return list(random_queries(block, objective.n_clusters, n_bases=n_bases, seed=seed))
+    if callable(getattr(objective, "random_params", None)):
+        return list(objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries")))
+    raise ValueError(f"There are no queries to try for {getattr(objective, 'name', objective)!r}: give queries.")
+
+
+def hard_centres(block: Block, objective: Any, *, seed: int) -> list[Array]:
+    """Centres on which a coreset errs more than on most: for choosing sizes.
+
+    Solutions on tiny and larger subsets, with fewer centres, scaled by ten and a tenth, all at the origin, and all
+    at one of the rows farthest from it.
+    """
+    rng, k = rng_for(seed, "hard"), objective.n_clusters
+    some = sample_rows(block, _HARD_SAMPLE, rng)
+    base = objective.solve(some, rng=rng)
+    subsets = [objective.solve(sample_rows(some, size, rng), rng=rng) for size in (k + 2, 5 * k, 1000)]
+    fewer = [replace(objective, n_clusters=n).solve(some, rng=rng) for n in {1, -(-k // 2)}]
+    norms = np.asarray(some.X.multiply(some.X).sum(axis=1) if hasattr(some.X, "toarray") else (some.X**2).sum(axis=1))
+    order = np.argsort(-norms.ravel(), kind="stable")
+    far = [np.repeat(_dense(some, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
+    return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far]
+
+
+def hard_queries(block: Block, objective: Any, *, seed: int) -> list[Any]:
+    """Queries on which a coreset errs more than on most: `hard_centres`, or the ``hard_params`` of the objective."""
+    if hasattr(objective, "n_clusters"):
+        return list(hard_centres(block, objective, seed=seed))
+    if callable(getattr(objective, "hard_params", None)):
+        return list(objective.hard_params(block, rng=rng_for(seed, "hard")))
+    return []
+
+
+def total_costs(rows: Any, objective: Any, queries: Sequence[Any]) -> Array:
+    """The weighted cost of each query on a block, or on all leaves of a source in one pass: (q,)."""
+    totals = np.zeros(len(queries))
+    for block in [rows] if isinstance(rows, Block) else (task() for task in rows.tasks()):
+        if len(block):
+            totals += [float(objective.cost(block, q) @ block.weights()) for q in queries]
+    return totals
+
+
+def distortion(
+    full: Any,
+    coreset: Block,
+    objective: Any,
+    *,
+    queries: Mapping[str, Sequence[Any]] | None = None,
+    n_bases: int = 4,
+    n_fits: int = 2,
+    climb: int = 20,
+    random_state: int = 0,
+) -> Distortion:
+    """Cost distortion of a coreset, by family of queries.
+
+    Parameters
+    ----------
+    full : Block, array or source
+        From a source the families are made from a sample of the rows (``full`` is then fitted on that), and
+        costs are taken in one pass over all of them.
+    coreset : Block
+    objective : objective
+        One with centres or ``random_params``; any other if ``queries`` is given.
+    queries : mapping of family name to queries, optional
+        Try these instead of the families below.
+    n_bases : int
+        Sets of random centres; each gives five queries of family ``random``.
+    n_fits : int
+        Solutions fitted on the full data (``full``) and on the coreset (``coreset``).
+    climb : int
+        Looks at the full data that hill-climbing on the log ratio may take, from the rough
+        solution (``climb``); 0 leaves the family out.
+    random_state : int
+        Must not be the seed of the coreset: the queries have to be independent of it.
+
+    Returns
+    -------
+    Distortion
+        A lower bound on the worst case: the true worst query may not be among those tried.
+    """
+    objective = make("objective", objective)
+    coreset = _as_block(coreset)
+    some = full
+    if is_source(full):
+        some = full.sample(_SAMPLE, rng=rng_for(random_state, "sample")) if queries is None else full
+        climb = 0  # a look at files is dear
+    else:
+        full = some = _as_block(full)
+    if callable(getattr(objective, "for_rows", None)):
+        objective = objective.for_rows(coreset)
+    if queries is None:
+        queries = {
+            "full": [objective.solve(some, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
+            "coreset": [objective.solve(coreset, rng=rng_for(random_state, "coreset", i)) for i in range(n_fits)],
+            "random": trial_queries(some, objective, n_bases=n_bases, seed=random_state),
+            "rough": [objective.pilot(some, rng=rng_for(random_state, "rough"))],
+        }
+        if climb:
+            queries = {**queries, "climb": [_climb(full, coreset, objective, queries["rough"][0], climb, random_state)]}
+    every = [q for family in queries.values() for q in family]
+    costs = zip(total_costs(coreset, objective, every), total_costs(full, objective, every), strict=True)
+    errors = [ratio_error(small, large) for small, large in costs]
+    values, at = {}, 0
+    for name, family in queries.items():
+        values[name] = np.array(errors[at : at + len(family)])
+        at += len(family)
+    return Distortion(values=values)
+
+
+def with_centres(objective: Any) -> Any:
+    objective = make("objective", objective)
+    if not hasattr(objective, "n_clusters"):
+        raise ValueError(f"This is about centres, which {getattr(objective, 'name', objective)!r} does not have.")
+    return objective
+
+
+def _as_block(rows: Any) -> Block:
+    """A block of floating-point rows, from a block or an array."""
+    block = rows if isinstance(rows, Block) else Block(X=rows)
+    if block.X.dtype in (np.float32, np.float64) and (hasattr(block.X, "toarray") or block.X.flags.c_contiguous):
+        return block
+    X = block.X.astype(np.float64) if hasattr(block.X, "toarray") else np.ascontiguousarray(block.X, np.float64)
+    return Block(X=X, y=block.y, sample_weight=block.sample_weight, indices=block.indices)
+
+
+def _error(full: Block, coreset: Block, objective: Any, query: Any) -> float:
+    return ratio_error(
+        float(objective.cost(coreset, query) @ coreset.weights()), float(objective.cost(full, query) @ full.weights())
+    )
+
+
+def _climb(full: Block, coreset: Block, objective: Any, query: Array, budget: int, seed: int) -> Array:
+    """The worst query met on a random walk that only ever climbs."""
+    rng = rng_for(seed, "climb")
+    spread = np.sqrt(np.mean(query.var(axis=0))) or 1.0
+    worst, height = query, _error(full, coreset, objective, query)
+    for _ in range(budget):
+        step = rng.choice(JITTERS) * spread
+        tried = worst.copy()
+        tried[rng.integers(len(query))] += step * rng.standard_normal(query.shape[1])
+        found = _error(full, coreset, objective, tried)
+        if found > height:
+            worst, height = tried, found
+    return worst
+
+
+def _dense(block: Block, rows: Array) -> Array:
+    some = block.X[np.sort(rows)]
+    return np.asarray(some.toarray() if hasattr(some, "toarray") else some, np.float64)

@@ -1,0 +1,291 @@
+"""What happens to leaves and to coresets that meet, decided once for a whole tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array, Block, Coreset, Survey, concat
+from tithe.core.errors import require_methods
+from tithe.core.registry import make
+from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Anything, Check, Flag, Integer, Number, Optional, check_fields, expect
+from tithe.reduce.calibration import calibrated
+
+_FEW_ROWS = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
+_TRIAL_DRAWS = 3  # of each kind, where the rows at hand are a sample
+
+Notes = dict[str, str | int | float]
+_LEAST = float(np.finfo(np.float64).tiny)
+_STATE: dict[str, Check] = {
+    "objective": Anything(),
+    "construction": Anything(),
+    "size": Integer(least=1),
+    "seed": Integer(least=0, most=2**64),
+    "half_life": Optional(Number(least=_LEAST)),
+}
+
+
+def _check_together(objective: Any, construction: Any, notes: Any, *, calibrate: bool) -> None:
+    """What must hold of an objective and a construction that were read from a file."""
+    for what in (objective, construction):
+        expect(isinstance(getattr(what, "name", None), str), f"{type(what).__name__} is no objective or construction")
+    expect(callable(getattr(objective, "solve", None)), f"{type(objective).__name__} is no objective")
+    expect(callable(getattr(construction, "reduce", None)), f"{type(construction).__name__} is no construction")
+    require_methods(objective, construction.requires, needed_by=f"construction {construction.name!r}")
+    if calibrate:
+        require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
+    plain = isinstance(notes, dict) and all(isinstance(v, (str, int, float)) for kv in notes.items() for v in kv)
+    expect(plain, "notes are no names and values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reducer:
+    """What happens to a leaf, to two coresets that meet, and to the last one.
+
+    Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
+    meet, rows are scored at a pilot of their own. Draws are plain and unbiased; calibration against
+    the exact totals comes once, at the end, and takes out the error of the whole tree.
+    ``totals=False`` leaves the totals to a later pass.
+
+    With a ``half_life`` h a row weighs u 2^(-(t - i)/h), i its row id and t the id of the last row
+    the coreset stands for: weights, totals and the weight seen alike.
+    """
+
+    objective: Any
+    construction: Any
+    size: int
+    totals: bool
+    seed: int
+    pilot: Array | None
+    half_life: float | None = None
+    notes: Notes = field(default_factory=dict)
+
+    def _check_state(self) -> None:
+        check_fields(self, {**_STATE, "totals": Flag()})
+        _check_together(self.objective, self.construction, self.notes, calibrate=self.totals)
+        expect(self.pilot is None or isinstance(self.pilot, np.ndarray), "a pilot is no array")
+
+    @property
+    def has_pilot(self) -> bool:
+        """Whether there is a pilot, or none is needed to reduce rows."""
+        needed = self.totals or self.construction.surveys or "pilot" in self.construction.requires
+        return self.pilot is not None or not needed
+
+    def check_rows(self, node: Block) -> None:
+        """Whether rows that were read from a file fit the pilot: kernels go by its shape."""
+        totals = None
+        if isinstance(node, Coreset):
+            totals = node.totals
+            expect(
+                (totals is not None) == (self.totals and self.pilot is not None), "totals are missing, or unasked for"
+            )
+            same = node.pilot is not None and self.pilot is not None and np.array_equal(node.pilot, self.pilot)
+            expect(totals is None or same, "totals were not taken at the pilot")
+        if self.pilot is not None and callable(getattr(self.objective, "check_pilot", None)):
+            self.objective.check_pilot(self.pilot, totals, node)
+        if callable(getattr(self.objective, "codes", None)):
+            self.objective.codes(node)
+
+    def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
+        if len(block) <= self.size:
+            return block.take(np.flatnonzero(block.weights() > 0), None)
+        rng = rng_for(self.seed, *key, "draw")
+        chosen: Block = self.construction.reduce(block, self.objective, self.size, pilot=pilot, survey=survey, rng=rng)
+        return chosen
+
+    def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
+        """Score, draw, and take the exact totals, in one pass; None where no row carries weight."""
+        n_seen, last_row = len(block), int(block.row_ids()[-1]) if len(block) else -1
+        if self.half_life is not None and n_seen:
+            age = last_row - block.row_ids()
+            block = replace(block, sample_weight=block.weights() * np.exp2(-age / self.half_life), mean=None)
+        if n_seen == 0 or not block.total_weight > 0.0:
+            return None
+        survey = None
+        if self.pilot is not None and (self.totals or self.construction.surveys):
+            survey = self.objective.survey(block, self.pilot)
+        chosen = self._draw(block, self.pilot, survey, key)
+        return Coreset(
+            **_rows(chosen),
+            n_seen=n_seen,
+            weight_seen=block.total_weight,
+            totals=survey.totals if survey is not None and self.totals else None,
+            pilot=self.pilot,
+            key=key,
+            last_row=last_row,
+            provenance=chosen.notes or {},
+        )
+
+    def merge(self, left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+        """Both under one another, reduced to size again."""
+        last_row = max(left.last_row, right.last_row)
+        left, right = self._aged(left, last_row), self._aged(right, last_row)
+        both = concat([left, right])
+        local, survey = self.pilot, None
+        if len(both) > self.size and self.pilot is not None and self.construction.surveys:
+            local = self.construction.pilot(both, self.objective, rng=rng_for(self.seed, *key, "pilot"))
+            survey = self.objective.survey(both, local)
+        return Coreset(
+            **_rows(self._draw(both, local, survey, key)),
+            n_seen=left.n_seen + right.n_seen,
+            weight_seen=left.weight_seen + right.weight_seen,
+            totals=None if left.totals is None or right.totals is None else left.totals + right.totals,
+            pilot=self.pilot,
+            key=key,
+            last_row=last_row,
+            provenance={**right.provenance, **left.provenance},
+        )
+
+    def _aged(self, coreset: Coreset, last_row: int) -> Coreset:
+        """The coreset as it weighs at a later row."""
+        if self.half_life is None or last_row == coreset.last_row:
+            return coreset
+        factor = float(np.exp2(-(last_row - coreset.last_row) / self.half_life))
+        return replace(
+            coreset,
+            sample_weight=coreset.weights() * factor,
+            weight_seen=coreset.weight_seen * factor,
+            totals=None if coreset.totals is None else coreset.totals * factor,
+        )
+
+    def finish(self, coreset: Coreset) -> Coreset:
+        """The last one: calibrated to the totals it carries, and how it came about written down."""
+        about: Any = {"construction": "all"} if coreset.n_seen <= self.size else coreset.provenance
+        return calibrated(replace(coreset, provenance={**self.notes, **about, "calibrated": 0}), self.objective)
+
+
+def _rows(block: Block) -> dict[str, Any]:
+    return {"X": block.X, "y": block.y, "sample_weight": block.sample_weight, "indices": block.row_ids()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is decided before a row is seen: names resolved, what they need of one another checked."""
+
+    objective: Any
+    construction: Any
+    size: int
+    calibrate: bool
+    seed: int
+    half_life: float | None = None
+    notes: Notes = field(default_factory=dict)
+
+    def _check_state(self) -> None:
+        check_fields(self, {**_STATE, "calibrate": Flag()})
+        _check_together(self.objective, self.construction, self.notes, calibrate=self.calibrate)
+
+    @classmethod
+    def of(
+        cls,
+        objective: Any,
+        construction: Any,
+        size: int,
+        *,
+        calibrate: bool,
+        seed: int,
+        half_life: float | None = None,
+    ) -> Plan:
+        """From names or instances. Fails before the first byte is read if they do not fit together."""
+        objective = make("objective", objective)
+        notes: Notes = {"objective": getattr(objective, "name", type(objective).__name__)}
+        if isinstance(construction, str) and construction == "auto":
+            construction = best_construction(objective)
+            notes["construction_asked"] = "auto"
+        construction = make("construction", construction)
+        require_methods(objective, construction.requires, needed_by=f"construction {construction.name!r}")
+        if calibrate:
+            require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
+        notes |= {"construction": construction.name, "coreset_size": size, "seed": seed}
+        if half_life is not None:
+            notes["half_life"] = half_life
+        return cls(
+            objective=objective,
+            construction=construction,
+            size=size,
+            calibrate=calibrate,
+            seed=seed,
+            half_life=half_life,
+            notes=notes,
+        )
+
+    def for_classes(self, at_hand: Block, classes: Array | None = None) -> Any:
+        """The objective, knowing its classes if it has any: those named, or those of the rows at hand."""
+        if not callable(getattr(self.objective, "for_rows", None)):
+            return self.objective
+        return self.objective.for_rows(at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes))
+
+    def start(
+        self, at_hand: Block, *, n_rows: int | None = None, classes: Array | None = None, later: bool = False
+    ) -> Reducer:
+        """The reducer, its pilot and whatever its construction learns taken from the rows at hand.
+
+        ``n_rows`` is how many there are in all, if known. ``later``: totals follow from another pass,
+        at the solution on the drawn rows. Where they do not, and that is the best place for totals, the
+        pilot is the solution on the rows at hand, the nearest there is to it.
+        """
+        objective, construction, pilot = self.for_classes(at_hand, classes), self.construction, None
+        totals = self.calibrate and not later
+        if n_rows is None or n_rows > self.size:
+            construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))
+            if totals and getattr(objective, "totals_at_solution", False):
+                stands = 1.0 if n_rows is None else n_rows / len(at_hand)  # a penalty stands beside the sum of all
+                some = replace(at_hand, sample_weight=at_hand.weights() * stands)
+                pilot = objective.solve(some, rng=rng_for(self.seed, "pilot"))
+            elif totals or "pilot" in construction.requires or construction.surveys:
+                pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
+        reducer = Reducer(
+            objective=objective,
+            construction=construction,
+            size=self.size,
+            totals=totals,
+            seed=self.seed,
+            pilot=pilot,
+            half_life=self.half_life,
+            notes={**self.notes, "construction": construction.name},
+        )
+        if self.notes.get("construction_asked") != "auto" or not hasattr(objective, "rows_per_coefficient"):
+            return reducer
+        return _safe_with_few_rows(reducer, at_hand, n_rows)
+
+
+def best_construction(objective: Any) -> str:
+    """What the objective names; else sensitivity sampling wins on real data wherever there are sensitivities."""
+    if hasattr(objective, "best_construction"):
+        return str(objective.best_construction)
+    return "sensitivity" if callable(getattr(objective, "sensitivity", None)) else "uniform"
+
+
+def _safe_with_few_rows(reducer: Reducer, at_hand: Block, n_rows: int | None) -> Reducer:
+    """The reducer, or one that draws uniformly where that gives the smaller loss: the rule of `LinearModelObjective`.
+
+    Where the rows at hand are all rows, the very draws that will be made are compared, else three of each kind.
+    """
+    whole = n_rows == len(at_hand)
+    if len(at_hand) <= reducer.size:
+        return reducer
+    rows_each = reducer.objective.rows_per_coefficient(at_hand, reducer.size)
+    if rows_each >= _FEW_ROWS:
+        return reducer
+    if not whole and n_rows is not None:  # a penalty stands beside the sum over all rows
+        at_hand = replace(at_hand, sample_weight=at_hand.weights() * (n_rows / len(at_hand)), mean=None)
+    seeds = [int(rng_for(reducer.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
+    draws = [replace(reducer, totals=False, seed=seed) for seed in ([reducer.seed] if whole else seeds)]
+    uniform = make("construction", "uniform")
+    loss = np.median([_trial_loss(draw, at_hand) for draw in draws])
+    if np.median([_trial_loss(replace(draw, construction=uniform), at_hand) for draw in draws]) < loss:
+        reducer = replace(reducer, construction=uniform)
+    name = reducer.construction.name
+    about = {"construction": name, "draw": f"{name}: {rows_each:.2g} rows per coefficient"}
+    return replace(reducer, notes={**reducer.notes, **about})
+
+
+def _trial_loss(reducer: Reducer, rows: Block) -> float:
+    """The loss on the rows of a fit on a draw from them."""
+    coreset = reducer.leaf(rows, (0, 0))
+    if coreset is None:
+        return np.inf
+    solution = reducer.objective.solve(coreset, rng=rng_for(reducer.seed, "trial"), init=reducer.pilot)
+    return float(reducer.objective.evaluate(rows, solution).value)

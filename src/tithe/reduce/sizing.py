@@ -1,0 +1,235 @@
+"""How many rows to keep: measured on the data itself, or from the theorems."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tithe.core.contracts import is_source
+from tithe.core.data import Array, Block
+from tithe.core.errors import require_methods
+from tithe.core.registry import make
+from tithe.core.seeding import as_seed, rng_for
+from tithe.reduce.build import reduce_source
+from tithe.reduce.distortion import hard_queries, ratio_error, total_costs, trial_queries, with_centres
+from tithe.sources.arrays import ArraySource, as_block
+
+_FEW = 100  # rows too few to measure anything on: keep them all
+_SAMPLE = 200_000  # rows of a source that sizes are measured on
+_TREE = 1.5  # by how much merging may add to the error of a draw; the theory of balanced costs says 1.41
+_TRIES = 5  # coresets of each size
+_STUDENT = 2.132  # quantile of Student's t at .95 with _TRIES - 1 degrees of freedom
+_LEAST = 8  # rows for each number of the pilot: with fewer, calibration steers by nothing
+_LARGEST_ERROR = 1e3  # infinite ones, of a cost of nothing, count as this: nearly all rows are then proposed
+_OTHER_STRENGTH = 100.0  # of the losses beside the penalty, at which a trial coreset is fitted as well
+
+
+def propose_size(
+    X: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    objective: Any,
+    eps: float,
+    pilot_size: int = 1000,
+    random_state: Any = 0,
+) -> tuple[int, float]:
+    """A coreset size for a distortion of ``eps``, and a limit that the distortion stays below in 95 % of draws.
+
+    Five coresets of ``pilot_size`` rows are built, and the largest distortion e of each is taken over some fifty
+    queries: random ones, zero, solutions on subsets and with other penalties or fewer centres, these ten times as
+    large and a tenth, parameters that point at far rows, and the solutions on the coresets themselves. What one more
+    coreset will have is predicted from the mean a and standard deviation s of the five ln e: with probability .95 at
+    most exp(a + t s sqrt(1 + 1/5)), t = 2.13 the quantile of Student's distribution. This limit is compared with
+    ``eps``. Since errors fall like m^(-1/2), that many rows times the square of (limit / eps) are tried next, and more
+    until the limit is within ``eps``; sizes beyond a quarter of the rows at hand are not tried but computed so.
+
+    What is promised: in at least 95 % of draws of this size, no query like those tried has a distortion above
+    ``eps``. It is a measurement, not a theorem: other queries may have more. ``X`` may be a source: then a sample
+    of 200,000 of its rows is measured on, far rows that are not in it are not known, and ``eps`` is divided by 1.5
+    for what merging adds. With too few rows to tell, all are proposed.
+    """
+    if not 0.0 < eps < 1.0:
+        raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
+    objective = make("objective", objective)
+    require_methods(objective, ("pilot", "survey", "moments"), needed_by="propose_size")
+    seed = as_seed(random_state)
+    n_rows: int | None
+    if is_source(X):
+        block, n_rows, within = X.sample(_SAMPLE, rng=rng_for(seed, "propose")), X.n_rows, eps / _TREE
+    else:
+        block = as_block(X, y, sample_weight)
+        n_rows, within = len(block), eps
+    if callable(getattr(objective, "for_rows", None)):
+        objective = objective.for_rows(block)
+    if len(block) < _FEW:
+        return (len(block) if n_rows is None else n_rows), 0.0
+    pilot = objective.pilot(block, rng=rng_for(seed, "rough"))
+    trial = _Trial.of(block, objective, pilot, seed)
+    least = min(_LEAST * pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1)), len(block) // 4)
+    largest = len(block) // 4  # of a size to measure: a coreset of all rows tells nothing
+    size = min(max(pilot_size, least), largest)
+    limit = trial.limit(size)
+    proposed = max(least, size_from_pilot(limit, size, within))
+    while proposed <= largest:  # at another size calibration may steer by more or by less: measure it
+        size, limit = proposed, trial.limit(proposed)
+        if limit <= within:
+            break
+        proposed = max(proposed + proposed // 2, size_from_pilot(limit, proposed, within))
+    limit *= math.sqrt(size / proposed)  # where the proposal itself was not measured
+    return (proposed if n_rows is None else min(proposed, n_rows)), limit
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Rows, the queries that coresets of them are tried on, and the costs of the queries on all rows."""
+
+    block: Block
+    objective: Any
+    queries: list[Any]
+    costs: Array
+    seed: int
+
+    @classmethod
+    def of(cls, block: Block, objective: Any, pilot: Array, seed: int) -> _Trial:
+        queries = [*trial_queries(block, objective, n_bases=4, seed=seed), pilot]
+        queries += hard_queries(block, objective, seed=seed)
+        return cls(block, objective, queries, total_costs(block, objective, queries), seed)
+
+    def limit(self, size: int) -> float:
+        """What the largest distortion of one more coreset of this size stays below, with a probability of .95."""
+        errors = np.array([self._largest_error(size, i) for i in range(_TRIES)])
+        logs = np.log(np.clip(errors, 1e-12, _LARGEST_ERROR))
+        return float(np.exp(logs.mean() + _STUDENT * math.sqrt(1.0 + 1.0 / _TRIES) * logs.std(ddof=1)))
+
+    def _largest_error(self, size: int, number: int) -> float:
+        """The largest distortion of one coreset, its own solutions included."""
+        coreset = reduce_source(
+            ArraySource(self.block),
+            objective=self.objective,
+            coreset_size=size,
+            random_state=int(rng_for(self.seed, "propose", number).integers(2**62)),
+        )
+        rng = rng_for(self.seed, "own", number)
+        own = [self.objective.solve(coreset, rng=rng)]
+        if callable(getattr(self.objective, "strengthened", None)):
+            own.append(self.objective.strengthened(_OTHER_STRENGTH).solve(coreset, rng=rng))
+        full = [*self.costs, *total_costs(self.block, self.objective, own)]
+        small = total_costs(coreset, self.objective, [*self.queries, *own])
+        return max(ratio_error(a, b) for a, b in zip(small, full, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeBound:
+    """A coreset size and where it comes from.
+
+    ``size`` = ``constant`` * S * (...) as ``formula`` says, with S = ``total_sensitivity`` and
+    D = ``dimension``.
+    """
+
+    size: int
+    constant: float
+    total_sensitivity: float
+    dimension: float
+    formula: str
+
+    def __str__(self) -> str:
+        return f"{self.size} rows: {self.formula}, S = {self.total_sensitivity:.4g}, D = {self.dimension:.4g}"
+
+
+def size_for(
+    objective: Any,
+    eps: float,
+    delta: float = 0.1,
+    *,
+    n_features: int,
+    construction: str = "sensitivity",
+    queries: str = "all",
+    n_rows: int | None = None,
+) -> SizeBound:
+    """Rows for a relative error ``eps`` with probability 1 - ``delta``, estimated by the formulas of theorems.
+
+    The theorems assume more than is computed. They take the total sensitivity S as known; here it follows from
+    the expected factor 8 (ln k + 2) of D^z seeding on all rows, while a pilot is seeded on a sample of them. For all
+    solutions at once they also leave a universal constant open. Expect far more rows than are needed: see
+    `propose_size`, which measures.
+
+    Parameters
+    ----------
+    objective : clustering objective
+    eps, delta : float
+        In (0, 1).
+    n_features : int
+    construction : {"sensitivity", "lightweight", "rings"}
+        ``lightweight`` has an additive guarantee. ``rings`` needs ``n_rows`` and counts draws per
+        ring times rings; its constant is that for k-median.
+    queries : {"one", "all"}
+        ``"one"``: one solution fixed beforehand, by Bernstein's inequality, whose constant is known.
+        ``"all"``: every solution at once; 1 is used for the universal constant.
+
+    Examples
+    --------
+    >>> from tithe import KMeansObjective, size_for
+    >>> size_for(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
+    177393
+    """
+    for name, value in (("eps", eps), ("delta", delta)):
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value}.")
+    objective = with_centres(objective)
+    k, z = objective.n_clusters, objective.power
+    dimension = n_features * k * max(1.0, math.log(k))
+    alpha = 8.0 * (math.log(k) + 2.0)
+    if construction == "rings":
+        return _size_of_rings(k, z, eps, delta, n_rows, dimension)
+    if construction == "lightweight":
+        size = (dimension + math.log(1.0 / delta)) / eps**2
+        formula = "1 * (D + ln(1/delta)) / eps^2, additive, universal constant taken as 1"
+        return SizeBound(
+            size=math.ceil(size), constant=1.0, total_sensitivity=1.0, dimension=dimension, formula=formula
+        )
+    if construction != "sensitivity":
+        raise ValueError(f"No bound is known for construction {construction!r}: use sensitivity, lightweight or rings.")
+    n_pilot = 2 * k  # centres of a pilot: each adds as much to S
+    total = 2.0 * alpha + n_pilot if z == 1 else 6.0 * alpha + 4.0 * n_pilot
+    if queries == "one":
+        size, constant = 2.0 * total * (1.0 + eps / 3.0) * math.log(2.0 / delta) / eps**2, 2.0
+        formula = "2 S (1 + eps/3) ln(2/delta) / eps^2, one fixed query"
+    elif queries == "all":
+        size, constant = total * (dimension * math.log(total) + math.log(1.0 / delta)) / eps**2, 1.0
+        formula = "1 * S (D ln S + ln(1/delta)) / eps^2, all queries, universal constant taken as 1"
+    else:
+        raise ValueError(f"queries must be 'one' or 'all', got {queries!r}.")
+    return SizeBound(
+        size=math.ceil(size), constant=constant, total_sensitivity=total, dimension=dimension, formula=formula
+    )
+
+
+def _size_of_rings(k: int, z: int, eps: float, delta: float, n_rows: int | None, dimension: float) -> SizeBound:
+    if n_rows is None:
+        raise ValueError("rings need n_rows: the number of layers grows with its logarithm.")
+    alpha = 4.0
+    layers = math.ceil(math.log2(alpha * n_rows) / z)
+    small = eps / (4.0 * alpha + 2.0)
+    per_ring = math.ceil(math.log(2.0 * k * (layers + 1) / delta) / (2.0 * small**2))
+    return SizeBound(
+        size=per_ring * k * (layers + 1),
+        constant=0.5,
+        total_sensitivity=float(k * (layers + 1)),
+        dimension=dimension,
+        formula=f"{per_ring} draws per ring (ln(2S/delta) / 2 eps0^2, eps0 = eps/18), S rings, one fixed query, z = 1",
+    )
+
+
+def size_from_pilot(measured: float, pilot_size: int, eps: float) -> int:
+    """The pilot rule: errors fall like m^(-1/2), so m = m0 (measured / eps)^2 rows are enough.
+
+    >>> size_from_pilot(measured=0.02, pilot_size=1000, eps=0.01)
+    4000
+    """
+    if not (measured >= 0 and pilot_size >= 1 and eps > 0):
+        raise ValueError("measured must not be negative, pilot_size at least 1 and eps positive.")
+    return max(1, math.ceil(pilot_size * (measured / eps) ** 2))

@@ -1,0 +1,124 @@
+"""What a fit from files leaves behind: the coreset, the model, a page and the numbers."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tithe import __version__
+from tithe.core.data import Array, Coreset
+from tithe.core.files import replacing
+from tithe.report.figures import bars, weight_histogram
+from tithe.report.html import render
+from tithe.report.margins import margin_histograms
+from tithe.storage.persist import free_names, write_coreset, write_model
+
+MOST_BARS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How a model came about.
+
+    ``n_skipped`` counts rows that were left out because something was wrong with them, None where it
+    is not known how many there were.
+    """
+
+    learner: str
+    files: list[str]
+    n_skipped: int | None
+    seconds: float
+    peak_bytes: int
+    parameters: dict[str, Any]
+
+
+def write_fit(folder: str | Path, model: Any, fit: Fit) -> dict[str, Any]:
+    """Write ``coreset.parquet``, ``model.skops``, ``report.html`` and ``results.json``, the latter last.
+
+    All of them are complete under temporary names before the first gets its own. Returns the results.
+    """
+    folder = Path(folder)
+    coreset = labelled_coreset(model)
+    results = _results(model, coreset, fit)
+    page = render("fit.html", run=results, certificate=model.certificate_, figures=_figures(model, coreset))
+    names = getattr(model, "feature_names_in_", None)
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:  # what is entered last gets its name first
+        numbers, html, skops, parquet = (
+            stack.enter_context(replacing(folder / name))
+            for name in ("results.json", "report.html", "model.skops", "coreset.parquet")
+        )
+        write_coreset(coreset, parquet, feature_names=None if names is None else free_names(names.tolist()))
+        write_model(model, skops)
+        html.write_text(page, encoding="utf8")
+        numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
+    return results
+
+
+def labelled_coreset(model: Any) -> Coreset:
+    """The model's coreset with the labels that the rows came with, not the numbers of their classes."""
+    coreset: Coreset = model.coreset_
+    if not hasattr(model, "classes_") or coreset.y is None:
+        return coreset
+    return replace(coreset, y=model.classes_[coreset.y.astype(np.int64)])
+
+
+def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
+    certificate = model.certificate_
+    results = {
+        **asdict(fit),
+        "tithe": __version__,
+        "n_rows": coreset.n_seen,
+        "n_features": coreset.n_features,
+        "rows_kept": len(coreset),
+        "effective_sample_size": coreset.effective_size,
+        "provenance": dict(coreset.provenance),
+        "certificate": None if certificate is None else asdict(certificate),
+    }
+    if hasattr(model, "cluster_centers_"):
+        results |= {"cost": model.inertia_, "cluster_weights": _cluster_weights(model).tolist()}
+    else:
+        results |= {"loss": model.loss_curve_[-1], "classes": model.classes_.tolist()}
+    return results
+
+
+def _cluster_weights(model: Any) -> Array:
+    """The weight of each cluster, as the coreset has it."""
+    labels = model._objective().assign(model.coreset_, model.cluster_centers_)
+    return np.bincount(labels, weights=model.coreset_.weights(), minlength=len(model.cluster_centers_))
+
+
+def _figures(model: Any, coreset: Coreset) -> dict[str, bytes]:
+    figures = {"Weights of the coreset": weight_histogram(coreset)}
+    if hasattr(model, "cluster_centers_"):
+        weights = _cluster_weights(model)
+        largest = np.argsort(-weights, kind="stable")[:MOST_BARS]
+        caption = "Clusters by weight" if len(weights) <= MOST_BARS else f"The {MOST_BARS} largest clusters"
+        figures[caption] = bars([str(i) for i in largest], weights[largest], "rows, by weight (from the coreset)")
+        return figures
+    strongest = np.take_along_axis(model.coef_, np.abs(model.coef_).argmax(axis=0)[None], axis=0)[0]
+    names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(len(strongest))])
+    largest = np.argsort(-np.abs(strongest), kind="stable")[:MOST_BARS]
+    caption = "Coefficients" if len(strongest) <= MOST_BARS else f"The {MOST_BARS} largest coefficients"
+    label = f"coefficient, towards {model.classes_[-1]!s}" if len(model.classes_) == 2 else "largest over the classes"
+    figures[caption] = bars([str(names[j]) for j in largest], strongest[largest], label)
+    if hasattr(model, "theta"):
+        figures["Margins of the rows kept, beside those of LinearSVC fitted on the same rows"] = _margins(model)
+    return figures
+
+
+def _margins(model: Any) -> bytes:
+    from sklearn.svm import LinearSVC
+
+    rows, weight = model.coreset_, model.coreset_.weights()
+    y = model.classes_[rows.y.astype(np.int64)]
+    other = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they are those of the fit
+        return margin_histograms({"margin distribution": model, "LinearSVC": other}, rows.X, y, weight)

@@ -1,0 +1,117 @@
+"""Curvature of losses of linear margins: sums of outer products of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array, Block
+from tithe.core.parallel import over_parts
+
+MOST_COORDINATES = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
+_ROWS = 16_384
+_GRAM_ROWS = 2048  # multiplied at a time: what is made of them stays in the cache
+_CHUNKS = 8  # runs of rows that a curvature is added up in
+_DENSE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
+
+
+def curvature_cost(block: Block, n_margins: int) -> int:
+    """Products that `curvature_blocks` takes."""
+    size = block.n_features + 1
+    if size > MOST_COORDINATES:
+        return 0
+    pairs = n_margins * (n_margins + 1) // 2 if n_margins * size <= MOST_COORDINATES else n_margins
+    if sparse.issparse(block.X) and block.X.nnz <= _DENSE * len(block) * block.n_features:
+        return pairs * block.X.nnz * -(-block.X.nnz // len(block))
+    return pairs * len(block) * size * size
+
+
+def curvature_blocks(
+    block: Block, bend: Array, cross: Callable[[int, int, slice], Array], centre: Array | None = None
+) -> Array | None:
+    """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
+
+    For scores a and b, rows count with bend_a, bend (n, k), if a = b, and else with ``cross(a, b, rows)``;
+    both contain their weights. Columns are those of the rows less ``centre``.
+    """
+    k, size = bend.shape[1], block.n_features + 1
+    if size > MOST_COORDINATES:
+        return None
+    whole = k * size <= MOST_COORDINATES
+    pairs = [(a, b) for a in range(k) for b in (range(a, k) if whole else (a,))]
+    # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
+    chunk = max(_ROWS // 8, -(-len(block) // _CHUNKS)) if k == 1 else len(block)
+    tasks = [(pair, start) for pair in pairs for start in range(0, len(block), chunk)]
+    products: list[Array] = [np.empty(0)] * len(tasks)
+
+    def run(first: int, last: int) -> None:
+        for number in range(first, last):
+            (a, b), start = tasks[number]
+            at = slice(start, start + chunk)
+            mixed = bend[at, a] if a == b else cross(a, b, at)
+            products[number] = _gram(block.X[at], mixed, centre)
+
+    over_parts(run, len(tasks), serial=len(block) * size * len(pairs) < 50_000)
+    if not whole:
+        return np.array(products)
+    hessian = np.zeros((k, size, k, size))
+    for ((a, b), _), product in zip(tasks, products, strict=True):
+        hessian[a, :, b] += product
+        if a != b:
+            hessian[b, :, a] += product.T
+    return hessian.reshape(1, k * size, k * size)
+
+
+def effective_support(X: Any, bend: Array, centre: Array | None = None) -> Array:
+    """How many rows, (sum b)^2 / sum b^2, the diagonal of the curvature comes from: (k, d + 1).
+
+    b = bend (x - centre, 1)^2.
+    """
+    if not sparse.issparse(X) and centre is not None:
+        X = X - centre
+    largest = np.abs(X).max(axis=0)
+    largest = largest.toarray().ravel() if sparse.issparse(X) else largest
+    scale = 1.0 / np.where(largest > 0.0, largest, 1.0)  # fourth powers overflow sooner than anything else
+    k, d = bend.shape[1], X.shape[1]
+    first = np.column_stack([np.zeros((k, d)), bend.sum(axis=0)])
+    second = np.column_stack([np.zeros((k, d)), (bend * bend).sum(axis=0)])
+    for start in range(0, X.shape[0], _ROWS):
+        at = slice(start, start + _ROWS)
+        rows = X[at].astype(np.float64)
+        rows = rows.multiply(scale).tocsr() if sparse.issparse(rows) else rows * scale
+        square = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows, out=rows)
+        first[:, :-1] += (square.T @ bend[at]).T
+        square = square.multiply(square) if sparse.issparse(rows) else np.square(rows, out=rows)
+        second[:, :-1] += (square.T @ bend[at] ** 2).T
+    return np.divide(first * first, second, out=np.zeros_like(first), where=second > 0.0)
+
+
+def _gram(X: Any, weight: Array, centre: Array | None) -> Array:
+    """sum of weight (x - centre, 1)(x - centre, 1)^T: (d + 1, d + 1)."""
+    d = X.shape[1]
+    gram = np.zeros((d + 1, d + 1))
+    if sparse.issparse(X) and X.nnz > _DENSE * X.shape[0] * d:
+        X = X.toarray()
+    if sparse.issparse(X):
+        rows = X.astype(np.float64, copy=False)
+        gram[:d, :d] = (rows.multiply(weight[:, None]).tocsr().T @ rows).toarray()
+        gram[:d, d] = gram[d, :d] = rows.T @ weight
+        gram[d, d] = weight.sum()
+        return gram
+    # with roots of the weights a product of rows with themselves is left, which takes half the work
+    root = np.sqrt(weight) if (weight >= 0.0).all() else None
+    wide = np.ones((min(len(weight), _GRAM_ROWS), d + 1))
+    for start in range(0, len(weight), _GRAM_ROWS):
+        stop = min(start + _GRAM_ROWS, len(weight))
+        rows = wide[: stop - start]
+        np.subtract(X[start:stop], 0.0 if centre is None else centre, out=rows[:, :d])
+        if root is None:
+            gram += (rows * weight[start:stop, None]).T @ rows
+        else:
+            rows[:, d] = 1.0
+            rows *= root[start:stop, None]
+            gram += rows.T @ rows
+    return gram

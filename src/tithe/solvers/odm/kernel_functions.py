@@ -1,0 +1,170 @@
+"""Kernels of rows with rows, a rectangle at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cholesky
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from tithe.core.data import Array, Block
+from tithe.kernels.columns import column_means
+from tithe.kernels.odm.gram import row_squares
+from tithe.solvers.odm.kernel_matrix import not_a_kernel
+
+KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
+_CHECKED = 2000  # rows up to which a given matrix is checked to be positive semi-definite beforehand
+_DENSE = 4096  # columns up to which sparse rows are multiplied as dense ones, a few hundred at a time
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows as a kernel wants them, and the squares of their lengths where it needs these."""
+
+    X: Any
+    squares: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def take(self, rows: Any) -> Prepared:
+        return Prepared(self.X[rows], None if self.squares is None else self.squares[rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelFunction:
+    """k(x, x'), by scikit-learn's names and parameters, or a callable (A, B) -> (len(A), len(B)).
+
+    Rows are prepared once (`prepare`) and asked for in rectangles. For the Gaussian kernel they are moved to
+    ``centre`` and scaled by the root of gamma, so that distances neither overflow nor cancel in single precision.
+    """
+
+    kernel: str | Callable[[Any, Any], Array]
+    gamma: float = 1.0
+    degree: float = 3
+    coef0: float = 0.0
+    centre: Array | None = None
+    dtype: Any = np.float64
+
+    def in_single(self) -> KernelFunction:
+        return replace(self, dtype=np.float32)
+
+    def prepare(self, X: Any) -> Prepared:
+        if self.kernel == "rbf":
+            root = self.gamma**0.5
+            if sparse.issparse(X):
+                X = (X * root).astype(self.dtype)
+                return Prepared(X, np.asarray(X.multiply(X).sum(axis=1), dtype=self.dtype).ravel())
+            X = X * root if self.centre is None else (X - self.centre) * root
+            X = X.astype(self.dtype, copy=False)
+            return Prepared(X, np.einsum("ij,ij->i", X, X))
+        if self.kernel in ("linear", "poly", "sigmoid"):
+            return Prepared(X.astype(self.dtype, copy=False))
+        return Prepared(X)
+
+    def rectangle(self, rows: Prepared, others: Prepared) -> Array:
+        """(len(rows), len(others)) in this function's dtype."""
+        if self.kernel == "linear":
+            return _product(rows.X, others.X)
+        if self.kernel == "rbf":
+            assert rows.squares is not None and others.squares is not None
+            found = _product(rows.X, others.X)
+            found *= 2.0
+            found -= rows.squares[:, None]
+            found -= others.squares
+            np.minimum(found, 0.0, out=found)  # rounding must not make a kernel larger than one
+            return np.exp(found, out=found)
+        if callable(self.kernel):
+            found = np.asarray(self.kernel(rows.X, others.X), dtype=self.dtype)
+            if found.shape != (len(rows), len(others)):
+                raise ValueError(
+                    f"The kernel gave an array of shape {found.shape} for {len(rows)} and {len(others)} rows."
+                )
+            return found
+        found = pairwise_kernels(
+            rows.X,
+            others.X,
+            metric=self.kernel,
+            filter_params=True,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+        )
+        return np.asarray(found, dtype=self.dtype)
+
+    def diagonal(self, rows: Prepared) -> Array:
+        """k(x, x) of every row, in double precision."""
+        if self.kernel in ("rbf", "laplacian"):
+            return np.ones(len(rows))
+        if self.kernel in ("linear", "poly", "sigmoid"):
+            X = rows.X
+            square = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
+            square = np.asarray(square, np.float64).ravel()
+            if self.kernel == "linear":
+                return square
+            inner = self.gamma * square + self.coef0
+            return inner**self.degree if self.kernel == "poly" else np.tanh(inner)
+        blocks = [rows.take(slice(i, i + 64)) for i in range(0, len(rows), 64)]
+        return np.concatenate([np.diagonal(self.rectangle(block, block)) for block in blocks]).astype(np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenKernel:
+    """A kernel matrix that is known beforehand; rows are positions in it."""
+
+    matrix: Array
+    dtype: Any = np.float64
+
+    def prepare(self, positions: Array) -> Prepared:
+        return Prepared(positions)
+
+    def rectangle(self, rows: Prepared, others: Prepared) -> Array:
+        return self.matrix[np.ix_(rows.X, others.X)].astype(self.dtype)
+
+    def diagonal(self, rows: Prepared) -> Array:
+        return np.asarray(self.matrix[rows.X, rows.X], np.float64)
+
+
+def _product(A: Any, B: Any) -> Array:
+    if sparse.issparse(B) and B.shape[1] <= _DENSE:
+        B = B.toarray()
+    found = A @ B.T
+    dense: Array = found.toarray() if sparse.issparse(found) else np.asarray(found)
+    return dense
+
+
+def entry_variance(block: Block) -> float:
+    """Of all entries of X, rows counted as often as their weights say; inf where it overflows."""
+    weight, X, centre = block.weights() / block.total_weight, block.X, column_means(block)
+    middle = float(centre.mean())
+    with np.errstate(over="ignore"):
+        if isinstance(X, np.ndarray):
+            slices = _slices(len(block))
+            return sum(float(weight[at] @ np.square(np.float64(X[at]) - middle).mean(axis=1)) for at in slices)
+        square = float(weight @ row_squares(X)) / block.n_features
+    return max(0.0, square - middle * middle)
+
+
+def _slices(n_rows: int) -> list[slice]:
+    return [slice(k, k + 8192) for k in range(0, n_rows, 8192)]
+
+
+def checked_matrix(K: Any) -> Array:
+    """A given kernel matrix, if it can be one."""
+    if not isinstance(K, np.ndarray):
+        raise ValueError("A precomputed kernel must be a dense matrix: call its toarray().")
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(f"A precomputed kernel must be a square matrix (n, n), got one of shape {K.shape}.")
+    scale = float(np.abs(K).max())
+    if not np.allclose(K, K.T, rtol=0.0, atol=1e-6 * scale):
+        raise ValueError("A precomputed kernel must be symmetric: K[i, j] = K[j, i].")
+    if len(K) <= _CHECKED:
+        try:
+            cholesky(K.astype(np.float64) + 1e-8 * (scale or 1.0) * len(K) ** 0.5 * np.eye(len(K)), check_finite=False)
+        except LinAlgError:
+            raise not_a_kernel() from None
+    return K

@@ -1,0 +1,167 @@
+"""The kernel matrix, square by square."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.core.parallel import over_parts
+
+SIDE = 256  # rows of a square
+WHOLE = 4096  # rows up to which the whole matrix is one square: steps in any order settle fastest
+SWEEPS, SWEEPS_WHOLE = 2, 5  # over the rows of a square before the rest hears of it, or before the gap is looked at
+
+
+class Gram:
+    """K = k(x_i, x_j) + constant, held as far as ``cache_bytes`` allow and computed again beyond.
+
+    The matrix is cut into squares of `SIDE` rows, or is one square where rows are few. Only those on and above the
+    diagonal are computed: the others are their mirror images. Squares are kept as they come until the memory is
+    used up, and stay: coordinate descent visits all of them in turn, and whatever is evicted would be wanted again
+    in the same round.
+    A product has the same bits for every number of threads and whatever is held.
+
+    Parameters
+    ----------
+    function : KernelFunction or GivenKernel
+    X : array or CSR matrix of shape (n, d), or positions in a given matrix
+        In random order: squares are then small images of the whole.
+    constant : float
+        The square of a constant feature: a penalised intercept.
+    cache_bytes : float
+    """
+
+    def __init__(self, function: Any, X: Any, *, constant: float = 0.0, cache_bytes: float) -> None:
+        self.function = function
+        self.X = X
+        self.rows = rows = function.prepare(X)
+        self.constant = constant
+        self.cache_bytes = cache_bytes
+        side = len(rows) if len(rows) <= WHOLE else SIDE
+        self.slices = [slice(k, min(len(rows), k + side)) for k in range(0, len(rows), side)]
+        self._chunks = [rows.take(at) for at in self.slices]
+        self._kept: dict[tuple[int, int], Array] = {}
+        self._room = cache_bytes
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def diagonal(self) -> Array:
+        """(n,), in double precision."""
+        found: Array = self.function.diagonal(self.rows) + self.constant
+        return found
+
+    def square(self, a: int, b: int) -> Array:
+        """Rows of chunk a with rows of chunk b, a <= b."""
+        found = self._kept.get((a, b))
+        if found is not None:
+            return found
+        found = self.function.rectangle(self._chunks[a], self._chunks[b])
+        if self.constant:
+            found += self.constant
+        if not np.isfinite(found).all():
+            raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
+        with self._lock:
+            if found.nbytes <= self._room and (a, b) not in self._kept:
+                self._room -= found.nbytes
+                self._kept[a, b] = found
+        return found
+
+    def orders(self, chunk: int, rng: np.random.Generator) -> Array:
+        """Random orders (sweeps, b) in which to visit the rows of a chunk before the rest of the matrix hears of it."""
+        size = self.slices[chunk].stop - self.slices[chunk].start
+        n_sweeps = SWEEPS if len(self.slices) > 1 else SWEEPS_WHOLE
+        return rng.permuted(np.broadcast_to(np.arange(size), (n_sweeps, size)), axis=1)
+
+    def add_product(self, chunk: int, change: Array, scores: Array) -> None:
+        """scores (n, k) += K[:, chunk] @ change (b, k)."""
+        change = change.astype(self.function.dtype, copy=False)
+
+        def work(first: int, last: int) -> None:
+            for other in range(first, last):
+                if other < chunk:
+                    scores[self.slices[other]] += self.square(other, chunk) @ change
+                else:
+                    scores[self.slices[other]] += self.square(chunk, other).T @ change
+
+        over_parts(work, len(self.slices))
+
+    def product(self, coefficients: Array) -> Array:
+        """K @ coefficients: (n, k)."""
+        scores = np.zeros((len(self), coefficients.shape[1]))
+        parts = [coefficients[at].astype(self.function.dtype, copy=False) for at in self.slices]
+
+        def work(first: int, last: int) -> None:
+            for own in range(first, last):
+                total = scores[self.slices[own]]
+                for other, part in enumerate(parts):
+                    total += self.square(own, other) @ part if own <= other else self.square(other, own).T @ part
+
+        over_parts(work, len(self.slices))
+        return scores
+
+    def whole(self, rows: Array) -> Array:
+        """K among some of the rows, in double precision."""
+        found = np.empty((len(self), len(self)))
+        for a, own in enumerate(self.slices):
+            for b in range(a, len(self.slices)):
+                found[own, self.slices[b]] = square = self.square(a, b)
+                found[self.slices[b], own] = square.T
+        return found if len(rows) == len(found) else found[np.ix_(rows, rows)]
+
+    def columns(self, rows: Array) -> Array:
+        """K[:, rows]: (n, len(rows)), computed afresh."""
+        found = np.empty((len(self), len(rows)), self.function.dtype)
+        self._over_columns(rows, lambda at, columns: found.__setitem__(at, columns))
+        return found
+
+    def scores(self, rows: Array, coefficients: Array) -> Array:
+        """K[:, rows] @ coefficients: (n, k), computed afresh."""
+        found = np.empty((len(self), coefficients.shape[1]))
+        coefficients = coefficients.astype(self.function.dtype, copy=False)
+        self._over_columns(rows, lambda at, columns: found.__setitem__(at, columns @ coefficients))
+        return found
+
+    def _over_columns(self, rows: Array, use: Callable[[slice, Array], None]) -> None:
+        some = self.rows.take(rows)
+
+        def work(first: int, last: int) -> None:
+            for number in range(first, last):
+                columns = self.function.rectangle(self._chunks[number], some)
+                columns += self.constant
+                use(self.slices[number], columns)
+
+        over_parts(work, len(self.slices))
+
+    def part(self, rows: Array) -> Gram:
+        """The kernel matrix of some of the rows. What is held here is let go: the two would not fit side by side."""
+        self._forget()
+        return Gram(self.function, self.X[rows], constant=self.constant, cache_bytes=self.cache_bytes)
+
+    def in_double(self) -> Gram:
+        """The same in double precision. What is held here is let go."""
+        self._forget()
+        function = replace(self.function, dtype=np.float64)
+        return Gram(function, self.X, constant=self.constant, cache_bytes=self.cache_bytes)
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._room = self.cache_bytes
+
+
+class NotAKernelError(ValueError):
+    """A kernel matrix that is not positive semi-definite, or is not any more once it is rounded."""
+
+
+def not_a_kernel() -> NotAKernelError:
+    return NotAKernelError(
+        "The kernel is not positive semi-definite: it gives vectors of negative length. Use another kernel, or add a "
+        "constant to the diagonal of the matrix. If it should be, rounding is to blame: centre and scale the columns, "
+        "or lower lam."
+    )

@@ -1,0 +1,238 @@
+"""Solvers of the linear problem: all stop on the same proved gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from tithe.core.data import Array
+from tithe.core.parallel import single_blas_thread
+from tithe.kernels.odm.coordinate import coordinate_epoch, duality_gap
+from tithe.kernels.odm.stochastic import stochastic_run
+from tithe.solvers.odm.linear_newton import better, factorable, newton
+from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
+
+_CHECK = 10  # epochs of coordinate descent between two exact gaps, at the most
+_SLOW, _DEAR = 10, 60  # epochs still to come, by the pace so far, at which Newton's method takes over: cheap, dear
+_STIFF = 100.0  # mean C_i |z_i|^2 beyond which coordinate descent is not tried
+
+
+def solve(
+    problem: LinearProblem,
+    *,
+    solver: str = "auto",
+    tol: float = 1e-4,
+    max_iter: int = 1000,
+    rng: np.random.Generator,
+    start: Array | None = None,
+) -> Solution:
+    """The minimiser of ``problem`` to a gap of ``tol`` P, from ``start`` where the solver can use it."""
+    check_solver(solver, free=problem.free)
+    problem.check()
+    name = chosen(problem) if solver == "auto" else solver
+    with single_blas_thread():  # threads of BLAS wait for one another more than they help with so little
+        return SOLVERS[name](problem, tol=tol, max_iter=max_iter, rng=rng, start=start)
+
+
+def check_solver(solver: Any, *, free: bool, more: tuple[str, ...] = ()) -> None:
+    """Refuse unknown names, ``more`` being others that are known, and solvers that cannot leave the intercept free."""
+    known = ("auto", *SOLVERS, *more)
+    if solver not in known:
+        raise ValueError(f"solver must be one of {', '.join(map(repr, known))}, got {solver!r}.")
+    if free and solver not in ("auto", "newton"):
+        raise ValueError(f"solver={solver!r} needs a penalised intercept: intercept_scaling=inf is for 'newton'.")
+
+
+def chosen(problem: LinearProblem) -> str:
+    """The solver that ``"auto"`` stands for.
+
+    Measured: where the curvature can be factored, a step of Newton costs no more than a few epochs and two or three
+    are enough whatever lam is. Where it cannot, coordinate descent is ahead until lam is so large that the rows
+    pull at one another a hundred times as hard as the penalty does.
+    """
+    if problem.free or factorable(problem):
+        return "newton"
+    return "dcd" if float(problem.cost @ problem.squares) <= _STIFF * len(problem) else "newton"
+
+
+# -- dual coordinate descent -------------------------------------------------------------------
+
+
+def coordinate_descent(
+    problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
+) -> Solution:
+    """Dual coordinate descent with gap-safe shrinking; Newton's method takes over where it would take long.
+
+    Each epoch takes the rows in a new random order. Now and then v is added up anew from the dual variables, and
+    the exact gap G, a sum of terms that are not negative, is taken. A row whose margin is farther inside the band
+    than sqrt(2 G) |z_i| has no dual variable at the solution either, and is dropped for good.
+    """
+    cost, squares = problem.cost, problem.squares
+    gamma = np.zeros(len(problem)) if start is None else problem.duals(problem.margins(start))
+    v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
+    options = {"mu": problem.mu, "theta": problem.theta}
+    active = np.arange(len(problem))
+    patience = _SLOW if factorable(problem) else _DEAR
+    curve: list[float] = []
+    before, since, gap = np.inf, 0, np.inf
+    for epoch in range(1, max_iter + 1):
+        rng.shuffle(active)
+        seen = coordinate_epoch(
+            problem.X, problem.signs, cost, squares, active, constant=problem.constant, gamma=gamma, v=v, **options
+        )
+        since += 1
+        if curve and seen > tol * curve[-1] and since < _CHECK and epoch < max_iter:
+            continue
+        v = problem.combine(gamma)
+        place = problem.at(v)
+        gap = duality_gap(gamma, place.margins, cost, **options)
+        curve.append(place.value)
+        if gap <= tol * place.value:
+            return _dual_solution(place, gamma, gap, True, epoch, curve)
+        if before < np.inf and since * np.log(gap / (tol * place.value)) > patience * np.log(max(before / gap, 1.0)):
+            break
+        before, since = gap, 0
+        idle = safely_idle(problem, place.margins, gap)
+        if gamma[idle].any():
+            gamma[idle] = 0.0
+            v = problem.combine(gamma)
+        active = active[~idle[active]]
+    if epoch == max_iter:
+        return _dual_solution(place, gamma, gap, False, epoch, curve)
+    rest = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
+    return replace(rest, n_iter=epoch + rest.n_iter, curve=[*curve, *rest.curve[1:]], solver="dcd")
+
+
+def _dual_solution(place: Place, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
+    return Solution(place=place, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
+
+
+def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
+    """Rows that provably have no dual variable at the solution, which is no farther than sqrt(2 gap): (n,) bool."""
+    reach = np.sqrt(2.0 * gap * problem.squares)
+    above = margins > 1.0 - problem.theta + reach
+    found: Array = above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach)
+    return found
+
+
+# -- stochastic descent and L-BFGS -------------------------------------------------------------
+
+
+def _stochastic(
+    problem: LinearProblem,
+    *,
+    tol: float,
+    max_iter: int,
+    rng: np.random.Generator,
+    start: Array | None,
+    follow: bool,
+) -> Solution:
+    """Rounds of steps on drawn rows, the exact gradient between them; a round that leads uphill is taken back."""
+    n = len(problem)
+    rough = 1.0 + n * problem.cost * problem.squares
+    share = rough / rough.sum()
+    eta = min(0.5, 1.0 / (3.0 * float(rough.mean())))
+    place = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
+    curve, epoch, table = [place.value], 0, np.empty(0)
+    for epoch in range(1, max_iter + 1):
+        if place.gap <= tol * place.value:
+            epoch -= 1
+            break
+        v = place.params.copy()
+        if not follow or not len(table):
+            table, mean = -problem.duals(place.margins) / problem.cost, place.gradient - place.params
+        stochastic_run(
+            problem.X,
+            problem.signs,
+            problem.cost,
+            drawn(share, n if follow else 2 * n, rng),
+            share,
+            eta=eta,
+            mu=problem.mu,
+            theta=problem.theta,
+            constant=problem.constant,
+            follow=follow,
+            table=table,
+            mean=mean,
+            v=v,
+        )
+        there = problem.at(v)
+        if there.value <= place.value:
+            place = there
+        else:
+            eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
+        curve.append(place.value)
+    return Solution(
+        place=place,
+        duals=problem.duals(place.margins),
+        gap=place.gap,
+        converged=place.gap <= tol * place.value,
+        n_iter=epoch,
+        curve=curve,
+        solver="saga" if follow else "svrg",
+    )
+
+
+def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
+    """``size`` rows in random order, each as often as its share of them says, rounded up or down at random."""
+    edges = np.cumsum(share)
+    points = (np.arange(size) + rng.random()) * (edges[-1] / size)
+    rows = np.minimum(np.searchsorted(edges, points, side="right"), len(share) - 1)
+    rng.shuffle(rows)
+    return rows
+
+
+def svrg(problem: LinearProblem, **options: Any) -> Solution:
+    """Stochastic variance reduced gradient (Johnson and Zhang 2013): steps on 2 n rows between two full gradients."""
+    return _stochastic(problem, follow=False, **options)
+
+
+def saga(problem: LinearProblem, **options: Any) -> Solution:
+    """SAGA (Defazio, Bach and Lacoste-Julien 2014): the gradient of every row is remembered by one number."""
+    return _stochastic(problem, follow=True, **options)
+
+
+def lbfgs(
+    problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
+) -> Solution:
+    """SciPy's L-BFGS, stopped on the gap."""
+    best: list[Place] = []
+    curve: list[float] = []
+
+    def evaluate(params: Array) -> tuple[float, Array]:
+        place = problem.at(params.copy())
+        if not best or better(place, best[0]):
+            best[:] = [place]
+        return place.value, place.gradient
+
+    def stop(intermediate_result: Any) -> None:
+        curve.append(float(intermediate_result.fun))
+        if best[0].gap <= tol * best[0].value:
+            raise StopIteration
+
+    begin = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
+    options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
+    found = minimize(evaluate, begin, jac=True, method="L-BFGS-B", callback=stop, options=options)
+    place = best[0]
+    return Solution(
+        place=place,
+        duals=problem.duals(place.margins),
+        gap=place.gap,
+        converged=place.gap <= tol * place.value,
+        n_iter=int(found.nit),
+        curve=curve,
+        solver="lbfgs",
+    )
+
+
+SOLVERS: dict[str, Callable[..., Solution]] = {
+    "newton": newton,
+    "dcd": coordinate_descent,
+    "svrg": svrg,
+    "saga": saga,
+    "lbfgs": lbfgs,
+}

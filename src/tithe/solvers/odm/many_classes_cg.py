@@ -1,0 +1,115 @@
+"""Many classes: conjugate gradients on the multipliers that are not zero, where single rows settle too slowly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tithe.core.data import Array
+
+if TYPE_CHECKING:
+    from tithe.solvers.odm.many_classes import ClassesDual
+
+_STEPS = 50  # of conjugate gradients
+_ENOUGH = 1e-2  # of what the slope was, in the end
+_HALVINGS = 12
+
+
+class Multipliers:
+    """a = -alpha >= 0 (n, K), zero at the own class, and beta >= 0 (n,), as one vector.
+
+    The dual is x H x / 2 - c x over x = (a, beta) >= 0. Coordinate descent finds out which are zero; the others
+    solve a linear system, H x = c among them, by conjugate gradients. Every step is a product with the kernel matrix.
+    """
+
+    def __init__(self, dual: ClassesDual) -> None:
+        self.dual = dual
+        self.rows = np.arange(len(dual.label))
+        self.with_rival = bool(dual.rival[0] >= 0)
+        self.a = -dual.value
+        if self.with_rival:
+            self.a[self.rows, dual.rival] += dual.beta
+        self.a[self.rows, dual.label] = 0.0
+        np.maximum(self.a, 0.0, out=self.a)
+        self.beta = dual.beta.copy()
+        self.stiff = np.where(np.isfinite(dual.stiff), dual.stiff, 0.0)  # beta is zero where it is not
+
+    def values(self, a: Array, beta: Array) -> Array:
+        """v (n, K) of the multipliers."""
+        found: Array = -a
+        found[self.rows, self.dual.label] = a.sum(axis=1) - beta
+        if self.with_rival:
+            found[self.rows, self.dual.rival] += beta
+        return found
+
+    def curve(self, a: Array, beta: Array, scores: Array) -> tuple[Array, Array]:
+        """H x, from the scores of v."""
+        own = scores[self.rows, self.dual.label]
+        along = own[:, None] - scores + (self.dual.soft * a.sum(axis=1))[:, None]
+        upper = self.stiff * beta - own
+        if self.with_rival:
+            upper += scores[self.rows, self.dual.rival]
+        return along, upper
+
+    def linear(self) -> tuple[float, Array]:
+        """c: the same number for all of a, and one for each beta."""
+        goal = -self.dual.high - (0.0 if self.with_rival else self.dual.level)
+        return self.dual.low, np.broadcast_to(goal, self.beta.shape)
+
+    def value(self, a: Array, beta: Array, curved: tuple[Array, Array]) -> float:
+        low, goal = self.linear()
+        return float(np.vdot(a, 0.5 * curved[0] - low) + beta @ (0.5 * curved[1] - goal))
+
+
+def subspace_step(dual: ClassesDual) -> bool:
+    """Multipliers that are not zero move to where they are best together, as far as signs allow; False if none does."""
+    at = Multipliers(dual)
+    free_a, free_beta = at.a > 0.0, at.beta > 0.0
+    here = at.curve(at.a, at.beta, dual.scores())
+    step_a, step_beta, along = _towards_best(at, here, free_a, free_beta)
+    before, length = at.value(at.a, at.beta, here), 1.0
+    for _ in range(_HALVINGS):
+        a, beta = np.maximum(at.a + length * step_a, 0.0), np.maximum(at.beta + length * step_beta, 0.0)
+        values = at.values(a, beta)
+        inside = length == 1.0 and not (at.a + step_a < 0.0).any() and not (at.beta + step_beta < 0.0).any()
+        scores = dual.scores() + along if inside else dual.product(values)
+        if at.value(a, beta, at.curve(a, beta, scores)) < before:
+            dual.value, dual.beta = values, beta
+            dual.renew()
+            return True
+        length *= 0.5
+    return False
+
+
+def _towards_best(
+    at: Multipliers, here: tuple[Array, Array], free_a: Array, free_beta: Array
+) -> tuple[Array, Array, Array]:
+    """The step in a and in beta to the solution among the free ones, and the scores it changes."""
+    dual, (low, goal) = at.dual, at.linear()
+    rest_a, rest_beta = (low - here[0]) * free_a, (goal - here[1]) * free_beta
+    own = dual.squares()
+    # the diagonal of H: every column in its own scale
+    ease_a = free_a / (2.0 * own + dual.soft)[:, None]
+    ease_beta = free_beta / ((2.0 if at.with_rival else 1.0) * own + at.stiff + 1e-300)
+    step_a, step_beta, moved = np.zeros_like(rest_a), np.zeros_like(rest_beta), np.zeros_like(rest_a)
+    go_a, go_beta = ease_a * rest_a, ease_beta * rest_beta
+    size = first = float(np.vdot(rest_a, go_a) + rest_beta @ go_beta)
+    for _ in range(_STEPS):
+        if size <= _ENOUGH**2 * first or size == 0.0:
+            break
+        scores = dual.product(at.values(go_a, go_beta))
+        curve_a, curve_beta = at.curve(go_a, go_beta, scores)
+        bend = float(np.vdot(go_a, curve_a) + go_beta @ curve_beta)
+        if not bend > 0.0:
+            break
+        length = size / bend
+        step_a += length * go_a
+        step_beta += length * go_beta
+        moved += length * scores
+        rest_a -= length * (curve_a * free_a)
+        rest_beta -= length * (curve_beta * free_beta)
+        easy_a, easy_beta = ease_a * rest_a, ease_beta * rest_beta
+        before, size = size, float(np.vdot(rest_a, easy_a) + rest_beta @ easy_beta)
+        go_a, go_beta = easy_a + (size / before) * go_a, easy_beta + (size / before) * go_beta
+    return step_a, step_beta, moved

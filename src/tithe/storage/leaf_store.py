@@ -1,0 +1,180 @@
+"""Leaves and the nodes above them on disk, one file each, so that rows can be forgotten honestly."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import filelock
+import numpy as np
+
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import FileFormatError
+from tithe.core.files import replacing
+from tithe.core.state_checks import expect
+from tithe.core.tree import HIGHEST
+from tithe.storage.persist import rows_bytes, rows_from
+
+_FORGOTTEN = "forgotten.json"
+_OWNER = "owner"
+_LOCK = ".lock"
+
+
+class LeafStore:
+    """A folder of ``leaf-NUMBER.npz`` (all rows of a leaf) and ``node-LEVEL-FIRST.npz`` (what they were reduced to).
+
+    Which rows are to be forgotten is written down before anything is changed (``forgotten.json``), so
+    a process that is killed meanwhile finds out when it goes on.
+
+    Every change is made under a lock of the folder and by its owner, the last stream that opened it. So a temporary
+    file that is found under the lock belongs to a process that was killed: it may hold rows, and is removed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, new: bool) -> None:
+        self.path = Path(path)
+        if new and self.path.is_dir() and any(self.path.iterdir()):
+            raise ValueError(f"{str(self.path)!r} is not empty: a new stream needs a folder of its own for its leaves.")
+        if not new and not self.path.is_dir():
+            raise FileNotFoundError(f"The leaves of this stream were kept in {str(self.path)!r}, which is not there.")
+        if not new and not (self.path / _OWNER).is_file():  # whatever a file says: no other folder is written to
+            raise FileFormatError(f"{str(self.path)!r} is not a folder of leaves.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._token = uuid4().hex
+        with filelock.FileLock(self.path / _LOCK):
+            (self.path / _OWNER).write_text(self._token)
+            self._remove_temporaries()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Refuse to write where another stream, maybe resumed from the same checkpoint, writes now."""
+        with filelock.FileLock(self.path / _LOCK):
+            if (self.path / _OWNER).read_text() != self._token:
+                raise ValueError(f"Another stream keeps its leaves in {str(self.path)!r} now: this one must not go on.")
+            yield
+
+    def clean(self) -> None:
+        """Remove what killed processes left half written."""
+        with self._changing():
+            self._remove_temporaries()
+
+    def _remove_temporaries(self) -> None:
+        for path in self.path.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+
+    # -- leaves --------------------------------------------------------------------------------
+
+    def _leaf(self, number: int) -> Path:
+        return self.path / f"leaf-{number:010d}.npz"
+
+    def leaves(self) -> list[int]:
+        """The numbers of the leaves that are here, ascending."""
+        return sorted(int(p.stem.split("-")[1]) for p in self.path.glob("leaf-*.npz"))
+
+    def put_leaf(self, number: int, block: Block) -> None:
+        """Keep a leaf, or remove it if no rows are left in it."""
+        with self._changing():
+            if len(block):
+                _write(self._leaf(number), block)
+            else:
+                self._leaf(number).unlink(missing_ok=True)
+
+    def leaf(self, number: int) -> Block | None:
+        """The rows of a leaf; None if none are left."""
+        return _read(self._leaf(number))
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def _node(self, key: tuple[int, int]) -> Path:
+        return self.path / f"node-{key[0]:02d}-{key[1]:010d}.npz"
+
+    def put_node(self, node: Coreset) -> None:
+        with self._changing():
+            _write(self._node(node.key), node)
+
+    def node(self, key: tuple[int, int]) -> Coreset | None:
+        found = _read(self._node(key))
+        if found is not None and not isinstance(found, Coreset):
+            raise FileFormatError(f"{str(self._node(key))!r} holds rows where a coreset should be.")
+        return found
+
+    def drop_nodes(self) -> None:
+        with self._changing():
+            for path in self.path.glob("node-*.npz"):
+                path.unlink()
+
+    def drop_node(self, key: tuple[int, int]) -> None:
+        with self._changing():
+            self._node(key).unlink(missing_ok=True)
+
+    def drop_before(self, number: int, *, but: int | None) -> None:
+        """Remove all leaves before ``number``, except one, and the nodes that cover no others."""
+        with self._changing():
+            for leaf in self.leaves():
+                if leaf < number and leaf != but:
+                    self._leaf(leaf).unlink()
+            for path, last in self._nodes():
+                if last < number:
+                    path.unlink()
+
+    def drop_from(self, number: int) -> None:
+        """Remove all leaves from ``number`` on and the nodes that cover any of them."""
+        with self._changing():
+            for leaf in self.leaves():
+                if leaf >= number:
+                    self._leaf(leaf).unlink()
+            for path, last in self._nodes():
+                if last >= number:
+                    path.unlink()
+
+    def _nodes(self) -> list[tuple[Path, int]]:
+        """The files of all nodes, and the last leaf that each covers."""
+        covered = []
+        for path in self.path.glob("node-*.npz"):
+            level, first = map(int, path.stem.split("-")[1:])
+            if level > HIGHEST:
+                raise FileFormatError(f"{path.name!r} in {str(self.path)!r} is no node of a tree.")
+            covered.append((path, first + 2**level - 1))
+        return covered
+
+    # -- what was forgotten ----------------------------------------------------------------------
+
+    def forgotten(self) -> tuple[int, Array]:
+        """How many times rows were forgotten, and the ids of all of them."""
+        path = self.path / _FORGOTTEN
+        if not path.exists():
+            return 0, np.empty(0, np.int64)
+        try:
+            said = json.loads(path.read_text())
+            times, ids = int(said["times"]), np.array(said["row_ids"], np.int64)
+            expect(times >= 0 and ids.ndim == 1 and (ids >= 0).all(), "it names no rows")
+            return times, ids
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
+            raise FileFormatError(f"{str(path)!r} is damaged: {error}") from error
+
+    def mark_forgotten(self, row_ids: Iterable[int]) -> None:
+        """Write down that these rows are to go, before they do."""
+        with self._changing():
+            times, before = self.forgotten()
+            said = {"times": times + 1, "row_ids": sorted({*before.tolist(), *row_ids})}
+            with replacing(self.path / _FORGOTTEN, clean=False) as temporary:
+                temporary.write_text(json.dumps(said))
+
+
+def _write(path: Path, block: Block) -> None:
+    with replacing(path, clean=False) as temporary:
+        temporary.write_bytes(rows_bytes(block))
+
+
+def _read(path: Path) -> Block | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return rows_from(data)
+    except FileFormatError as error:
+        raise FileFormatError(f"{str(path)!r}: {error}") from error
