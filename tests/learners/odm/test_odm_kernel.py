@@ -14,7 +14,8 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from tithe import ODMClassifier, load_model, save_model
 from tithe.core.parallel import limit_threads
-from tithe.solvers.odm import kernel, kernel_functions
+from tithe.learners.odm import classifier as kernel
+from tithe.solvers.odm import kernel_functions
 from tithe.solvers.odm import kernel_matrix as gram
 from tithe.solvers.odm import two_classes as binary
 from tithe.solvers.odm.kernel_functions import KernelFunction
