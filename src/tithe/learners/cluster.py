@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, is_whole, read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -44,6 +44,10 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     cost_curve_: list[float]
     n_iter_: int
     certificate_: Certificate | None
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "verbose": WholeNumber(),
+    }
 
     def __init__(
         self,
@@ -124,8 +128,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self._objective()
         polish_rounds(self.polish)
         self._check_names()
-        if isinstance(self.verbose, bool) or not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
-            raise ValueError(f"verbose must be a whole number of at least 0, got {self.verbose!r}.")
+        check_params(self, self._constraints)
         if isinstance(self.init, str):
             if self.init not in ("k-means++", "random"):
                 raise ValueError(f"init must be 'k-means++', 'random', an array or a callable, got {self.init!r}.")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import numbers
 import time
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
 from tithe.core.data import Array, Coreset, concat
+from tithe.core.params import (
+    CORESET_SIZE,
+    Boolean,
+    Constraint,
+    OneOf,
+    RealNumber,
+    WholeNumber,
+    check_params,
+    check_value,
+)
 from tithe.core.seeding import as_seed, rng_for
 from tithe.images.averaging import Coder, Progress, averaged
 from tithe.images.clipping import ClippedNoise, find_clipping
@@ -120,6 +129,20 @@ class ImageDenoiser(BaseEstimator):
     learner_: KSVD
     n_atoms_mean_: float
     seconds_: dict[str, float]
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "sigma": OneOf(None) | RealNumber(least=0.0),
+        "gain": RealNumber(above=0.0),
+        "data_range": OneOf(None) | RealNumber(above=0.0),
+        "patch_size": WholeNumber(least=2),
+        "n_components": WholeNumber(least=1),
+        "coreset_size": OneOf(None) | CORESET_SIZE,
+        "step": WholeNumber(least=1),
+        "n_nonzero_coefs": WholeNumber(least=1),
+        "max_iter": WholeNumber(least=1),
+        "polish": WholeNumber(),
+        "clipped": OneOf("auto") | Boolean(),
+    }
 
     def __init__(
         self,
@@ -268,7 +291,12 @@ class ImageDenoiser(BaseEstimator):
         """The picture as it is with so many atoms a patch, whatever its noise: of the same shape and type."""
         check_is_fitted(self)
         most = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
-        _check_whole("n_nonzero_coefs", most, most=min(self.patch_size**2, self.n_components))
+        check_value("n_nonzero_coefs", most, WholeNumber(least=1))
+        usable = min(self.patch_size**2, self.n_components)
+        if most > usable:
+            raise ValueError(
+                f"n_nonzero_coefs={most} is more than {usable}, the number of atoms or of pixels in a patch."
+            )
         return self._recoded(Planes(image), most, 0.0, 0.0)
 
     def inpaint(self, image: Any, mask: Any) -> Array:
@@ -336,32 +364,16 @@ class ImageDenoiser(BaseEstimator):
     # -- checks --------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        if self.sigma is not None and not _is_number(self.sigma, 0.0):
-            raise ValueError(
-                f"sigma must be a finite number of at least 0, or None to estimate it, got {self.sigma!r}."
-            )
-        for name, value in (("gain", self.gain), ("data_range", self.data_range)):
-            if value is not None and not (_is_number(value, 0.0) and value > 0):
-                raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+        check_params(self, self._constraints)
         if self.sigma is not None and self.sigma > _NOISIEST:
             raise ValueError(f"sigma={self.sigma:g} is more than {_NOISIEST:g}: rescale the picture.")
-        for name in ("patch_size", "n_components", "step", "n_nonzero_coefs", "max_iter"):
-            _check_whole(name, getattr(self, name))
-        if self.polish != 0:
-            _check_whole("polish", self.polish)
-        if self.patch_size < 2:
-            raise ValueError("patch_size must be at least 2: a patch of one pixel is nothing but its mean.")
-        if not isinstance(self.clipped, (bool, np.bool_)) and not (
-            isinstance(self.clipped, str) and self.clipped == "auto"
-        ):
-            raise ValueError(f"clipped must be True, False or 'auto', got {self.clipped!r}.")
         d = self.patch_size**2
         if self.n_nonzero_coefs > d:
             raise ValueError(
                 f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: a code cannot use so "
                 "many atoms."
             )
-        if self.coreset_size is not None and _is_number(self.coreset_size, 1) and self.coreset_size < self.n_components:
+        if self.coreset_size is not None and 1 <= self.coreset_size < self.n_components:
             raise ValueError(
                 f"coreset_size={self.coreset_size} patches are fewer than n_components={self.n_components} atoms: keep "
                 "some ten or more for each."
@@ -379,15 +391,3 @@ class _timed:
 
     def __exit__(self, *error: object) -> None:
         self._seconds[self._name] = time.perf_counter() - self._start
-
-
-def _is_number(value: Any, least: float) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= float(value) < np.inf
-
-
-def _check_whole(name: str, value: Any, most: int | None = None) -> None:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
-    if not whole:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-    if most is not None and value > most:
-        raise ValueError(f"{name}={value} is more than {most}, the number of atoms or of pixels in a patch.")

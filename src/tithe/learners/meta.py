@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -16,6 +16,7 @@ from tithe.certify.score import gathered, n_recognised, score_certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import require_methods
 from tithe.core.hashing import HoldOut, key_of, uniform_of
+from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import (
     CoresetLearner,
@@ -114,6 +115,10 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     _aside: tuple[int, float] | None
     _labels: Array
 
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "validation_fraction": RealNumber(least=0.0, below=1.0),
+    }
+
     def __init__(
         self,
         estimator: Any,
@@ -180,8 +185,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         check_learns_from_coresets(self.estimator)
         rounds, _ = polish_rounds(self.polish)
         self._check_names()
-        if not 0.0 <= self.validation_fraction < 1.0:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}.")
+        check_params(self, self._constraints)
         if rounds and not (self.calibrate and isinstance(self.objective, str) and self.objective == "generic"):
             raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
         return rounds

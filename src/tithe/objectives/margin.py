@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -10,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tithe.core.data import Array, Block, Evaluation, Survey
+from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.kernels.linear.margin import MarginSums, margin_sweep
 from tithe.kernels.odm.gram import row_squares
 from tithe.objectives.linear_model import LinearModelObjective
@@ -79,24 +79,18 @@ class MarginObjective(LinearModelObjective):
     theta: float = 0.8
     intercept_scaling: float = 1.0
 
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "lam": RealNumber(least=_LEAST, most=_MOST),
+        "mu": RealNumber(least=0.0, most=1.0),
+        "theta": RealNumber(least=0.0, below=1.0),
+        "intercept_scaling": RealNumber(least=_LEAST, most=_MOST, finite=False),
+    }
     name: ClassVar[str] = "margin"
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name, fits, say in (
-            ("lam", lambda v: _LEAST <= v <= _MOST, f"a positive number, from {_LEAST:g} to {_MOST:g}"),
-            ("mu", lambda v: 0.0 <= v <= 1.0, "a number from 0 to 1"),
-            ("theta", lambda v: 0.0 <= v < 1.0, "a number of at least 0 and below 1"),
-            (
-                "intercept_scaling",
-                lambda v: _LEAST <= v <= _MOST or v == np.inf,
-                f"a positive number, from {_LEAST:g} to {_MOST:g}, or infinity",
-            ),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
-                raise ValueError(f"{name} must be {say}, got {value!r}.")
+        check_params(self, self.constraints)
         super().__post_init__()
 
     # -- what constructions need ---------------------------------------------------------------

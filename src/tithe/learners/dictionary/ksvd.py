@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -15,6 +14,7 @@ from tithe.certify import Certificate
 from tithe.certify.held_out import mean_certificate
 from tithe.core.contracts import is_source
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.sampling import sample_rows
@@ -113,6 +113,19 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     mean_: Array | None
     best_iter_: int
     n_iter_: int
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "n_components": OneOf(None) | WholeNumber(least=1),
+        "n_nonzero_coefs": OneOf(None) | WholeNumber(least=1),
+        "tol": OneOf(None) | RealNumber(least=0.0),
+        "max_iter": WholeNumber(least=1),
+        "mean": OneOf(*MEANS),
+        "coding": OneOf("omp", "lasso"),
+        "alpha": RealNumber(least=0.0),
+        "positive": Boolean(),
+        "exact_update": Boolean(),
+        "polish": WholeNumber(),
+    }
 
     def __init__(
         self,
@@ -235,7 +248,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         ``error_`` and ``n_iter_`` go on too; ``coreset_`` stays what the atoms were found from.
         """
         check_is_fitted(self)
-        _check_whole("n_iter", n_iter)
+        check_value("n_iter", n_iter, WholeNumber(least=1))
         return self._refine(self._signals(X, sample_weight, reset=False), n_iter, as_seed(self.random_state))
 
     def _polish(self, rows: Any, seed: int) -> None:
@@ -360,19 +373,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self.n_features_in_ if self.n_components is None else int(self.n_components)
 
     def _check_options(self) -> None:
-        _check_whole("n_components", self.n_components, optional=True)
-        _check_whole("n_nonzero_coefs", self.n_nonzero_coefs, optional=True)
-        _check_whole("max_iter", self.max_iter)
-        if self.polish != 0:
-            _check_whole("polish", self.polish)
-        for name, value, known in (("mean", self.mean, MEANS), ("coding", self.coding, ("omp", "lasso"))):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
-        for name, number in (("tol", self.tol), ("alpha", self.alpha)):
-            if not (number is None and name == "tol") and not (
-                isinstance(number, numbers.Real) and 0.0 <= number < np.inf
-            ):
-                raise ValueError(f"{name} must be a number of at least 0, got {number!r}.")
+        check_params(self, self._constraints)
         if self.positive and self.mean != "none":
             raise ValueError("positive=True needs mean='none': rows without their means have negative entries.")
         self._check_names()
@@ -420,12 +421,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _check_whole(name: str, value: Any, *, optional: bool = False) -> None:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
-    if not whole and not (optional and value is None):
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
 
 
 def _dense(X: Any) -> Any:

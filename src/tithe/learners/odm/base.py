@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -13,6 +12,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tithe.core.data import Array, Block
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Each, Number, check_fields
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import available_if
@@ -107,23 +107,17 @@ class MarginMachine:
     calibrated_: CalibratedClassifierCV
     decision_function: Callable[[Any], Array]
 
+    _margin_constraints: ClassVar[dict[str, Constraint]] = {
+        **MarginObjective.constraints,
+        "tol": RealNumber(above=0.0),
+        "max_iter": WholeNumber(least=1),
+        "upper": OneOf(*UPPER),
+        "fit_intercept": Boolean(),
+        "probability": Boolean(),
+    }
+
     def _check_margin_parameters(self) -> None:
-        MarginObjective(
-            lam=self.lam,
-            mu=self.mu,
-            theta=self.theta,
-            fit_intercept=self.fit_intercept,
-            intercept_scaling=self.intercept_scaling,
-            classes=(0, 1),
-            max_iter=self.max_iter,
-        )
-        if not (is_number(self.tol) and 0.0 < self.tol < np.inf):
-            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
-        if self.upper not in UPPER:
-            raise ValueError(f"upper must be one of {', '.join(UPPER)}, got {self.upper!r}.")
-        for name in ("fit_intercept", "probability"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        check_params(self, self._margin_constraints)
 
     def margins(self, X: Any, y: Any) -> Array:
         """y f(x) for two classes, else f_y(x) less the best f of another class: (n,), larger is safer."""
@@ -164,7 +158,3 @@ class MarginMachine:
         machine = clone(self).set_params(probability=False, class_weight=None)  # type: ignore[type-var]
         held_out = CalibratedClassifierCV(machine, cv=min(_FOLDS, smallest), ensemble=False)
         self.calibrated_ = held_out.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tithe.core.data import Array, Block
 from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.columns import column_means
 from tithe.learners.base import encoded_classes
@@ -20,7 +21,6 @@ from tithe.learners.odm.base import (
     TO_ROUNDING,
     MarginDistribution,
     MarginMachine,
-    is_number,
     margins_of,
     row_costs,
 )
@@ -143,6 +143,14 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
     gap_: float
     n_iter_: int
     margin_distribution_: MarginDistribution
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "kernel": OneOf(*KERNELS) | Function(),
+        "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
+        "degree": RealNumber(least=0.0),
+        "coef0": RealNumber(),
+        "cache_size": RealNumber(least=0.0),  # megabytes
+    }
 
     def __init__(
         self,
@@ -331,17 +339,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
 
     def _check_options(self) -> None:
         self._check_margin_parameters()
-        if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in KERNELS):
-            raise ValueError(f"kernel must be one of {', '.join(KERNELS)} or a callable, got {self.kernel!r}.")
-        gamma, named = self.gamma, ("scale", "auto")
-        if gamma not in named if isinstance(gamma, str) else not (is_number(gamma) and 0.0 < gamma < np.inf):
-            raise ValueError(f"gamma must be 'scale', 'auto' or a positive number, got {self.gamma!r}.")
-        if not (is_number(self.degree) and 0.0 <= self.degree < np.inf):
-            raise ValueError(f"degree must be a number of at least 0, got {self.degree!r}.")
-        if not (is_number(self.coef0) and np.isfinite(self.coef0)):
-            raise ValueError(f"coef0 must be a finite number, got {self.coef0!r}.")
-        if not (is_number(self.cache_size) and self.cache_size >= 0.0):
-            raise ValueError(f"cache_size must be a number of megabytes of at least 0, got {self.cache_size!r}.")
+        check_params(self, self._constraints)
 
     # -- what a fitted machine does ------------------------------------------------------------
 

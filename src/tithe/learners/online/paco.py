@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
@@ -14,6 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
+from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, check_fields, expect
 from tithe.kernels.clustering.distances import assign
@@ -113,6 +112,19 @@ class PACO(RiverClusterer, ClusterMixin, BaseEstimator):
     It is a clusterer of river too: in its pipelines, and for ``river.evaluate.progressive_val_score``, rows are
     dictionaries that may have new features, which were 0 before, or lack known ones, which are 0 then.
     """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "max_clusters": WholeNumber(least=1),
+        "preset": OneOf(*PRESETS),
+        "n_samples": OneOf(None) | WholeNumber(least=1),
+        "kernel": OneOf(None, *KERNELS),
+        "radius": OneOf("auto") | RealNumber(above=0.0),
+        "beyond_radius": OneOf("restart", "error"),
+        "eta": OneOf(None) | RealNumber(least=0.0),
+        "temperature": RealNumber(above=0.0, finite=False),
+        "half_life": OneOf(None) | RealNumber(above=0.0),
+        "summary_size": OneOf(None) | WholeNumber(least=2),
+    }
 
     def __init__(
         self,
@@ -336,28 +348,18 @@ class PACO(RiverClusterer, ClusterMixin, BaseEstimator):
 
     def _options(self) -> dict[str, Any]:
         """The parameters, checked, and filled in where the preset decides."""
-        for name, known in (
-            ("preset", tuple(PRESETS)),
-            ("kernel", (None, *KERNELS)),
-            ("beyond_radius", ("restart", "error")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {getattr(self, name)!r}.")
+        check_params(self, self._constraints)
         preset = PRESETS[self.preset]
         options = {name: getattr(self, name) for name in self.get_params() if name != "random_state"}
         options["kernel"] = preset.kernel if self.kernel is None else self.kernel
         options["eta"] = preset.eta if self.eta is None else self.eta
         options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
-        _check_whole("max_clusters", self.max_clusters, 1)
-        _check_whole("n_samples", options["n_samples"], 1)
-        if self.summary_size is not None:
-            _check_whole("summary_size", self.summary_size, 2 * self.max_clusters)
-        _check_number("eta", options["eta"], 0.0, open_end=False)
-        _check_number("temperature", self.temperature, 0.0, infinite=True)
-        if self.half_life is not None:
-            _check_number("half_life", self.half_life, 0.0)
-        if not (isinstance(self.radius, str) and self.radius == "auto"):
-            _check_number("radius", self.radius, 0.0)
+        if self.summary_size is not None and self.summary_size < 2 * self.max_clusters:
+            raise ValueError(
+                f"summary_size={self.summary_size} is less than 2 * max_clusters: take at least "
+                f"{2 * self.max_clusters}."
+            )
+        if self.radius != "auto":
             if not TINY <= float(self.radius) <= 1.0 / TINY:
                 raise ValueError(
                     f"radius must be between {TINY:g} and {1.0 / TINY:g}, got {self.radius!r}: scale the rows."
@@ -372,15 +374,3 @@ class PACO(RiverClusterer, ClusterMixin, BaseEstimator):
 def in_order(names: Iterable[Any]) -> list[Any]:
     """Names of features, in an order that does not depend on the one they came in."""
     return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
-def _check_number(name: str, value: Any, least: float, *, open_end: bool = True, infinite: bool = False) -> None:
-    fits = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(float(value))
-    if not fits or value < least or (open_end and value == least) or (math.isinf(value) and not infinite):
-        bound = "above" if open_end else "of at least"
-        raise ValueError(f"{name} must be a {'' if infinite else 'finite '}number {bound} {least:g}, got {value!r}.")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
+from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber, check_params
 from tithe.core.registry import make
 from tithe.learners.base import CoresetLearner
 from tithe.learners.sample_weight import check_learns_from_coresets, last_step
@@ -47,25 +48,26 @@ def _chosen(param_grid: Any, n_iter: int | None, seed: int) -> Any:
     return ParameterGrid(param_grid)
 
 
+_CONSTRAINTS: dict[str, Constraint] = {
+    "calibrate": Boolean(),
+    "return_train_score": Boolean(),
+    "n_iter": OneOf(None) | WholeNumber(least=1),
+    "n_jobs": OneOf(None) | Instance(numbers.Integral, "an integer other than 0"),
+    "verbose": WholeNumber(),
+    "error_score": OneOf("raise") | Instance(numbers.Real, "a number"),
+}
+
+
 def check_options(search: Any) -> None:
     """Refuse wrong parameters of a search before a row is read."""
-    for option in ("calibrate", "return_train_score"):
-        if not isinstance(getattr(search, option), (bool, np.bool_)):
-            raise ValueError(f"{option} must be True or False, got {getattr(search, option)!r}.")
+    check_params(search, _CONSTRAINTS)
+    if search.n_jobs == 0:
+        raise ValueError("n_jobs must be an integer other than 0, or None; got 0.")
     for kind, what in (("construction", search.construction), ("objective", search.objective)):
         if not (isinstance(what, str) and what == "auto"):
             make(kind, what)
     if search.coreset_size != "auto":
         resolve_size(search.coreset_size, 1)
-    if search.n_iter is not None and not (_is_whole(search.n_iter) and search.n_iter >= 1):
-        raise ValueError(f"n_iter must be a number of candidates, at least 1, or None; got {search.n_iter!r}.")
-    if search.n_jobs is not None and not (_is_whole(search.n_jobs) and search.n_jobs != 0):
-        raise ValueError(f"n_jobs must be an integer other than 0, or None; got {search.n_jobs!r}.")
-    if not isinstance(search.verbose, numbers.Integral) or search.verbose < 0:
-        raise ValueError(f"verbose must be an integer of at least 0, got {search.verbose!r}.")
-    error_score = search.error_score
-    if not (isinstance(error_score, numbers.Real) or (isinstance(error_score, str) and error_score == "raise")):
-        raise ValueError(f"error_score must be 'raise' or a number, got {error_score!r}.")
     _check_scores(search.estimator, search.scoring, search.refit)
 
 
@@ -78,7 +80,3 @@ def _check_scores(estimator: Any, scoring: Any, refit: Any) -> None:
         raise ValueError(f"refit names the score {refit!r}, and scoring is {scoring!r}: set refit to True or False.")
     elif not isinstance(refit, (bool, np.bool_, str)) and not callable(refit):
         raise ValueError(f"refit must be True, False, the name of a score or a callable, got {refit!r}.")
-
-
-def _is_whole(number: Any) -> bool:
-    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
