@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -11,7 +10,7 @@ import numpy as np
 from tithe.constructions.base import Construction
 from tithe.constructions.draw import draw_rows
 from tithe.core.data import Array, Block, Rng, Survey
-from tithe.core.errors import require_methods
+from tithe.core.errors import require_methods, warn_caller
 from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
@@ -121,11 +120,10 @@ class _Clustered(Construction):
         mean = float(self.scores(some, objective).sum())
         # rows of a coreset stand for as many as they weigh
         if mean > _USELESS * max(len(some), some.total_weight):
-            warnings.warn(
+            warn_caller(
                 f"The mean sensitivity is {mean:.3g} for {len(some)} rows at radius {self.prepared.radius:.3g}: nearly "
                 "every row may matter, and sampling by these bounds is near useless. Lower the radius, standardise the "
                 "columns, or use construction='influence'.",
-                stacklevel=3,
             )
 
     def reduce(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class FileFormatError(ValueError):
@@ -27,3 +32,11 @@ def require_methods(who: object, methods: Iterable[str], *, needed_by: str) -> N
             f"{needed_by} needs {', '.join(m + '()' for m in missing)}, which {name!r} does not have. "
             "For a coreset, construction='uniform' with calibrate=False needs nothing of an objective."
         )
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside this package that led here, however many of our functions lie between."""
+    level, frame = 2, sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(message, category, stacklevel=level)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from tithe.core.contracts import is_source
 from tithe.core.data import Array, Coreset
+from tithe.core.errors import warn_caller
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import opened
 from tithe.learners.separation import effective_rows, separated_clusters
@@ -156,10 +156,9 @@ def choose_k(
     else:
         raise ValueError(f"rule must be 'separation', 'relative', 'budget' or 'penalty', got {rule!r}.")
     if not met:
-        warnings.warn(
+        warn_caller(
             f"No number of clusters up to {goal.n_clusters} satisfies rule={rule!r}; the answer is {k}. "
             "Raise max_clusters, or take another rule.",
-            stacklevel=2,
         )
     return KCurve(k=k, curve=dict(sorted(phi.curve.items())), centers=phi.centers, rule=rule, met=met, coreset=coreset)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, is_whole, read_again
@@ -139,10 +139,9 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                     f"init has {len(centers)} rows: give one centre for each of {self.n_clusters} clusters."
                 )
             if not isinstance(self.n_init, str) and self.n_init != 1:
-                warnings.warn(
+                warn_caller(
                     f"init is an array of centres: one search is made from them, not n_init={self.n_init}.",
                     RuntimeWarning,
-                    stacklevel=3,
                 )
 
     def _check_number(self, n_rows: int | None) -> None:
@@ -211,11 +210,10 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             labels = objective.assign(self.coreset_, self.cluster_centers_)
         n_used = int(np.count_nonzero(np.bincount(labels)))
         if n_used < self.n_clusters:
-            warnings.warn(
+            warn_caller(
                 f"Number of distinct clusters ({n_used}) found smaller than n_clusters ({self.n_clusters}). There are "
                 "fewer distinct rows than clusters, or some clusters are empty.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         if self.verbose:
             name = type(self).__name__

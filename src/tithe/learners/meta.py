@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.certify import Certificate, polish_rounds
 from tithe.certify.score import gathered, n_recognised, score_certificate
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.errors import require_methods
+from tithe.core.errors import require_methods, warn_caller
 from tithe.core.hashing import HoldOut, key_of, uniform_of
 from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
@@ -282,10 +281,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         fitted = model.fit(coreset.X, self._targets(coreset), **weight)
         if is_classifier(self.estimator) and len(fitted.classes_) < len(self._labels):
             lost = [label for label in self._labels.tolist() if label not in fitted.classes_]
-            warnings.warn(
+            warn_caller(
                 f"{len(lost)} classes have no row of positive weight in the coreset, {lost[0]!r} among them: "
                 "the estimator does not know them. Ask for a larger coreset.",
-                stacklevel=4,
             )
         return fitted
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, cholesky
+from scipy.linalg import cho_solve
+
+from tithe.solvers.linear_algebra import growing, jittered_cholesky
 
 Array = np.ndarray[Any, Any]
 
@@ -80,7 +82,7 @@ class Metric:
             scale = inverse * share[at]
             correlation = block * scale[:, None] * scale
             np.fill_diagonal(correlation, 1.0)
-            self._factors.append(_factor(correlation))
+            self._factors.append(jittered_cholesky(correlation, growing(1e-10)))
 
     def solve(self, gradient: Array) -> Array:
         """M^-1 times a gradient of any shape."""
@@ -104,16 +106,6 @@ class Metric:
     def decrement(self, gradient: Array) -> float:
         """g . M^-1 g / 2: what a step of Newton promises to gain."""
         return 0.5 * float(np.vdot(gradient, self.solve(gradient)))
-
-
-def _factor(correlation: Array) -> Array:
-    jitter = 1e-10
-    while True:
-        try:
-            lower: Array = cholesky(correlation + jitter * np.eye(len(correlation)), lower=True, check_finite=False)
-            return lower
-        except LinAlgError:
-            jitter *= 100.0
 
 
 class Descent:

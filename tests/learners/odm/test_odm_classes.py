@@ -14,7 +14,8 @@ from tithe.kernels.odm.many_classes import best_multipliers
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram
-from tithe.solvers.odm.many_classes import KernelClasses, LinearClasses, solve_classes
+from tithe.solvers.odm.many_classes import solve_many_classes
+from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual, LinearMulticlassDual
 
 
 def three(n: int = 60, d: int = 3, seed: int = 0, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +87,7 @@ def test_without_an_upper_side_it_equals_a_quadratic_program_with_weights() -> N
 def test_two_classes_together_are_the_machine_of_two_classes_at_twice_lam() -> None:
     X, y = three(90, k=2)
     function = KernelFunction(kernel="rbf", gamma=0.5)
-    dual = KernelClasses(
+    dual = KernelMulticlassDual(
         gram=Gram(function, X, constant=1.0, cache_bytes=1e9),
         label=y.astype(np.int64),
         cost=np.full(90, 50.0 / (90 * 0.8**2)),
@@ -94,7 +95,7 @@ def test_two_classes_together_are_the_machine_of_two_classes_at_twice_lam() -> N
         mu=0.5,
         theta=0.2,
     )
-    solve_classes(dual, upper="cccp", tol=1e-15, warn_above=1e-9, max_iter=3000, rng=np.random.default_rng(0))
+    solve_many_classes(dual, upper="cccp", tol=1e-15, asked_tol=1e-9, max_iter=3000, rng=np.random.default_rng(0))
     pair = ODMClassifier(100.0, 0.5, 0.2, gamma=0.5).fit(X, y)
     scores = dual.scores()
     np.testing.assert_allclose(scores[:, 1] - scores[:, 0], pair.decision_function(X), atol=1e-6)
@@ -135,11 +136,11 @@ def test_rows_and_their_kernel_give_the_same_machine(thin) -> None:
     cost, common = np.full(60, 30.0 / (60 * 0.8**2)), {"n_classes": 3, "mu": 0.5, "theta": 0.2}
     label = y.astype(np.int64)
     rows = sparse.csr_matrix(X) if thin else X
-    by_rows = LinearClasses(X=rows, constant=1.0, label=label, cost=cost, **common)
+    by_rows = LinearMulticlassDual(X=rows, constant=1.0, label=label, cost=cost, **common)
     gram = Gram(KernelFunction(kernel="linear"), X, constant=1.0, cache_bytes=1e9)
-    by_kernel = KernelClasses(gram=gram, label=label, cost=cost, **common)
+    by_kernel = KernelMulticlassDual(gram=gram, label=label, cost=cost, **common)
     for dual in (by_rows, by_kernel):
-        solve_classes(dual, upper="cccp", tol=1e-12, warn_above=1e-3, max_iter=20_000, rng=np.random.default_rng(0))
+        solve_many_classes(dual, upper="cccp", tol=1e-12, asked_tol=1e-3, max_iter=20_000, rng=np.random.default_rng(0))
     np.testing.assert_allclose(by_rows.scores(), by_kernel.scores(), atol=1e-4)
 
 

@@ -20,7 +20,7 @@ from tithe.solvers.odm import kernel_matrix as gram
 from tithe.solvers.odm import two_classes as binary
 from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram
-from tithe.solvers.odm.two_classes import Dual, solve_binary
+from tithe.solvers.odm.two_classes import Dual, solve_two_classes
 
 
 def blobs(n: int = 80, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +162,7 @@ def test_many_rows_reach_the_gap_in_single_precision(mu, lam, monkeypatch) -> No
     for module, name in ((gram, "WHOLE"), (binary, "WHOLE"), (binary, "DIRECT")):
         monkeypatch.setattr(module, name, 500)
     dual = big(1400, mu=mu, lam=lam)
-    gap, _ = solve_binary(dual, tol=1e-3, warn_above=1e-3, max_iter=500, rng=np.random.default_rng(0), free=False)
+    gap = solve_two_classes(dual, tol=1e-3, max_iter=500, rng=np.random.default_rng(0), free=False).gap
     sharp = big(1400, mu=mu, lam=lam)
     sharp.gram = sharp.gram.in_double()
     sharp.gamma = dual.gamma
@@ -176,7 +176,7 @@ def test_what_is_screened_out_has_no_multiplier() -> None:
     dual = big(600, mu=0.5, lam=20.0, theta=0.7)
     found, exact = 0, big(600, mu=0.5, lam=20.0, theta=0.7)
     exact.gram = exact.gram.in_double()
-    solve_binary(exact, tol=1e-14, warn_above=1.0, max_iter=500, rng=np.random.default_rng(0), free=False)
+    solve_two_classes(exact, tol=1e-14, max_iter=500, rng=np.random.default_rng(0), free=False)
     own = dual.gram.diagonal()
     for _ in range(8):
         binary._round(dual, np.random.default_rng(1))
@@ -200,7 +200,7 @@ def test_shrinking_ends_at_the_same_solution(monkeypatch) -> None:
         monkeypatch.setattr(binary, "WHOLE", most)
         dual = big(1500, mu=0.0, lam=1000.0, theta=0.6, apart=3.0)
         dual.gram = dual.gram.in_double()
-        gap, _ = solve_binary(dual, tol=1e-8, warn_above=1e-8, max_iter=500, rng=np.random.default_rng(0), free=False)
+        gap = solve_two_classes(dual, tol=1e-8, max_iter=500, rng=np.random.default_rng(0), free=False).gap
         assert gap <= 1e-8 * dual.gap()[1]
         found.append(dual.score)
     assert sizes and max(sizes) <= 0.5

@@ -8,7 +8,7 @@ import pytest
 from tithe import LinearODMClassifier, ODMClassifier
 from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
-from tithe.solvers.odm.two_classes_newton import nystroem
+from tithe.solvers.odm.two_classes import nystroem
 
 
 def _off_centre(n_rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tithe.core.data import Array, Block
+from tithe.core.errors import warn_caller
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
@@ -27,8 +29,10 @@ from tithe.learners.odm.base import (
 from tithe.learners.stored import check_kernel_machine
 from tithe.solvers.odm.kernel_functions import KERNELS, GivenKernel, KernelFunction, checked_matrix, entry_variance
 from tithe.solvers.odm.kernel_matrix import WHOLE, Gram, NotAKernelError
-from tithe.solvers.odm.many_classes import KernelClasses, solve_classes
-from tithe.solvers.odm.two_classes import Dual, solve_binary
+from tithe.solvers.odm.many_classes import solve_many_classes
+from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
+from tithe.solvers.odm.solution import KernelSolution
+from tithe.solvers.odm.two_classes import Dual, solve_two_classes
 from tithe.sources.arrays import as_block
 
 _SINGLE = 1e-5  # tolerance from which a kernel matrix of many rows is kept in single precision
@@ -244,64 +248,69 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         if not (np.isfinite(diagonal).all() and diagonal.min() >= 0.0):
             what = "overflows" if not np.isfinite(diagonal).all() else "of a row with itself is negative"
             raise ValueError(f"The kernel {what}. Rescale the columns, or use another kernel.")
-        own = None if weight is None else weight[rows]
-        cost = row_costs(own, len(rows), self.lam, self.theta)
+        row_weights = None if weight is None else weight[rows]
+        cost = row_costs(row_weights, len(rows), self.lam, self.theta)
         if free and len(self.classes_) > 2:
             raise ValueError("intercept_scaling=inf, a free intercept, is for two classes only.")
-        machine = self._two if len(self.classes_) == 2 else self._many
+        solve = self._solve_two if len(self.classes_) == 2 else self._solve_many
         try:
-            found = machine(gram, codes[rows], cost, rng, free=free)
+            solution = solve(gram, codes[rows], cost, rng, free=free)
         except NotAKernelError:
             if function.dtype == np.float64:
                 raise
-            found = machine(gram.in_double(), codes[rows], cost, rng, free=free)  # it was rounding
-        coefficients, scores, intercept, function = found
-        self.norm_ = max(0.0, float(np.vdot(coefficients.T, scores - intercept))) ** 0.5
+            solution = solve(gram.in_double(), codes[rows], cost, rng, free=free)  # it was rounding
+        if solution.gap > self.tol * solution.primal:
+            warn_caller(
+                f"The duality gap is {solution.gap / solution.primal:.2g} of the value after {solution.n_iter} rounds, "
+                f"more than tol={self.tol:g}. Raise max_iter={self.max_iter}, lower lam, or scale the columns.",
+                ConvergenceWarning,
+            )
+        self.gap_, self.n_iter_, self.objective_curve_ = solution.gap, solution.n_iter, solution.curve
+        coefficients, scores = solution.coefficients, solution.scores
+        self.norm_ = max(0.0, float(np.vdot(coefficients.T, scores - solution.intercept))) ** 0.5
         margins = margins_of(scores[:, 0] if scores.shape[1] == 1 else scores, codes[rows])
-        self.margin_distribution_ = MarginDistribution.of(margins, own)
-        self._keep(block, rows, coefficients, constant, intercept, function)
+        self.margin_distribution_ = MarginDistribution.of(margins, row_weights)
+        self._store_support(block, rows, solution, constant)
         self.n_support_ = np.bincount(codes[self.support_], minlength=len(self.classes_)).astype(np.int32)
 
-    def _two(
+    def _solve_two(
         self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool
-    ) -> tuple[Array, Array, float, Any]:
-        """Coefficients (1, n), scores (n, 1), a free intercept, and the kernel in the precision that it took."""
+    ) -> KernelSolution:
         dual = Dual(gram=gram, sign=2.0 * codes - 1.0, cost=cost, mu=float(self.mu), theta=float(self.theta))
-        self.gap_, self.n_iter_ = solve_binary(
-            dual, tol=self._sharper(len(codes)), warn_above=self.tol, max_iter=self.max_iter, rng=rng, free=free
-        )
-        self.objective_curve_ = [dual.gap()[1]]
-        return (
-            (dual.sign * dual.gamma)[None],
-            (dual.score + dual.intercept)[:, None],
-            dual.intercept,
-            dual.gram.function,
-        )
+        return solve_two_classes(dual, tol=self._sharper(len(codes)), max_iter=self.max_iter, rng=rng, free=free)
 
-    def _many(
+    def _solve_many(
         self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool
-    ) -> tuple[Array, Array, float, Any]:
-        """Coefficients (K, n), scores (n, K), no free intercept, and the kernel."""
+    ) -> KernelSolution:
         n_classes, mu, theta = len(self.classes_), float(self.mu), float(self.theta)
         label = codes.astype(np.int64)
-        dual = KernelClasses(gram=gram, label=label, cost=cost, n_classes=n_classes, mu=mu, theta=theta)
+        dual = KernelMulticlassDual(gram=gram, label=label, cost=cost, n_classes=n_classes, mu=mu, theta=theta)
         tol = self._sharper(len(codes) * n_classes)
-        found = solve_classes(dual, upper=self.upper, tol=tol, warn_above=self.tol, max_iter=self.max_iter, rng=rng)
-        self.gap_, self.n_iter_, self.objective_curve_ = found.gap, found.n_iter, found.curve
-        return dual.value.T, dual.scores(), 0.0, gram.function
+        solved = solve_many_classes(
+            dual, upper=self.upper, tol=tol, asked_tol=self.tol, max_iter=self.max_iter, rng=rng
+        )
+        return KernelSolution(
+            coefficients=dual.value.T,
+            scores=dual.scores(),
+            intercept=0.0,
+            function=gram.function,
+            gap=solved.gap,
+            primal=solved.primal,
+            curve=solved.curve,
+            n_iter=solved.n_iter,
+        )
 
     def _sharper(self, n_multipliers: int) -> float:
         return min(self.tol, ROUNDING) if n_multipliers <= TO_ROUNDING else self.tol
 
-    def _keep(
-        self, block: Block, rows: Array, coefficients: Array, constant: float, intercept: float, function: Any
-    ) -> None:
-        """The rows with a say, in their own order, and what they say."""
+    def _store_support(self, block: Block, rows: Array, solution: KernelSolution, constant: float) -> None:
+        """Keep the support vectors, in the order of the rows, with their coefficients."""
+        coefficients, function = solution.coefficients, solution.function
         order = np.argsort(rows)
         order = order[coefficients[:, order].any(axis=0)]
         self.support_ = rows[order]
         self.dual_coef_ = np.ascontiguousarray(coefficients[:, order])
-        self.intercept_ = constant * self.dual_coef_.sum(axis=1) + intercept
+        self.intercept_ = constant * self.dual_coef_.sum(axis=1) + solution.intercept
         given = self.kernel == "precomputed"
         self.support_vectors_ = np.empty((0, 0)) if given else block.X[self.support_]
         self._gamma = 1.0 if given else function.gamma

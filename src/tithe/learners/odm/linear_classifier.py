@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tithe.certify import bound_certificate
 from tithe.core.contracts import is_source
 from tithe.core.data import Array, Block
+from tithe.core.errors import warn_caller
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Anything
 from tithe.learners.bases import BaseEstimator
@@ -337,10 +337,9 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
 
     def _warn(self, found: Solution) -> None:
         if not found.converged:
-            warnings.warn(
+            warn_caller(
                 f"The loss may exceed the smallest possible by {found.gap / found.place.value:.2g} of itself, more "
                 f"than tol={self.tol:g}, after {found.n_iter} rounds. Raise max_iter={self.max_iter}, or take another "
                 "solver.",
                 ConvergenceWarning,
-                stacklevel=8,
             )

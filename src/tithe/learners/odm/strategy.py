@@ -1,22 +1,25 @@
-"""Many classes and linear scores: which way to the solution, and what it found."""
+"""Many classes and linear scores: which way to the solution, and what it solved."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from tithe.core.data import Array, Block
+from tithe.core.errors import warn_caller
 from tithe.learners.odm.base import TO_ROUNDING, row_costs
 from tithe.objectives.margin import MarginObjective
-from tithe.solvers.odm.many_classes import ClassesSolution, LinearClasses, solve_classes
+from tithe.solvers.odm.many_classes import MulticlassSolution, solve_many_classes
+from tithe.solvers.odm.many_classes_dual import LinearMulticlassDual
 
 _TRIED = 50  # sweeps that few rows are given although they are stiff
 _STIFF = 5.0  # mean of C |x|^2 beyond which coordinates are too stiff for descent along them (measured)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassesFit:
+class MulticlassFit:
     """Where a solver stopped.
 
     Parameters
@@ -51,7 +54,7 @@ def fit_classes(
     max_iter: int,
     start: Array | None,
     rng: np.random.Generator,
-) -> ClassesFit:
+) -> MulticlassFit:
     """The machine of all classes for rows that all carry weight.
 
     Block coordinate descent on the dual takes a few sweeps where C |x|^2 is small. Where it is large, it would take
@@ -64,7 +67,7 @@ def fit_classes(
     free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
     cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
     assert block.y is not None
-    dual = LinearClasses(
+    dual = LinearMulticlassDual(
         X=block.X,
         constant=objective.constant,
         label=block.y.astype(np.int64),
@@ -78,24 +81,30 @@ def fit_classes(
     stiff = upper == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF
     if not free and (not stiff or tiny or len(block) <= block.n_features):
         most = min(max_iter, _TRIED) if stiff else max_iter
-        found = solve_classes(
+        solved = solve_many_classes(
             dual,
             upper=upper,
             tol=sharper,
-            warn_above=tol,
+            asked_tol=tol,
             max_iter=most,
             rng=rng,
-            quiet=stiff,
             patient=tiny or not stiff,
         )
-        if not stiff or found.gap <= tol * found.primal:
-            return _of_dual(dual, found, objective.constant)
+        converged = solved.gap <= tol * solved.primal
+        if not stiff and not converged:
+            warn_caller(
+                f"The duality gap is {solved.gap / solved.primal:.2g} of the value after {solved.n_iter} rounds, more "
+                f"than tol={tol:g}. Raise max_iter={max_iter}, lower lam, or scale the columns.",
+                ConvergenceWarning,
+            )
+        if not stiff or converged:
+            return _of_dual(dual, solved, objective.constant)
     params, looks = objective.minimise(block, init=start)
     there = objective.evaluate(block, params)
-    return ClassesFit(params=params, value=None, gap=there.bound, curve=[there.value], n_iter=looks)
+    return MulticlassFit(params=params, value=None, gap=there.bound, curve=[there.value], n_iter=looks)
 
 
-def _of_dual(dual: LinearClasses, found: ClassesSolution, constant: float) -> ClassesFit:
+def _of_dual(dual: LinearMulticlassDual, solved: MulticlassSolution, constant: float) -> MulticlassFit:
     params = dual.weights.copy()
     params[:, -1] *= constant
-    return ClassesFit(params=params, value=found.value, gap=found.gap, curve=found.curve, n_iter=found.n_iter)
+    return MulticlassFit(params=params, value=solved.value, gap=solved.gap, curve=solved.curve, n_iter=solved.n_iter)

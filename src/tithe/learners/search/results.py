@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
 from tithe.core.data import Array
+from tithe.core.errors import warn_caller
 from tithe.learners.search.evaluate import Outcome, Params
 from tithe.learners.search.scoring import Scores
 
@@ -42,9 +42,9 @@ def cv_results(candidates: list[Params], outcomes: list[list[Outcome]], error_sc
             results |= _summary(np.array(scores), f"{kind}_{name}", ranked=kind == "test")
     if any(outcome.error for outcome in everything):
         category = FitFailedWarning if any(outcome.fit_failed for outcome in everything) else UserWarning
-        warnings.warn(text, category, stacklevel=4)
+        warn_caller(text, category)
     elif not all(np.isfinite(results[f"mean_test_{name}"]).all() for name in names):
-        warnings.warn("Some scores are not finite: see cv_results_.", stacklevel=4)
+        warn_caller("Some scores are not finite: see cv_results_.")
     return results, multimetric
 
 

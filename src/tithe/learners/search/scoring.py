@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
@@ -14,6 +13,7 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from tithe.core.data import Array
+from tithe.core.errors import warn_caller
 from tithe.learners.sample_weight import takes_weights
 
 Scores = float | dict[str, Any]  # of several scores, one that could not be taken is the text of its error
@@ -88,7 +88,7 @@ class Scoring:
         if all(weight is None for weight in weights):
             return False
         if not self.takes_weights():
-            warnings.warn("The score takes no sample_weight: rows count alike.", stacklevel=4)
+            warn_caller("The score takes no sample_weight: rows count alike.")
             return False
         return True
 

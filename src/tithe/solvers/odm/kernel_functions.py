@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cholesky
+from scipy.linalg import LinAlgError
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from tithe.core.data import Array, Block
 from tithe.kernels.columns import column_means
 from tithe.kernels.odm.gram import row_squares
+from tithe.solvers.linear_algebra import jittered_cholesky
 from tithe.solvers.odm.kernel_matrix import not_a_kernel
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
@@ -164,7 +165,7 @@ def checked_matrix(K: Any) -> Array:
         raise ValueError("A precomputed kernel must be symmetric: K[i, j] = K[j, i].")
     if len(K) <= _CHECKED:
         try:
-            cholesky(K.astype(np.float64) + 1e-8 * (scale or 1.0) * len(K) ** 0.5 * np.eye(len(K)), check_finite=False)
+            jittered_cholesky(K.astype(np.float64), [1e-8 * (scale or 1.0) * len(K) ** 0.5])
         except LinAlgError:
             raise not_a_kernel() from None
     return K

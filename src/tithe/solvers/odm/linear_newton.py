@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from tithe.core.data import Array
+from tithe.solvers.linear_algebra import conjugate_gradients, growing, jittered_cholesky
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 
 _DIRECT, _SPARSE_DIRECT = 300, 1000  # coordinates up to which the curvature is factored: of dense, of sparse rows
@@ -139,18 +140,12 @@ class Factor:
             raise ValueError("The curvature overflows in double precision. Rescale the columns.")
         self._scale = np.where(total > 0.0, 1.0 / np.sqrt(np.where(total > 0.0, total, 1.0)), 0.0)
         scaled = curvature * self._scale[:, None] * self._scale
-        jitter = 0.0
-        while True:
-            np.fill_diagonal(scaled, 1.0 + jitter)
-            try:
-                self._factor = cho_factor(scaled, lower=True, check_finite=False)
-                return
-            except LinAlgError:
-                jitter = max(1e-14, 100.0 * jitter)
+        np.fill_diagonal(scaled, 1.0)
+        self._factor = jittered_cholesky(scaled, chain((0.0,), growing(1e-14)))
 
     def solve(self, gradient: Array) -> Array:
-        found: Array = self._scale * cho_solve(self._factor, self._scale * gradient, check_finite=False)
-        return found
+        solution: Array = self._scale * cho_solve((self._factor, True), self._scale * gradient, check_finite=False)
+        return solution
 
 
 class _Conjugate:
@@ -180,29 +175,14 @@ class _Conjugate:
                 return inverse * gradient
 
         small = max(0.3 * np.sqrt(2.0 * self._tol * place.value), 1e-2 * float(np.linalg.norm(place.gradient)))
-        return conjugate_gradients(lambda p: problem.curve(bends, p), -place.gradient, divide, small, problem.size)
-
-
-def conjugate_gradients(
-    product: Callable[[Array], Array], right: Array, divide: Callable[[Array], Array], small: float, most: int
-) -> Array:
-    """x with |A x - right| <= ``small``, or what is found in ``most`` steps; A positive definite."""
-    x, rest = np.zeros_like(right), right.copy()
-    way = divide(rest)
-    along, p = float(rest @ way), way
-    for _ in range(most):
-        turned = product(p)
-        bent = float(p @ turned)
-        if not bent > 0.0:
-            break
-        x = x + (along / bent) * p
-        rest = rest - (along / bent) * turned
-        if float(np.linalg.norm(rest)) <= small:
-            break
-        way = divide(rest)
-        before, along = along, float(rest @ way)
-        p = way + (along / before) * p
-    return x
+        step, _ = conjugate_gradients(
+            lambda x: problem.curve(bends, x),
+            -place.gradient,
+            precondition=divide,
+            is_small=lambda residual, _: float(np.linalg.norm(residual)) <= small,
+            max_steps=problem.size,
+        )
+        return step
 
 
 def _curvature(problem: LinearProblem, tol: float, rng: np.random.Generator) -> _Direct | _Conjugate:

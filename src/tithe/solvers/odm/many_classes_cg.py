@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tithe.core.data import Array
-
-if TYPE_CHECKING:
-    from tithe.solvers.odm.many_classes import ClassesDual
+from tithe.solvers.linear_algebra import conjugate_gradients
+from tithe.solvers.odm.many_classes_dual import MulticlassDual
 
 _STEPS = 50  # of conjugate gradients
 _ENOUGH = 1e-2  # of what the slope was, in the end
@@ -23,7 +20,7 @@ class Multipliers:
     solve a linear system, H x = c among them, by conjugate gradients. Every step is a product with the kernel matrix.
     """
 
-    def __init__(self, dual: ClassesDual) -> None:
+    def __init__(self, dual: MulticlassDual) -> None:
         self.dual = dual
         self.rows = np.arange(len(dual.label))
         self.with_rival = bool(dual.rival[0] >= 0)
@@ -37,11 +34,11 @@ class Multipliers:
 
     def values(self, a: Array, beta: Array) -> Array:
         """v (n, K) of the multipliers."""
-        found: Array = -a
-        found[self.rows, self.dual.label] = a.sum(axis=1) - beta
+        values: Array = -a
+        values[self.rows, self.dual.label] = a.sum(axis=1) - beta
         if self.with_rival:
-            found[self.rows, self.dual.rival] += beta
-        return found
+            values[self.rows, self.dual.rival] += beta
+        return values
 
     def curve(self, a: Array, beta: Array, scores: Array) -> tuple[Array, Array]:
         """H x, from the scores of v."""
@@ -62,7 +59,7 @@ class Multipliers:
         return float(np.vdot(a, 0.5 * curved[0] - low) + beta @ (0.5 * curved[1] - goal))
 
 
-def subspace_step(dual: ClassesDual) -> bool:
+def subspace_step(dual: MulticlassDual) -> bool:
     """Multipliers that are not zero move to where they are best together, as far as signs allow; False if none does."""
     at = Multipliers(dual)
     free_a, free_beta = at.a > 0.0, at.beta > 0.0
@@ -83,33 +80,33 @@ def subspace_step(dual: ClassesDual) -> bool:
 
 
 def _towards_best(
-    at: Multipliers, here: tuple[Array, Array], free_a: Array, free_beta: Array
+    at: Multipliers, curved: tuple[Array, Array], free_a: Array, free_beta: Array
 ) -> tuple[Array, Array, Array]:
     """The step in a and in beta to the solution among the free ones, and the scores it changes."""
     dual, (low, goal) = at.dual, at.linear()
-    rest_a, rest_beta = (low - here[0]) * free_a, (goal - here[1]) * free_beta
-    own = dual.squares()
+    squares, n_a = dual.squares(), at.a.size
     # the diagonal of H: every column in its own scale
-    ease_a = free_a / (2.0 * own + dual.soft)[:, None]
-    ease_beta = free_beta / ((2.0 if at.with_rival else 1.0) * own + at.stiff + 1e-300)
-    step_a, step_beta, moved = np.zeros_like(rest_a), np.zeros_like(rest_beta), np.zeros_like(rest_a)
-    go_a, go_beta = ease_a * rest_a, ease_beta * rest_beta
-    size = first = float(np.vdot(rest_a, go_a) + rest_beta @ go_beta)
-    for _ in range(_STEPS):
-        if size <= _ENOUGH**2 * first or size == 0.0:
-            break
-        scores = dual.product(at.values(go_a, go_beta))
-        curve_a, curve_beta = at.curve(go_a, go_beta, scores)
-        bend = float(np.vdot(go_a, curve_a) + go_beta @ curve_beta)
-        if not bend > 0.0:
-            break
-        length = size / bend
-        step_a += length * go_a
-        step_beta += length * go_beta
-        moved += length * scores
-        rest_a -= length * (curve_a * free_a)
-        rest_beta -= length * (curve_beta * free_beta)
-        easy_a, easy_beta = ease_a * rest_a, ease_beta * rest_beta
-        before, size = size, float(np.vdot(rest_a, easy_a) + rest_beta @ easy_beta)
-        go_a, go_beta = easy_a + (size / before) * go_a, easy_beta + (size / before) * go_beta
-    return step_a, step_beta, moved
+    inverse_a = free_a / (2.0 * squares + dual.soft)[:, None]
+    inverse_beta = free_beta / ((2.0 if at.with_rival else 1.0) * squares + at.stiff + 1e-300)
+    inverse = np.concatenate([inverse_a.ravel(), inverse_beta])
+    right = np.concatenate([((low - curved[0]) * free_a).ravel(), (goal - curved[1]) * free_beta])
+    free = np.concatenate([free_a.ravel(), free_beta])
+
+    def parts(x: Array) -> tuple[Array, Array]:
+        return x[:n_a].reshape(at.a.shape), x[n_a:]
+
+    def product(x: Array) -> Array:
+        a, beta = parts(x)
+        curve_a, curve_beta = at.curve(a, beta, dual.product(at.values(a, beta)))
+        return np.concatenate([curve_a.ravel(), curve_beta]) * free
+
+    enough = _ENOUGH**2 * float(right @ (inverse * right))
+    step, _ = conjugate_gradients(
+        product,
+        right,
+        precondition=lambda x: inverse * x,
+        is_small=lambda _, size: size <= enough,
+        max_steps=_STEPS,
+    )
+    step_a, step_beta = parts(step)
+    return step_a, step_beta, dual.product(at.values(step_a, step_beta))

@@ -1,25 +1,31 @@
-"""Two classes and a kernel: dual coordinate descent, safe shrinking, and Newton's method to finish."""
+"""Two classes and a kernel: dual coordinate descent, safe shrinking, and Newton steps on rows outside the band."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from tithe.core.data import Array
 from tithe.kernels.odm.two_classes import descend_square, margin_gap
+from tithe.solvers.linear_algebra import conjugate_gradients, jittered_cholesky
 from tithe.solvers.odm.band import Band
 from tithe.solvers.odm.kernel_matrix import WHOLE, Gram, not_a_kernel
-from tithe.solvers.odm.two_classes_newton import DIRECT, newton_step, nystroem
+from tithe.solvers.odm.solution import KernelSolution
 
 _SLOW, _PATIENCE = 0.7, 2  # rounds in which the gap kept more than this share, after which Newton takes over
 _RENEW = 50  # rounds after which scores are computed afresh from the multipliers
 _SHRINK = 0.5  # share of the rows below which those that are left get a matrix of their own
 _ACCURACY, _FINEST = 1e-4, 1e-9  # of a Newton step found by iteration: first, and the last tried when none moves
 _FOR_OTHERS = 0.5  # share of the tolerance that a shrunk problem is solved to
+DIRECT = 5000  # rows up to which systems are solved directly
+_LANDMARKS = 1000  # rows that precondition larger ones, at the most
+_JITTERS = (1e-6, 1e-5, 1e-4, 1e-3)  # shares of the mean diagonal: single precision takes much from a low rank
+_STEPS = 200  # of conjugate gradients in one Newton step, at the most
+_STILL = 1e-14  # change of the value, as a share of it, below which nothing moves
 
 
 @dataclass(kw_only=True)
@@ -85,10 +91,8 @@ class Dual(Band):
         return inside & (margin < self.high - reach) if self.mu > 0.0 else inside
 
 
-def solve_binary(
-    dual: Dual, *, tol: float, warn_above: float, max_iter: int, rng: np.random.Generator, free: bool
-) -> tuple[float, int]:
-    """Multipliers to a relative gap of ``tol``, in place; gives the gap and the number of rounds.
+def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator, free: bool) -> KernelSolution:
+    """The machine to a relative gap of ``tol``; the multipliers in ``dual`` are changed in place.
 
     Coordinate descent goes first, on the rows that may still lie outside the band; where it gets slow, Newton's
     method takes over. A ``free`` intercept ties all multipliers together: then Newton's method does all of it.
@@ -100,14 +104,16 @@ def solve_binary(
         dual.renew()
         rounds += _newton(dual, tol, max_iter - rounds, free=free)
         gap, primal = dual.gap()
-    if gap > warn_above * primal:
-        warnings.warn(
-            f"The duality gap is {gap / primal:.2g} of the value after {rounds} rounds, more than tol={warn_above:g}. "
-            f"Raise max_iter={max_iter}, lower lam, or scale the columns.",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
-    return gap, rounds
+    return KernelSolution(
+        coefficients=(dual.sign * dual.gamma)[None],
+        scores=(dual.score + dual.intercept)[:, None],
+        intercept=dual.intercept,
+        function=dual.gram.function,
+        gap=gap,
+        primal=primal,
+        curve=[primal],
+        n_iter=rounds,
+    )
 
 
 def _rounds(dual: Dual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
@@ -184,3 +190,128 @@ def _newton(dual: Dual, tol: float, max_iter: int, *, free: bool) -> int:
         moved = newton_step(dual, basis, free=free, accuracy=accuracy)
         accuracy = _ACCURACY if moved else accuracy * 0.01 if basis is not None else 0.0
         number += 1
+
+
+def nystroem(gram: Gram) -> Array:
+    """L (n, r) with L L^T close to the kernel matrix: Nystroem, from the first rows, which are random ones."""
+    rows = np.arange(min(_LANDMARKS, len(gram) // 4))
+    columns = gram.columns(rows).astype(np.float64)
+    square = columns[rows]
+    scale = float(np.trace(square)) / len(square)
+    try:
+        low = jittered_cholesky(square, (share * scale for share in _JITTERS))
+    except LinAlgError:
+        raise not_a_kernel() from None
+    basis: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
+    return np.ascontiguousarray(basis)
+
+
+def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float) -> bool:
+    """One step towards the solution for the rows now outside the band, as long as is best; False if nothing moves.
+
+    Rows outside solve (Q + D) gamma = 1 -+ theta among themselves, all others are zero. A free intercept b
+    borders the system: Q gamma + y b in place of Q gamma, and y . gamma = 0.
+    """
+    margin = dual.margins()
+    rows = np.flatnonzero(dual.outside(margin))
+    if len(rows) == 0:
+        return False
+    over = margin[rows] > dual.high
+    system = _System(dual, rows, np.where(over, dual.stiff[rows], dual.soft[rows]), basis, accuracy)
+    sign, goal = dual.sign[rows], np.where(over, dual.high, dual.low)
+    target, intercept = system.solve(goal, dual.gamma[rows]), 0.0
+    if free:
+        along = system.solve(sign, np.zeros(len(rows)))
+        intercept = float(sign @ target) / float(sign @ along)
+        target -= intercept * along
+        target -= along * (float(sign @ target) / float(sign @ along))  # what rounding left of y . gamma
+    step = -dual.gamma
+    step[rows] += target
+    lift = intercept - dual.intercept
+    return _move(dual, step, lift)
+
+
+def _move(dual: Dual, step: Array, lift: float) -> bool:
+    """Along the step as far as the primal value falls: it is convex, with pieces that are parabolas."""
+    change = dual.gram.product((dual.sign * step)[:, None])[:, 0]
+    margin, bend = dual.margins(), dual.sign * (change + lift)
+    straight = float((dual.sign * step) @ dual.score)
+    curved = float((dual.sign * step) @ change)
+    upper = dual.mu * dual.cost
+
+    def slope(t: float) -> float:
+        u = margin + t * bend
+        pull = upper * np.maximum(u - dual.high, 0.0) - dual.cost * np.maximum(dual.low - u, 0.0)
+        return straight + t * curved + float(pull @ bend)
+
+    first = slope(0.0)
+    scale = abs(straight) + abs(curved) + float(np.abs(dual.cost * bend * margin).sum())
+    if not first < -_STILL * scale:
+        return False
+    length = 1.0 if slope(1.0) <= 0.0 else _root(slope, 0.0, 1.0)
+    dual.gamma = dual.gamma + length * step
+    dual.score = dual.score + length * change
+    dual.intercept += length * lift
+    return True
+
+
+def _root(slope: Callable[[float], float], left: float, right: float) -> float:
+    """Where a slope that rises from below zero to above crosses it, to a thousandth of the way: bisection."""
+    while right - left > 1e-3 * right:
+        middle = 0.5 * (left + right)
+        left, right = (middle, right) if slope(middle) <= 0.0 else (left, middle)
+    return right if left == 0.0 else left
+
+
+class _System:
+    """(Q + D) x = b for some rows: directly where they are few, else by preconditioned conjugate gradients."""
+
+    def __init__(self, dual: Dual, rows: Array, ridge: Array, basis: Array | None, accuracy: float) -> None:
+        self._dual, self._rows, self._ridge, self._accuracy = dual, rows, ridge, accuracy
+        sign = dual.sign[rows]
+        self._factor = self._basis = None
+        if basis is None:
+            matrix = dual.gram.whole(rows) * sign[:, None] * sign
+            matrix[np.diag_indices_from(matrix)] += ridge
+            try:
+                self._factor = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
+            except LinAlgError:
+                raise not_a_kernel() from None
+        else:
+            self._basis = basis[rows] * sign[:, None]
+            scaled = self._basis / ridge[:, None]
+            inner = self._basis.T @ scaled
+            inner[np.diag_indices_from(inner)] += 1.0
+            self._inner = cho_factor(inner, lower=True, check_finite=False, overwrite_a=True)
+
+    def solve(self, right: Array, start: Array) -> Array:
+        if self._factor is not None:
+            solution: Array = cho_solve(self._factor, right, check_finite=False)
+            return solution
+        first = right - self._times(start)
+        enough = self._accuracy**2 * float(first @ self._precondition(first))
+        solution, definite = conjugate_gradients(
+            self._times,
+            right,
+            precondition=self._precondition,
+            is_small=lambda _, size: size <= enough,
+            max_steps=_STEPS,
+            start=start,
+        )
+        if not definite:
+            raise not_a_kernel()
+        return solution
+
+    def _times(self, x: Array) -> Array:
+        full = np.zeros((len(self._dual.sign), 1))
+        full[self._rows, 0] = self._dual.sign[self._rows] * x
+        product: Array = self._dual.sign[self._rows] * self._dual.gram.product(full)[self._rows, 0]
+        return product + self._ridge * x
+
+    def _precondition(self, x: Array) -> Array:
+        """(B B^T + D)^-1 x by the identity of Woodbury, B the rows' part of the Nystroem basis."""
+        assert self._basis is not None
+        scaled = x / self._ridge
+        inner = cho_solve(self._inner, self._basis.T @ scaled, check_finite=False)
+        result: Array = scaled - (self._basis @ inner) / self._ridge
+        return result
