@@ -223,7 +223,7 @@ def test_models_can_be_kept(tmp_path) -> None:
         ({"intercept_scaling": 0.0}, "intercept_scaling"),
         ({"intercept_scaling": np.inf, "solver": "dcd"}, "intercept_scaling=inf"),
         ({"solver": "simplex"}, "solver"),
-        ({"upper": "neither"}, "upper"),
+        ({"nonconvex": "neither"}, "nonconvex"),
         ({"tol": 0.0}, "tol"),
         ({"max_iter": 0}, "max_iter"),
         ({"fit_intercept": 3}, "fit_intercept"),

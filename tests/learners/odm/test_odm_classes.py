@@ -95,7 +95,7 @@ def test_two_classes_together_are_the_machine_of_two_classes_at_twice_lam() -> N
         mu=0.5,
         theta=0.2,
     )
-    solve_many_classes(dual, upper="cccp", tol=1e-15, asked_tol=1e-9, max_iter=3000, rng=np.random.default_rng(0))
+    solve_many_classes(dual, nonconvex="cccp", tol=1e-15, asked_tol=1e-9, max_iter=3000, rng=np.random.default_rng(0))
     pair = ODMClassifier(100.0, 0.5, 0.2, gamma=0.5).fit(X, y)
     scores = dual.scores()
     np.testing.assert_allclose(scores[:, 1] - scores[:, 0], pair.decision_function(X), atol=1e-6)
@@ -110,7 +110,9 @@ def test_rivals_that_stay_never_make_the_objective_worse(lam) -> None:
     assert len(curve) > 1
     assert (np.diff(curve) <= 1e-5 * curve[:-1]).all()
     assert model.gap_ <= 1e-5 * curve[-1] * 1.1
-    fixed = ODMClassifier(lam, 1.0, 0.0, gamma=1e-3, tol=1e-5, random_state=0, upper="fixed").fit(X[:600], y[:600])
+    fixed = ODMClassifier(lam, 1.0, 0.0, gamma=1e-3, tol=1e-5, random_state=0, nonconvex="fixed_score").fit(
+        X[:600], y[:600]
+    )
     assert min(fixed.objective_curve_) >= curve[-1] * (1 - 1e-4)
 
 
@@ -140,7 +142,9 @@ def test_rows_and_their_kernel_give_the_same_machine(thin) -> None:
     gram = Gram(KernelFunction(kernel="linear"), X, constant=1.0, cache_bytes=1e9)
     by_kernel = KernelMulticlassDual(gram=gram, label=label, cost=cost, **common)
     for dual in (by_rows, by_kernel):
-        solve_many_classes(dual, upper="cccp", tol=1e-12, asked_tol=1e-3, max_iter=20_000, rng=np.random.default_rng(0))
+        solve_many_classes(
+            dual, nonconvex="cccp", tol=1e-12, asked_tol=1e-3, max_iter=20_000, rng=np.random.default_rng(0)
+        )
     np.testing.assert_allclose(by_rows.scores(), by_kernel.scores(), atol=1e-4)
 
 
@@ -190,10 +194,10 @@ def test_linear_machine_of_many_classes_by_both_ways() -> None:
     stiff = LinearODMClassifier(1e5, 0.5, 0.2, random_state=0).fit(X, y)
     assert not hasattr(stiff, "dual_coef_")
     assert stiff.certificate_.bound <= stiff.loss_curve_[-1]
-    fixed = LinearODMClassifier(10.0, 0.5, 0.2, upper="fixed", random_state=0).fit(X, y)
+    fixed = LinearODMClassifier(10.0, 0.5, 0.2, nonconvex="fixed_score", random_state=0).fit(X, y)
     assert min(fixed.loss_curve_) >= soft.loss_curve_[-1] * (1 - 1e-3)
-    with pytest.raises(ValueError, match="upper='cccp'"):
-        LinearODMClassifier(upper="fixed", intercept_scaling=np.inf).fit(X, y)
+    with pytest.raises(ValueError, match="nonconvex='cccp'"):
+        LinearODMClassifier(nonconvex="fixed_score", intercept_scaling=np.inf).fit(X, y)
     np.testing.assert_allclose(soft.margins(X, y).mean(), soft.margin_distribution_.mean)
 
 

@@ -304,7 +304,7 @@ def test_opposite_labels_on_one_place_and_columns_of_any_scale() -> None:
         ({"tol": 0.0}, "tol"),
         ({"max_iter": 0}, "max_iter"),
         ({"cache_size": -1}, "cache_size"),
-        ({"upper": "none"}, "upper"),
+        ({"nonconvex": "none"}, "nonconvex"),
         ({"intercept_scaling": 0.0}, "intercept_scaling"),
         ({"fit_intercept": "yes"}, "fit_intercept"),
     ],

@@ -17,7 +17,7 @@ from tithe.core.state_checks import Each, Number, check_fields
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import available_if
 from tithe.objectives.margin import MarginObjective
-from tithe.solvers.odm.many_classes import UPPER
+from tithe.solvers.odm.many_classes import NONCONVEX
 from tithe.sources.arrays import as_block
 
 TO_ROUNDING, ROUNDING = 1000, 1e-20  # so few multipliers are found to rounding: it takes milliseconds
@@ -101,7 +101,7 @@ class MarginMachine:
     max_iter: int
     fit_intercept: bool
     intercept_scaling: float
-    upper: str
+    nonconvex: str
     probability: bool
     classes_: Array
     calibrated_: CalibratedClassifierCV
@@ -111,7 +111,7 @@ class MarginMachine:
         **MarginObjective.constraints,
         "tol": RealNumber(above=0.0),
         "max_iter": WholeNumber(least=1),
-        "upper": OneOf(*UPPER),
+        "nonconvex": OneOf(*NONCONVEX),
         "fit_intercept": Boolean(),
         "probability": Boolean(),
     }

@@ -73,9 +73,9 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         leaves it free (two classes only).
     class_weight : dict, "balanced" or None
         As in scikit-learn.
-    upper : {"cccp", "fixed"}
+    nonconvex : {"cccp", "fixed_score"}
         More than two classes: how the side of too large margins is made convex. "cccp" keeps each row's strongest
-        rival for a round and never makes the objective worse; "fixed" keeps the rival's score, as the paper does.
+        rival for a round and never makes the objective worse; "fixed_score" keeps the rival's score, as the paper does.
     probability : bool
         Whether `predict_proba` is wanted: it takes six more fits.
     tol : float
@@ -169,7 +169,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         class_weight: Any = None,
-        upper: str = "cccp",
+        nonconvex: str = "cccp",
         probability: bool = False,
         tol: float = 1e-5,
         max_iter: int = 1000,
@@ -186,7 +186,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
-        self.upper = upper
+        self.nonconvex = nonconvex
         self.probability = probability
         self.tol = tol
         self.max_iter = max_iter
@@ -287,7 +287,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
         dual = KernelMulticlassDual(gram=gram, label=label, cost=cost, n_classes=n_classes, mu=mu, theta=theta)
         tol = self._sharper(len(codes) * n_classes)
         solved = solve_many_classes(
-            dual, upper=self.upper, tol=tol, asked_tol=self.tol, max_iter=self.max_iter, rng=rng
+            dual, nonconvex=self.nonconvex, tol=tol, asked_tol=self.tol, max_iter=self.max_iter, rng=rng
         )
         return KernelSolution(
             coefficients=dual.value.T,

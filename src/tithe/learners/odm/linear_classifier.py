@@ -66,7 +66,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         in `LinearSVC`. Infinity: it carries no penalty (``"newton"`` only).
     class_weight : dict, "balanced" or None
         As in scikit-learn.
-    upper : {"cccp", "fixed"}
+    nonconvex : {"cccp", "fixed_score"}
         With more than two classes: how margins above the band, whose loss is not convex, are dealt with: by a rival
         that stays for a round, which never makes the loss worse, or by its score that stays, as in the paper. These
         solve the dual by coordinates; where those are stiff (a large lam), "cccp" gives way to descent on the loss.
@@ -164,7 +164,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         class_weight: Any = None,
-        upper: str = "cccp",
+        nonconvex: str = "cccp",
         radius: float | None = None,
         coreset_size: int | float | str | None = None,
         construction: Any = "auto",
@@ -184,7 +184,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
-        self.upper = upper
+        self.nonconvex = nonconvex
         self.radius = radius
         self.coreset_size = coreset_size
         self.construction = construction
@@ -310,7 +310,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         found = fit_classes(
             objective,
             block,
-            upper=self.upper,
+            nonconvex=self.nonconvex,
             tol=self.tol,
             sharper=min(self.tol, ROUNDING) if exact else self.tol,
             max_iter=self.max_iter,

@@ -48,7 +48,7 @@ def fit_classes(
     objective: MarginObjective,
     block: Block,
     *,
-    upper: str,
+    nonconvex: str,
     tol: float,
     sharper: float,
     max_iter: int,
@@ -61,7 +61,7 @@ def fit_classes(
     thousands: the primal, smoothed and cooled, is solved then, and what it finds is better than what is proved of it.
     Few rows, or no more than columns, hardly get in each other's way: there the dual is tried all the same, for as
     many sweeps as cost next to nothing.
-    ``upper="fixed"`` is known to the dual alone.
+    ``nonconvex="fixed_score"`` is known to the dual alone.
     """
     tiny = len(block) * objective.n_classes <= TO_ROUNDING
     free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
@@ -76,14 +76,16 @@ def fit_classes(
         mu=float(objective.mu),
         theta=float(objective.theta),
     )
-    if free and upper != "cccp":
-        raise ValueError(f"intercept_scaling=inf, a free intercept of many classes, needs upper='cccp', got {upper!r}.")
-    stiff = upper == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF
+    if free and nonconvex != "cccp":
+        raise ValueError(
+            f"intercept_scaling=inf, a free intercept of many classes, needs nonconvex='cccp', got {nonconvex!r}."
+        )
+    stiff = nonconvex == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF
     if not free and (not stiff or tiny or len(block) <= block.n_features):
         most = min(max_iter, _TRIED) if stiff else max_iter
         solved = solve_many_classes(
             dual,
-            upper=upper,
+            nonconvex=nonconvex,
             tol=sharper,
             asked_tol=tol,
             max_iter=most,

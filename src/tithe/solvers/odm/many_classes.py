@@ -11,7 +11,7 @@ from tithe.kernels.odm.many_classes import best_rivals
 from tithe.solvers.odm.many_classes_cg import subspace_step
 from tithe.solvers.odm.many_classes_dual import MulticlassDual
 
-UPPER = ("cccp", "fixed")
+NONCONVEX = ("cccp", "fixed_score")
 _RENEW = 50  # rounds after which scores are computed afresh from the coefficients
 _ROUGH = 1e-2  # relative gap of the start, where only the lower side counts
 _STILL, _PATIENCE = 1e-13, 5  # relative gap below which rounds that bring little are rounding
@@ -34,7 +34,7 @@ class MulticlassSolution:
 def solve_many_classes(
     dual: MulticlassDual,
     *,
-    upper: str,
+    nonconvex: str,
     tol: float,
     asked_tol: float,
     max_iter: int,
@@ -43,7 +43,7 @@ def solve_many_classes(
 ) -> MulticlassSolution:
     """Coefficients (n, K): first for the lower side alone, then with rivals chosen anew until J stays.
 
-    The rival that wins is the one that stays for a round (``upper="cccp"``) or its score (``"fixed"``). The
+    The rival that wins is the one that stays for a round (``nonconvex="cccp"``) or its score (``"fixed_score"``). The
     coefficients with the smallest J are given. ``asked_tol`` is the tolerance that was asked for: where ``tol`` is
     sharper, it is given up after a number of sweeps that take next to no time. If ``patient`` is False, the search
     ends as soon as coordinate sweeps converge slowly, instead of adding conjugate-gradient steps.
@@ -54,7 +54,7 @@ def solve_many_classes(
     gap, primal, true = dual.measure()
     best, curve = (true, dual.value.copy(), gap, primal), [true]
     for _ in range(_OUTER if dual.mu > 0.0 else 0):
-        dual.choose_rivals(upper)
+        dual.choose_rivals(nonconvex)
         tol = tol if rounds < _SHARP else enough
         rounds += _inner(dual, tol, enough, max_iter - rounds, rng, patient)
         gap, primal, true = dual.measure()

@@ -84,11 +84,11 @@ class MulticlassDual(Band, ABC):
             raise not_a_kernel()
         return gap, loss + 0.5 * norm, true_loss + 0.5 * norm
 
-    def choose_rivals(self, upper: str) -> None:
+    def choose_rivals(self, nonconvex: str) -> None:
         """Rivals or their scores as they are now; multipliers of the upper side move along with them."""
         best, level = np.empty_like(self.rival), np.empty_like(self.level)
         best_rivals(self.scores(), self.label, best, level)
-        if upper == "fixed":
+        if nonconvex == "fixed_score":
             self.level = level
             return
         moving = np.flatnonzero((self.beta > 0.0) & (best != self.rival))
