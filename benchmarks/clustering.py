@@ -77,7 +77,7 @@ def fits(X: np.ndarray, k: int, size: int, seeds: int) -> list[dict[str, Any]]:
 def distortions(X: np.ndarray, k: int, size: int, seeds: int) -> list[dict[str, Any]]:
     """Median and largest distortion over random queries; medians over the seeds."""
     block, objective = Block(X=X), KMeansObjective(n_clusters=k)
-    queries = {"random": random_queries(block, k, n_bases=8, seed=99)}
+    queries = {"random": random_queries(block, objective, n_bases=8, seed=99)}
     rows = []
     for construction in CONSTRUCTIONS:
         for calibrate in (False, True):

@@ -36,7 +36,7 @@ from tithe import (
     propose_size,
 )
 from tithe.core.seeding import rng_for
-from tithe.reduce.distortion import trial_queries
+from tithe.reduce.distortion import random_queries
 
 COLUMNS, CLUSTERS, EPS, FILE_ROWS = 20, 8, 0.05, 2_500_000
 
@@ -81,7 +81,7 @@ def families(source: Any, coreset: Any, objective: Any, name: str) -> dict[str, 
     return {
         "(a) full": full,
         "(b) coreset": [objective.solve(coreset, rng=rng_for(99, i)) for i in range(2)],
-        "(c) random": trial_queries(some, objective, n_bases=4, seed=99),
+        "(c) random": random_queries(some, objective, n_bases=4, seed=99),
         "(d) rough": [objective.pilot(some, rng=rng_for(99, "rough"))],
     }
 

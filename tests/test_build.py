@@ -11,6 +11,7 @@ from scipy import sparse
 
 import tithe
 from tithe import Block, KMeansObjective, KMedianObjective, build_coreset, propose_size
+from tithe.core.contracts import Objective
 from tithe.core.parallel import limit_threads
 from tithe.reduce.distortion import ratio_error
 
@@ -318,7 +319,7 @@ def test_unknown_names(X: np.ndarray) -> None:
         build_coreset(X, objective=KMEANS, engine="magic", coreset_size=10)
 
 
-class _Bare:
+class _Bare(Objective):
     """The least an objective can be."""
 
     name = "bare"
@@ -333,9 +334,10 @@ class _Bare:
 def test_an_objective_of_ones_own(X: np.ndarray) -> None:
     coreset = build_coreset(X, objective=_Bare(), coreset_size=100, calibrate=False, random_state=0)
     assert coreset.provenance["construction"] == "uniform" and len(coreset) == 100
-    with pytest.raises(ValueError, match=r"calibrate=True needs pilot\(\), survey\(\), moments\(\)"):
+    missing = r"calibrate=True needs .* SampledObjective .*; _Bare lacks moments\(\), pilot\(\), survey\(\)"
+    with pytest.raises(ValueError, match=missing):
         build_coreset(X, objective=_Bare(), coreset_size=100)
-    with pytest.raises(ValueError, match=r"'sensitivity' needs pilot\(\)"):
+    with pytest.raises(ValueError, match=r"'sensitivity' needs .* SensitivityObjective .* sensitivity\(\)"):
         build_coreset(X, objective=_Bare(), construction="sensitivity", coreset_size=100, calibrate=False)
 
 
@@ -379,7 +381,7 @@ def test_calibration_pays(skewed: Block) -> None:
     """Over queries independent of the coreset: calibrated << plain, and << uniform."""
     from tithe.reduce.distortion import random_queries
 
-    queries = random_queries(skewed, 4, n_bases=3, seed=5)
+    queries = random_queries(skewed, KMeansObjective(n_clusters=4), n_bases=3, seed=5)
     full = [KMEANS.cost(skewed, q).sum() for q in queries]
 
     def typical(**options) -> float:
@@ -414,7 +416,7 @@ def test_propose_size_keeps_its_word(skewed: Block) -> None:
     from tithe import distortion
     from tithe.reduce.distortion import random_queries
 
-    queries = {"random": random_queries(skewed, 4, n_bases=2, seed=77)}
+    queries = {"random": random_queries(skewed, KMeansObjective(n_clusters=4), n_bases=2, seed=77)}
     worst = []
     for seed in range(5):
         coreset = build_coreset(skewed.X, objective=KMEANS, coreset_size=size, random_state=seed)

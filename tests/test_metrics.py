@@ -63,9 +63,9 @@ def test_the_data_itself_has_no_distortion(skewed: Block) -> None:
 
 
 def test_queries_do_not_depend_on_anything_but_their_seed(skewed: Block) -> None:
-    a, b = (random_queries(skewed, 4, n_bases=2, seed=1) for _ in range(2))
+    a, b = (random_queries(skewed, KMeansObjective(n_clusters=4), n_bases=2, seed=1) for _ in range(2))
     assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-    assert not np.array_equal(a[0], random_queries(skewed, 4, n_bases=2, seed=2)[0])
+    assert not np.array_equal(a[0], random_queries(skewed, KMeansObjective(n_clusters=4), n_bases=2, seed=2)[0])
 
 
 class TestSizeFor:

@@ -60,7 +60,7 @@ def test_calibration_wins_over_twenty_seeds(skewed: Block) -> None:
     from tithe.reduce.distortion import random_queries
 
     objective = KMeansObjective(n_clusters=8)
-    queries = {"random": random_queries(skewed, 8, n_bases=6, seed=50)}
+    queries = {"random": random_queries(skewed, objective, n_bases=6, seed=50)}
 
     def typical(**options) -> np.ndarray:
         found = [

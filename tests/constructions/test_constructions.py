@@ -19,7 +19,7 @@ from tithe import (
     Sensitivity,
     Uniform,
 )
-from tithe.constructions.base import Construction
+from tithe.core.contracts import Construction
 from tithe.testing import check_construction, construction_checks
 from tithe.testing.data import small_problem
 

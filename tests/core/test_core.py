@@ -5,7 +5,6 @@ import pytest
 from scipy import sparse
 
 from tithe import Block, Coreset, concat
-from tithe.core.errors import require_methods
 from tithe.core.registry import make, names, resolve
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.tree import Tree, fold
@@ -116,7 +115,3 @@ class TestRegistry:
     def test_an_instance_is_itself(self) -> None:
         thing = object()
         assert make("objective", thing) is thing
-
-    def test_missing_method_is_named(self) -> None:
-        with pytest.raises(ValueError, match=r"needs survey\(\)"):
-            require_methods(object(), ("survey",), needed_by="x")

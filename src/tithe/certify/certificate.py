@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tithe.core.contracts import Source
+from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.state_checks import Each, Integer, Number, Optional, Text, check_fields
@@ -79,7 +79,7 @@ def weighted_total(block: Block, cost: Array) -> float:
 
 
 def certify_cost(
-    objective: Any, rows: Block | Source, params: Any, coreset: Block, *, engine: Any = "auto"
+    objective: Objective, rows: Block | Source, params: Any, coreset: Block, *, engine: Any = "auto"
 ) -> Certificate:
     """The exact cost of a solution on all rows, and how far off the coreset's idea of it is."""
     every = DataPass(rows, engine)
@@ -87,7 +87,7 @@ def certify_cost(
     return cost_certificate(full, coreset_cost(objective, coreset, params), every.n_rows, passes=1)
 
 
-def coreset_cost(objective: Any, coreset: Block, params: Any) -> float:
+def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:
     """The cost of a solution as the coreset sees it."""
     return weighted_total(coreset, objective.cost(coreset, params))
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from tithe.certify.certificate import Certificate, bound_certificate, excess_certificate
-from tithe.core.contracts import Source
+from tithe.core.contracts import ConvexObjective, Source
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.hashing import uniform_of
 from tithe.core.passes import DataPass
@@ -109,7 +109,7 @@ class CurvatureRows:
     known: bool = True
 
     @classmethod
-    def all_of(cls, objective: Any, block: Block, params: Array) -> CurvatureRows:
+    def all_of(cls, objective: ConvexObjective, block: Block, params: Array) -> CurvatureRows:
         """All rows, which are at hand."""
         return cls(rows=block, known=objective.convex and objective.keeps_curvature(params))
 
@@ -126,12 +126,13 @@ class CurvatureRows:
         group = (uniform_of(block.row_ids(), _HASH_KEY + 1) * N_GROUPS).astype(np.int64)
         return cls(rows=block, groups=tuple(block.take(np.flatnonzero(group == g)) for g in range(N_GROUPS)))
 
-    def metric(self, objective: Any, params: Array, centre: Array | None) -> tuple[Metric, list[Metric]]:
+    def metric(self, objective: ConvexObjective, params: Array, centre: Array | None) -> tuple[Metric, list[Metric]]:
         """The curvature with the penalty as these rows see it, and without one group at a time."""
         if not self.groups:
             return objective.metric(self.rows, params, centre=centre), []
         weight = self.rows.total_weight
-        parts = [objective.curvature(group, params, centre, total_weight=weight) for group in self.groups]
+        curvatures = (objective.curvature(group, params, centre, total_weight=weight) for group in self.groups)
+        parts = [part for part in curvatures if part is not None]  # of few coefficients it is kept
         whole = sum(parts[1:], parts[0])
         scale = N_GROUPS / (N_GROUPS - 1)
         return (
@@ -143,7 +144,9 @@ class CurvatureRows:
 class CurvatureDraw:
     """Chooses the rows of `CurvatureRows`, leaf by leaf, at the parameters that the pass is made at."""
 
-    def __init__(self, objective: Any, params: Array, coreset: Block, n_rows: int | None, centre: Array | None) -> None:
+    def __init__(
+        self, objective: ConvexObjective, params: Array, coreset: Block, n_rows: int | None, centre: Array | None
+    ) -> None:
         self._objective, self._params, self._centre = objective, params, centre
         wanted = max(_SAMPLE_ROWS, _ROWS_PER_COEFFICIENT * params.size)
         self._size = min(wanted, _SAMPLE_WORK // params.size**2)
@@ -207,16 +210,15 @@ class _Seen:
 
 
 def evaluate_all(
-    objective: Any, every: DataPass, params: Array, *, diagonal: bool = False, centre: Array | None = None
+    objective: ConvexObjective, every: DataPass, params: Array, *, diagonal: bool = False, centre: Array | None = None
 ) -> Evaluation:
     """The objective on all rows, in one pass."""
     sums = every.total(lambda leaf: objective.sums(leaf, params, diagonal=diagonal, centre=centre))
-    evaluation: Evaluation = objective.evaluation(sums, params)
-    return evaluation
+    return objective.evaluation(sums, params)
 
 
 def evaluate_and_draw(
-    objective: Any, every: DataPass, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
+    objective: ConvexObjective, every: DataPass, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
 ) -> tuple[Evaluation, CurvatureRows]:
     """The same, and rows for the curvature, in one pass."""
     draw = CurvatureDraw(objective, params, coreset, every.n_expected, centre)
@@ -229,7 +231,7 @@ def evaluate_and_draw(
 
 
 def gap_at(
-    objective: Any,
+    objective: ConvexObjective,
     evaluation: Evaluation,
     curvature: CurvatureRows,
     params: Array,
@@ -256,7 +258,7 @@ def gap_at(
 
 
 def _interval(
-    objective: Any, rows: Block, params: Array, newton: Array, without: list[float]
+    objective: ConvexObjective, rows: Block, params: Array, newton: Array, without: list[float]
 ) -> tuple[float, float] | None:
     """Factors of the estimate between which the gap lies; see `Gap`."""
     part = rows.weights() * objective.bend(rows, params, newton)
@@ -275,7 +277,7 @@ def _interval(
 
 
 def certify_gap(
-    objective: Any, rows: Block | Source, params: Array, coreset: Block, *, engine: Any = "auto"
+    objective: ConvexObjective, rows: Block | Source, params: Array, coreset: Block, *, engine: Any = "auto"
 ) -> Certificate:
     """How far the loss on all rows is from the smallest possible there, in one pass."""
     every = DataPass(rows, engine)
@@ -284,7 +286,9 @@ def certify_gap(
     return gap_at(objective, evaluation, curvature, params, centre).certificate(every.n_rows, passes=1)
 
 
-def certify_bound(objective: Any, rows: Block | Source, params: Array, *, engine: Any = "auto") -> Certificate:
+def certify_bound(
+    objective: ConvexObjective, rows: Block | Source, params: Array, *, engine: Any = "auto"
+) -> Certificate:
     """The same, but only what is proved: no coreset is needed."""
     every = DataPass(rows, engine)
     evaluation = evaluate_all(objective, every, params)

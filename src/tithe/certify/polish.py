@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify.certificate import percent
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
-from tithe.core.contracts import Source
+from tithe.core.contracts import ConvexObjective, Source, SteppedObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
@@ -52,7 +52,7 @@ def polish_rounds(polish: Any) -> tuple[int, float]:
 
 
 def polish_by_steps(
-    objective: Any, rows: Block | Source, params: Any, polish: Any, *, engine: Any = "auto"
+    objective: SteppedObjective, rows: Block | Source, params: Any, polish: Any, *, engine: Any = "auto"
 ) -> Polished:
     """Rounds of the objective's own steps over all rows, and the final assignment.
 
@@ -99,7 +99,7 @@ class Descended:
 
 
 def polish_by_descent(
-    objective: Any,
+    objective: ConvexObjective,
     rows: Block | Source,
     coreset: Coreset,
     params: Array,
@@ -149,7 +149,7 @@ def polish_by_descent(
 class _Way:
     """The way down on all rows: where it has come to, and what is known there."""
 
-    def __init__(self, objective: Any, every: DataPass, coreset: Coreset, params: Array) -> None:
+    def __init__(self, objective: ConvexObjective, every: DataPass, coreset: Coreset, params: Array) -> None:
         self.objective, self.every, self.coreset = objective, every, coreset
         self._centre = objective.centre(every.or_few(coreset))
         # where every column is in many of the rows, their own curvature will do, and a pass is cheaper without it
@@ -200,8 +200,9 @@ class _Way:
     def step_by_calibration(self, rng: Any) -> None:
         """Calibrate the coreset to the totals at the present place, and go to the fit on it if that is better."""
         before, point = self.descent.params, self.descent.point
-        self.coreset = calibrated(replace(self.coreset, totals=point.totals, pilot=before), self.objective)
-        if not self.coreset.provenance.get("calibration_n_beyond", 0):  # the weights hardly changed
+        taken = replace(self.coreset, totals=point.totals, pilot=before)
+        self.coreset, report = calibrated(taken, self.objective)
+        if report is None or not report.n_beyond:  # the weights hardly changed
             return
         if self.descent.go_to(self.objective.solve(self.coreset, rng=rng, init=before)):
             self._arrived()

@@ -134,7 +134,7 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
     """One more pass: what the coreset is off by, exactly."""
     from tithe.certify import certify_gap
     from tithe.core.seeding import rng_for
-    from tithe.reduce.distortion import distortion, trial_queries
+    from tithe.reduce.distortion import distortion, random_queries
 
     try:
         with Reading(source.n_rows, "checking") as reading:
@@ -145,7 +145,7 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
                 gap = certify_gap(goal, watched, params, coreset, engine=make_engine(jobs))
                 return ["excess loss of a fit on it", f"{gap.relative:.2g} ({gap.kind})"]
             some = source.sample(None, rng=rng_for(seed, "queries"))
-            queries = {"random": trial_queries(some, goal, n_bases=2, seed=seed + 1)}
+            queries = {"random": random_queries(some, goal, n_bases=2, seed=seed + 1)}
             middle, most = distortion(watched, coreset, goal, queries=queries).summary()["random"]
             return ["distortion, random solutions", f"median {middle:.4f}, max {most:.4f}"]
     except KeyboardInterrupt:

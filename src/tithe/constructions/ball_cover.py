@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tithe.constructions.base import Construction
-from tithe.constructions.draw import codes_of
+from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.cover import FarthestFirst, leaders
 
 
 @dataclass(frozen=True, kw_only=True)
-class BallCover(Construction):
+class BallCover(Construction[Objective]):
     """Centres such that every row is within a radius r of one; each weighs as much as the rows nearest to it.
 
     Rows are z = +-(x, constant) where the objective tells two classes apart (constant: 1 with an intercept, or as
@@ -52,7 +51,7 @@ class BallCover(Construction):
             raise ValueError("leader=True needs a radius: there is but one pass to find one.")
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self, block: Block, objective: Objective, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         where = _places(block, objective)
         if self.leader:
@@ -72,11 +71,11 @@ class BallCover(Construction):
         return replace(block.take(positions[order], mass[order]), notes={"cover_radius": reach})
 
 
-def _places(block: Block, objective: Any) -> dict[str, Any]:
+def _places(block: Block, objective: Objective) -> dict[str, Any]:
     """Where rows lie, for an objective: signs, groups and the constant of the kernels."""
-    codes = codes_of(objective, block)
+    codes = objective.codes(block)
     if codes is None:
         return {}
     if objective.n_classes > 2:
         return {"groups": codes}
-    return {"signs": 2.0 * codes - 1.0, "constant": float(getattr(objective, "constant", 1.0))}
+    return {"signs": 2.0 * codes - 1.0, "constant": objective.constant}

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tithe.constructions.base import Construction
 from tithe.constructions.draw import draw_rows
+from tithe.core.contracts import ClusterBoundedObjective, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
-from tithe.core.errors import require_methods, warn_caller
+from tithe.core.errors import warn_caller
 from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
@@ -39,27 +39,31 @@ def check_radius(radius: float | str) -> None:
 
 
 def find_radius(
-    radius: float | str, block: Block, some: Block, clusters: Any, objective: Any, rng: np.random.Generator
+    radius: float | str,
+    block: Block,
+    some: Block,
+    clusters: Any,
+    objective: ClusterBoundedObjective,
+    rng: Rng,
 ) -> float:
     """R: the number given, the objective's rule on the clustered rows, or that from a pilot fit."""
     if radius == "auto":
-        return float(objective.default_radius(some, clusters))
+        return objective.default_radius(some, clusters)
     if radius == "pilot":
-        require_methods(objective, ("pilot", "radius_from"), needed_by="radius='pilot'")
-        return float(objective.radius_from(objective.pilot(block, rng=rng)))
+        return objective.radius_from(objective.pilot(block, rng=rng))
     return float(radius)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Clustered(Construction):
+class _Clustered(Construction[ClusterBoundedObjective]):
     n_clusters: int = 6
     radius: float | str = "auto"
     certified: bool = True
     repair: str = "means"
     prepared: Prepared | None = field(default=None, repr=False, compare=False)
 
-    looks: ClassVar[int] = 2  # clusters and distances
-    requires: ClassVar[tuple[str, ...]] = ("codes", "clusters", "cluster_bound", "default_radius")
+    n_passes: ClassVar[int] = 2  # clusters and distances
+    requires: ClassVar[tuple[type[Objective], ...]] = (ClusterBoundedObjective,)
 
     def __post_init__(self) -> None:
         if self.n_clusters < 1:
@@ -79,15 +83,15 @@ class _Clustered(Construction):
             },
         )
 
-    def check_columns(self, n_features: int, objective: Any) -> None:
+    def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
         if self.prepared is not None:
             self.prepared.clusters.check_columns(n_features, objective.n_classes)
 
-    def clustered_rows(self, block: Block, rng: np.random.Generator) -> Block:
+    def clustered_rows(self, block: Block, rng: Rng) -> Block:
         """The rows that are clustered."""
         return block
 
-    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
+    def prepare(self, block: Block, objective: ClusterBoundedObjective, *, rng: Rng) -> Self:
         """The same construction, with clusters and radius found unless it has them."""
         if self.prepared is not None:
             return self
@@ -98,11 +102,11 @@ class _Clustered(Construction):
         ready._warn_if_useless(block, objective)
         return ready
 
-    def scores(self, block: Block, objective: Any, *, codes: Array | None = None) -> Array:
+    def scores(self, block: Block, objective: ClusterBoundedObjective, *, codes: Array | None = None) -> Array:
         """The bounds s_n of all rows (n,), once prepared."""
         if self.prepared is None:
             raise ValueError("There are no clusters yet: call prepare() with the rows first.")
-        bound: Array = objective.cluster_bound(
+        return objective.cluster_bound(
             block,
             self.prepared.clusters,
             radius=self.prepared.radius,
@@ -110,9 +114,8 @@ class _Clustered(Construction):
             repair=self.repair,
             codes=codes,
         )
-        return bound
 
-    def _warn_if_useless(self, block: Block, objective: Any) -> None:
+    def _warn_if_useless(self, block: Block, objective: ClusterBoundedObjective) -> None:
         """Said once, when the clusters are found: a tree has hundreds of nodes that would all say it."""
         assert self.prepared is not None
         step = -(-len(block) // _GLANCE)
@@ -127,7 +130,14 @@ class _Clustered(Construction):
             )
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self,
+        block: Block,
+        objective: ClusterBoundedObjective,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: Rng,
     ) -> Block:
         ready = self.prepare(block, objective, rng=rng)
         assert ready.prepared is not None
@@ -192,6 +202,6 @@ class Acvs(_Clustered):
         if self.sample_size is not None and self.sample_size < 1:
             raise ValueError(f"sample_size must be at least 1, got {self.sample_size!r}.")
 
-    def clustered_rows(self, block: Block, rng: np.random.Generator) -> Block:
+    def clustered_rows(self, block: Block, rng: Rng) -> Block:
         usual = max(50 * self.n_clusters, min(1000 * self.n_clusters, len(block) // 40))
         return sample_rows(block, usual if self.sample_size is None else self.sample_size, rng)

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from tithe.core.data import Array, Block, Scores
+from tithe.core.data import Array, Block, Rng, Scores
 from tithe.kernels.sampling import draw
 from tithe.kernels.strata import draw_in_classes
 
 LEAST = 10  # draws that a class gets however little its rows score
 
 
-def draw_rows(
-    block: Block, scores: Scores | Array, size: int, rng: np.random.Generator, *, codes: Array | None = None
-) -> Block:
+def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, codes: Array | None = None) -> Block:
     """Rows drawn by scores that contain their weights u, each weighing u / (size p); by class with ``codes``."""
     positions, inverse = draw_by_class(scores, codes, size, rng)
     own = block.sample_weight
     return block.take(positions, inverse if own is None else inverse * own[positions])
 
 
-def codes_of(objective: object, block: Block) -> Array | None:
-    """The class numbers of the rows, if the objective has classes."""
-    codes = getattr(objective, "codes", None)
-    return codes(block) if callable(codes) else None
-
-
 def draw_by_class(
-    scores: Scores | Array, strata: Array | None, size: int, rng: np.random.Generator, *, least: int = LEAST
+    scores: Scores | Array, strata: Array | None, size: int, rng: Rng, *, least: int = LEAST
 ) -> tuple[Array, Array]:
     """At most ``size`` draws, a number fixed beforehand from each class: distinct positions, ascending, and weights.
 

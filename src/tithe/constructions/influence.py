@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tithe.constructions.draw import codes_of, draw_rows
+from tithe.constructions.draw import draw_rows
 from tithe.constructions.leverage import Leverage, shares
+from tithe.core.contracts import InfluenceObjective, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw
@@ -19,7 +20,7 @@ _RARE = 20_000  # rows of a class up to which all are scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Influence(Leverage):
+class Influence(Leverage[InfluenceObjective]):
     """p_i = u_i (.4 r_i l_i / sum(u r l) + .3 l_i / sum(u l) + .3 / W), each draw weighing u_i / (m p_i).
 
     l_i is the root of the leverage (`Leverage`), r_i the pull of the row at the objective's pilot
@@ -37,11 +38,19 @@ class Influence(Leverage):
     """
 
     name: ClassVar[str] = "influence"
-    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "pull")
-    looks: ClassVar[int] = 2  # leverages and losses
+    requires: ClassVar[tuple[type[Objective], ...]] = (InfluenceObjective,)
+    needs_pilot: ClassVar[bool] = True
+    n_passes: ClassVar[int] = 2  # leverages and losses
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self,
+        block: Block,
+        objective: InfluenceObjective,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: Rng,
     ) -> Block:
         assert pilot is not None
         look = max(_LOOK, _PER_ROW * size)
@@ -55,10 +64,10 @@ class Influence(Leverage):
             cost = objective.cost(block, pilot)
         root = self.roots(block, rng)
         scores = shares([(0.4, root * objective.pull(cost)), (0.3, root), (0.3, None)], block)
-        return draw_rows(block, scores, size, rng, codes=codes_of(objective, block))
+        return draw_rows(block, scores, size, rng, codes=objective.codes(block))
 
 
-def _one_of_each_run(block: Block, objective: Any, look: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def _one_of_each_run(block: Block, objective: Objective, look: int, rng: Rng) -> tuple[Array, Array]:
     """Positions of about ``look`` rows, ascending, and how many rows like it each stands for."""
     n, weight = len(block), block.sample_weight
     if weight is None:
@@ -67,7 +76,7 @@ def _one_of_each_run(block: Block, objective: Any, look: int, rng: np.random.Gen
         positions, stands = edges[:-1] + (rng.random(look) * runs).astype(np.int64), runs.astype(np.float64)
     else:
         positions, stands = draw(weight, look, rng)  # runs of equal weight
-    codes = codes_of(objective, block)
+    codes = objective.codes(block)
     if codes is None:
         return positions, stands
     there = codes if weight is None else codes[weight > 0.0]

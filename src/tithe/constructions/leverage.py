@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from tithe.constructions.base import Construction
-from tithe.constructions.draw import codes_of, draw_rows
+from tithe.constructions.draw import draw_rows
+from tithe.core.contracts import Construction, ObjectiveT
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.parallel import over_parts
 from tithe.core.state_checks import Floats, Instance, Optional, check_fields, expect
@@ -41,7 +41,7 @@ class Leverages:
             check_fields(self, {"factor": Floats("d", "q", contiguous=False), "offset": Floats("q")})
 
     @classmethod
-    def of(cls, block: Block, rng: np.random.Generator) -> Self:
+    def of(cls, block: Block, rng: Rng) -> Self:
         rows = sample_rows(block, _SKETCH, rng)
         X, weight = rows.X.astype(np.float64), rows.weights()
         d = block.n_features
@@ -105,34 +105,34 @@ def shares(parts: list[tuple[float, Array | None]], block: Block) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leverage(Construction):
+class Leverage(Construction[ObjectiveT]):
     """p_i = u_i (1/W + l_i / sum(u l)) / 2 with l_i the root of the leverage of row i (see `Leverages`).
 
     The root is what the variance asks for (Munteanu and others 2018 for logistic regression). It
     knows nothing of the loss, so it serves any linear model.
     """
 
-    leverages: Leverages | None = None
+    leverages: Leverages | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "leverage"
 
     def _check_state(self) -> None:
         check_fields(self, {"leverages": Optional(Instance(Leverages))})
 
-    def check_columns(self, n_features: int, objective: Any) -> None:
+    def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
         """Whether what was read from a file fits rows of so many columns."""
         expect(self.leverages is None or len(self.leverages.factor) == n_features, "leverages are of other columns")
 
-    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
+    def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:
         """The same construction, its Gram matrix taken from a sample of the rows unless it has one."""
         return self if self.leverages is not None else replace(self, leverages=Leverages.of(block, rng))
 
-    def roots(self, block: Block, rng: np.random.Generator) -> Array:
+    def roots(self, block: Block, rng: Rng) -> Array:
         """The root of the leverage of every row: (n,)."""
         leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
         return leverages.root(block.X)
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         scores = shares([(0.5, None), (0.5, self.roots(block, rng))], block)
-        return draw_rows(block, scores, size, rng, codes=codes_of(objective, block))
+        return draw_rows(block, scores, size, rng, codes=objective.codes(block))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tithe.constructions.base import Construction
 from tithe.constructions.draw import draw_rows
+from tithe.core.contracts import Construction, MeanPilotObjective, Objective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lightweight(Construction):
+class Lightweight(Construction[MeanPilotObjective]):
     """p_i = u_i / 2W + u_i d_i / 2D with d_i the cost of row i at the column mean and D = sum u d.
 
     Bachem, Lucic and Krause (2018), for k-means: |error| <= (eps/2) cost(C) + (eps/2) cost({mean}),
@@ -21,15 +21,22 @@ class Lightweight(Construction):
     """
 
     name: ClassVar[str] = "lightweight"
-    requires: ClassVar[tuple[str, ...]] = ("mean_pilot", "survey")
-    surveys: ClassVar[bool] = True
+    requires: ClassVar[tuple[type[Objective], ...]] = (MeanPilotObjective,)
+    needs_pilot: ClassVar[bool] = True
+    needs_survey: ClassVar[bool] = True
 
-    def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
-        pilot: Array = objective.mean_pilot(block)
-        return pilot
+    def pilot(self, block: Block, objective: MeanPilotObjective, *, rng: Rng) -> Array:
+        return objective.mean_pilot(block)
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self,
+        block: Block,
+        objective: MeanPilotObjective,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: Rng,
     ) -> Block:
         assert survey is not None
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()

@@ -12,10 +12,10 @@ from sklearn.linear_model import ElasticNetCV, LassoCV, LinearRegression, RidgeC
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tithe.constructions.base import Construction
 from tithe.constructions.cablr import check_radius, find_radius
 from tithe.constructions.draw import draw_rows
 from tithe.constructions.regressed_model import SensitivityModel, as_linear, features
+from tithe.core.contracts import ClusterBoundedObjective, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, check_fields, expect
@@ -38,7 +38,7 @@ class Known:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regressed(Construction):
+class Regressed(Construction[ClusterBoundedObjective]):
     """p_n = (1 - mix) u_n m_n / sum(u m) + mix u_n / W, with m = N s predicted by a regression (RDSF).
 
     On a uniform sample of b rows, m = b s is computed from the bound of `Cablr` with clusters of the
@@ -76,7 +76,7 @@ class Regressed(Construction):
     known: Known | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "regressed"
-    requires: ClassVar[tuple[str, ...]] = ("codes", "clusters", "cluster_bound", "default_radius", "signed_rows")
+    requires: ClassVar[tuple[type[Objective], ...]] = (ClusterBoundedObjective,)
 
     def __post_init__(self) -> None:
         if isinstance(self.regressor, str) and self.regressor not in _NAMES:
@@ -106,13 +106,13 @@ class Regressed(Construction):
         )
         expect((self.known is None) == (self.sensitivity_model_ is None), "a regression is there in part only")
 
-    def check_columns(self, n_features: int, objective: Any) -> None:
+    def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
         model = self.sensitivity_model_
         if model is not None:
             same = model.n_features == n_features and model.objective.n_classes == objective.n_classes
             expect(same, "a regression of sensitivities is of other columns or classes")
 
-    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Self:
+    def prepare(self, block: Block, objective: ClusterBoundedObjective, *, rng: Rng) -> Self:
         """The same construction, its regression fitted on a sample of the rows unless it has one."""
         if self.sensitivity_model_ is not None:
             return self
@@ -132,7 +132,7 @@ class Regressed(Construction):
         return replace(self, sensitivity_model_=model, known=Known(ids=ids[order], values=m[order]))
 
     def _fit(
-        self, some: Block, objective: Any, m: Array, n_rows: int, clusters: Any, radius: float
+        self, some: Block, objective: ClusterBoundedObjective, m: Array, n_rows: int, clusters: Any, radius: float
     ) -> SensitivityModel:
         what = self.regressor
         if isinstance(what, str) and len(some) < 2 * (some.n_features + 1):
@@ -173,7 +173,14 @@ class Regressed(Construction):
         return m, clipped
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self,
+        block: Block,
+        objective: ClusterBoundedObjective,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: Rng,
     ) -> Block:
         ready = self.prepare(block, objective, rng=rng)
         model = ready.sensitivity_model_

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d
 
+from tithe.core.contracts import ClusterBoundedObjective
 from tithe.core.data import Array, Block
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, check_fields, expect
@@ -58,7 +59,7 @@ class SensitivityModel:
         quantile of m; the share of predictions outside the bounds.
     """
 
-    objective: Any
+    objective: ClusterBoundedObjective
     regressor: Any
     linear: Linear | None
     norm_feature: bool
@@ -92,7 +93,9 @@ class SensitivityModel:
             fits = len(self.linear.coef) == self.n_features and len(self.linear.bias) == n_classes
             expect(fits, "a regression of sensitivities is of other columns or classes")
         else:
-            row = Block(X=np.zeros((1, self.n_features)), y=np.array([self.objective.classes[0]]))
+            classes = self.objective.classes
+            expect(classes is not None, "the classes of a regression are not known")
+            row = Block(X=np.zeros((1, self.n_features)), y=np.array(classes)[:1])
             raw = self.regressor.predict(features(self.objective, row, self.norm_feature))
             expect(np.shape(raw) == (1,) and np.isfinite(raw).all(), "a regressor does not predict numbers")
 
@@ -127,8 +130,7 @@ class SensitivityModel:
         block = self._block(X, y)
         unit = self.sample_weight / self.sample_size
         alike = Block(X=block.X, y=block.y, sample_weight=np.full(len(block), unit))
-        bound: Array = self.objective.bound_of_new(alike, self.clusters, radius=self.radius)
-        return bound * self.sample_size
+        return self.objective.bound_of_new(alike, self.clusters, radius=self.radius) * self.sample_size
 
     def stream(self, size: int, random_state: Any = None) -> OnlineInclusion:
         """An inclusion of rows one batch after another, about ``size`` for every e-fold of the stream."""
@@ -198,7 +200,7 @@ class OnlineInclusion:
         return self.n_checked_ >= _ENOUGH and not _DRIFT[0] <= self.drift_ <= _DRIFT[1]
 
 
-def features(objective: Any, block: Block, norm_feature: bool) -> Any:
+def features(objective: ClusterBoundedObjective, block: Block, norm_feature: bool) -> Any:
     """What the regression sees of rows: the objective's signed rows in float64, and |(x, 1)| if wanted."""
     rows = objective.signed_rows(block).astype(np.float64)
     if not norm_feature:
@@ -211,7 +213,7 @@ def features(objective: Any, block: Block, norm_feature: bool) -> Any:
     )
 
 
-def as_linear(weights: Array, d: int, objective: Any, norm_feature: bool) -> Linear:
+def as_linear(weights: Array, d: int, objective: ClusterBoundedObjective, norm_feature: bool) -> Linear:
     """Weights on the signed rows as a product with the plain rows and numbers for each class."""
     intercept, coef, rest = weights[0], weights[1 : d + 1], weights[d + 1 :]
     norm_coef = float(rest[-1]) if norm_feature else 0.0

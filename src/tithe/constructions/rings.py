@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tithe.constructions.base import Construction
+from tithe.core.contracts import Construction, NearestObjective, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.kernels.clustering.groups import draw_in_groups, group_masses, ring_codes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rings(Construction):
+class Rings(Construction[NearestObjective]):
     """Exponential rings around the pilot centres, the same number of draws from each.
 
     With d_i the distance of row i to its nearest pilot centre, c the pilot's cost and W the
@@ -29,8 +29,9 @@ class Rings(Construction):
     alpha: float = 4.0
 
     name: ClassVar[str] = "rings"
-    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "assign")
-    surveys: ClassVar[bool] = True
+    requires: ClassVar[tuple[type[Objective], ...]] = (NearestObjective,)
+    needs_pilot: ClassVar[bool] = True
+    needs_survey: ClassVar[bool] = True
 
     def ring_of(self, block: Block, survey: Survey, power: int) -> tuple[Array, int]:
         """A number per row that is the same exactly for rows of one ring, (n,) int32, and how many there may be."""
@@ -44,10 +45,17 @@ class Rings(Construction):
         return codes, len(survey.totals) * (last + 1)
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self,
+        block: Block,
+        objective: NearestObjective,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: Rng,
     ) -> Block:
         assert survey is not None
-        rings, n_rings = self.ring_of(block, survey, getattr(objective, "power", 2))
+        rings, n_rings = self.ring_of(block, survey, objective.power)
         counts, masses = group_masses(rings, n_rings, block.sample_weight)
         occupied = int((counts > 0).sum())
         if occupied > size:

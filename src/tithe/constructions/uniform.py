@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tithe.constructions.base import Construction
-from tithe.constructions.draw import LEAST, codes_of, draw_rows
+from tithe.constructions.draw import LEAST, draw_rows
+from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uniform(Construction):
+class Uniform(Construction[Objective]):
     """Rows without replacement, each weighing N/m; with weights u, draws with p = u/W weighing W/m.
 
     Where the objective has classes and some class would get fewer than ten draws, every class is
@@ -21,13 +21,13 @@ class Uniform(Construction):
     """
 
     name: ClassVar[str] = "uniform"
-    looks: ClassVar[int] = 0
+    n_passes: ClassVar[int] = 0
 
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self, block: Block, objective: Objective, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         n = len(block)
-        codes = codes_of(objective, block)
+        codes = objective.codes(block)
         if codes is not None:
             mass = np.bincount(codes, weights=block.sample_weight)
             if mass[mass > 0.0].min() * size < LEAST * mass.sum():

@@ -1,13 +1,16 @@
 """What the rooms know of one another.
 
-Objectives say what must be preserved, constructions choose rows, sources bring them,
-engines do the work. Whoever implements a protocol can be tested with `tithe.testing`.
+Objectives say what must be preserved, constructions choose rows, sources bring them, engines do the work. A
+capability is a class here: what a room calls on another stands in one of them, and what may be left out has a
+default. `tithe.testing` has suites that check an implementation.
 """
 
 from __future__ import annotations
 
+from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -17,68 +20,207 @@ from tithe.core.tree import Tree
 Params = Any
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """cost(P, q) = sum_i u_i f_q(x_i), with f >= 0: always a sum, never a mean."""
+class Objective(ABC):
+    """cost(P, q) = sum_i u_i f_q(x_i), with f >= 0: always a sum, never a mean.
+
+    An objective is a value: a frozen dataclass, compared with ``==``. One with an array among its fields needs an
+    ``__eq__`` of its own. With no more than this class asks for, rows can be drawn by the constructions that require
+    nothing, without calibration.
+    """
 
     name: ClassVar[str]
+    best_construction: ClassVar[str] = "uniform"  # what construction="auto" stands for
+    totals_at_solution: ClassVar[bool] = False  # whether the drawn rows' solution is the best place for totals
+    classes: tuple[Any, ...] | None = None  # labels that y may hold; None: y holds none, or they are not known yet
 
-    def solve(self, block: Block, *, rng: np.random.Generator, init: Params | None = None) -> Params:
+    @abstractmethod
+    def solve(self, block: Block, *, rng: Rng, init: Params | None = None) -> Params:
         """A good solution for the weighted rows."""
-        ...
 
+    @abstractmethod
     def cost(self, block: Block, params: Params) -> Array:
         """f_q(x_i) of every row: (n,), unweighted."""
-        ...
+
+    # -- labels ----------------------------------------------------------------------------------
+
+    @property
+    def lacks_classes(self) -> bool:
+        """Whether y holds labels and the set of them is still to be taken from the rows."""
+        return False
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 0 where y holds none."""
+        return 0
+
+    def for_rows(self, block: Block) -> Self:
+        """The same objective, its classes taken from these rows where it lacks them."""
+        return self
+
+    def codes(self, block: Block) -> Array | None:
+        """The class number of each row, (n,) int32; None where y holds no classes."""
+        return None
+
+    @property
+    def constant(self) -> float:
+        """The coordinate that a linear model adds to every row for its intercept."""
+        return 1.0
+
+    # -- queries to try a coreset with -------------------------------------------------------------
+
+    def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Params]:
+        """Random solutions, for measuring the distortion of a coreset."""
+        raise ValueError(f"Objective {self.name!r} has no random queries to try: give queries.")
+
+    def hard_params(self, block: Block, *, rng: Rng) -> list[Params]:
+        """Solutions on which a coreset errs more than on most, for choosing a size."""
+        return []
+
+    def strengthened(self, factor: float) -> Self | None:
+        """The same objective with losses counting ``factor`` times as much beside the penalty; None without penalty."""
+        return None
 
 
-class SurveyedObjective(Objective, Protocol):
-    """What sampling by importance and calibration need on top."""
+class SampledObjective(Objective):
+    """An objective whose rows can be scored at a pilot, and whose weights can be calibrated."""
 
-    def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
+    @abstractmethod
+    def pilot(self, block: Block, *, rng: Rng) -> Array:
         """A rough solution, cheap whatever the number of rows."""
-        ...
 
-    def mean_pilot(self, block: Block) -> Array:
-        """The roughest solution of all, from column means alone."""
-        ...
-
+    @abstractmethod
     def survey(self, block: Block, pilot: Array) -> Survey:
-        """Costs, groups and exact totals in one pass."""
-        ...
+        """Costs, groups and exact totals of the moments, in one pass."""
 
-    def sensitivity(self, block: Block, survey: Survey) -> Scores | Array:
-        """> 0 where the weight is: an upper bound, up to a factor, of sup_q u f_q / cost(q), per row."""
-        ...
-
+    @abstractmethod
     def moments(self, block: Block, pilot: Array) -> Moments:
         """What calibration reproduces, for the few rows that were drawn."""
-        ...
+
+    def centred_moments(self, block: Block, moments: Moments, totals: Array) -> tuple[Moments, Array]:
+        """Moments and totals in a form that is easier to solve for; reproducing either must be the same."""
+        return moments, totals
+
+    def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
+        """Raise ValueError if a pilot and totals that were read from a file do not fit the rows."""
 
 
-class SteppedObjective(Objective, Protocol):
-    """What `certify.polish_by_steps` needs on top: what leaves say adds up, and a step follows from the sum."""
+class SensitivityObjective(SampledObjective):
+    """An objective with a bound on the sensitivity of each row."""
 
+    best_construction: ClassVar[str] = "sensitivity"
+
+    @abstractmethod
+    def sensitivity(self, block: Block, survey: Survey) -> Scores | Array:
+        """An upper bound, up to a factor, of sup_q u f_q / cost(q) for each row; positive where the weight is."""
+
+
+class MeanPilotObjective(SampledObjective):
+    """An objective that can be surveyed at the column means; its totals begin with count and cost."""
+
+    @abstractmethod
+    def mean_pilot(self, block: Block) -> Array:
+        """The roughest solution of all, from column means alone."""
+
+
+class NearestObjective(SampledObjective):
+    """An objective of the distance to the nearest of several centres or atoms; totals begin with count and cost."""
+
+    power: ClassVar[int] = 2  # cost is the distance to this power
+
+    @abstractmethod
+    def assign(self, block: Block, params: Array) -> Array:
+        """The nearest centre or atom of each row: (n,) int32."""
+
+
+class InfluenceObjective(SampledObjective):
+    """An objective of linear scores, in which the loss of a row tells how strongly it acts on the solution."""
+
+    @abstractmethod
+    def pull(self, cost: Array) -> Array:
+        """The size of the derivative of each row's loss in its score, from the loss: (n,)."""
+
+
+class ClusterBoundedObjective(SampledObjective):
+    """An objective of rows with classes whose sensitivities are bounded through clusters.
+
+    ``clusters`` are of a type of the objective's own, with a length and ``check_columns(n_features, n_classes)``.
+    """
+
+    @abstractmethod
+    def codes(self, block: Block) -> Array:
+        """The class number of each row, (n,) int32."""
+
+    @abstractmethod
+    def clusters(self, block: Block, n_clusters: int, *, rng: Rng) -> Any:
+        """``n_clusters`` clusters of the rows, or of the rows of each class."""
+
+    @abstractmethod
+    def settle(self, block: Block, clusters: Any, *, codes: Array | None = None) -> Any:
+        """The clusters with the exact means and weights of these rows."""
+
+    @abstractmethod
+    def cluster_bound(
+        self,
+        block: Block,
+        clusters: Any,
+        *,
+        radius: float,
+        certified: bool = True,
+        repair: str = "means",
+        codes: Array | None = None,
+    ) -> Array:
+        """A bound on the sensitivity of each row, for all solutions within ``radius``: (n,)."""
+
+    @abstractmethod
+    def bound_of_new(self, block: Block, clusters: Any, *, radius: float) -> Array:
+        """The same for rows that are not among those the clusters were settled with."""
+
+    @abstractmethod
+    def default_radius(self, block: Block, clusters: Any) -> float:
+        """The radius that ``radius="auto"`` stands for."""
+
+    @abstractmethod
+    def radius_from(self, params: Array) -> float:
+        """A radius that contains a solution, with some room."""
+
+    @abstractmethod
+    def signed_rows(self, block: Block) -> Any:
+        """Rows together with their classes, as a regression of the bounds sees them."""
+
+
+class SteppedObjective(Objective):
+    """What `certify.polish_by_steps` needs: what leaves say adds up, and a step follows from the sum."""
+
+    @abstractmethod
     def look(self, block: Block, params: Params, *, last: bool = False) -> Any:
-        """What one pass over a block found, with its cost as ``total`` and ``labels`` of its rows; looks add up (+)."""
-        ...
+        """What one pass over a block gives: its cost as ``total`` and the ``labels`` of its rows; results add up."""
 
+    @abstractmethod
     def step(self, look: Any, params: Params) -> tuple[Params, float]:
-        """A solution that costs less than the one looked at, and by how much at the least."""
-        ...
+        """A solution that costs less than ``params``, and a lower bound on how much less."""
 
 
-class ConvexObjective(Objective, Protocol):
-    """What `certify.polish_by_descent` needs on top: a smooth convex sum of losses of linear margins, and a penalty."""
+class ConvexObjective(SampledObjective):
+    """What certificates of the excess loss and `certify.polish_by_descent` need.
 
+    A smooth sum of losses of linear scores, and a penalty.
+    """
+
+    @abstractmethod
     def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
-        """What one pass over a block found; sums of several leaves add up (+)."""
-        ...
+        """What one pass over a block gives; sums of several leaves add up (+)."""
 
+    @abstractmethod
     def evaluation(self, sums: Any, params: Array) -> Evaluation:
         """Value, gradient, proved bound and totals of the moments, of all rows that were added up."""
-        ...
 
+    def evaluate(
+        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
+    ) -> Evaluation:
+        """`evaluation` of the rows of one block; ``centre`` is for the diagonal."""
+        return self.evaluation(self.sums(block, params, diagonal=diagonal, centre=centre), params)
+
+    @abstractmethod
     def metric(
         self,
         block: Block,
@@ -89,70 +231,100 @@ class ConvexObjective(Objective, Protocol):
         caution: float = 1.0,
     ) -> Any:
         """The curvature as these rows see it, to divide by: a `tithe.solvers.descent.Metric`."""
-        ...
 
+    @abstractmethod
     def centre(self, block: Block) -> Array | None:
         """Where columns are centred before their curvature is taken."""
-        ...
 
+    @abstractmethod
     def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
-        """Effective number of rows that the curvature in the column known least comes from."""
-        ...
+        """The smallest effective number of rows that the curvature in a column comes from."""
 
+    @abstractmethod
     def margins(self, X: Any, params: Array) -> Array:
-        """(n, k)."""
-        ...
+        """The scores: (n, k)."""
 
+    @abstractmethod
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along a direction: (n,)."""
-        ...
 
     @property
     def convex(self) -> bool:
-        """Whether it really is: else a gap cannot be estimated, only bounded."""
-        ...
+        """Whether the sum is convex in the parameters; else a gap can be bounded but not estimated."""
+        return True
 
+    @abstractmethod
     def keeps_curvature(self, params: Array) -> bool:
         """Whether the curvature of so many coefficients is kept as a whole matrix."""
-        ...
 
+    @abstractmethod
     def curvature(
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
     ) -> Array | None:
         """The second derivative of the losses of these rows, out of rows of ``total_weight``."""
-        ...
 
+    @abstractmethod
     def metric_of(self, hessian: Array, centre: Array | None = None) -> Any:
-        """A curvature that is believed as it is, with the penalty."""
-        ...
+        """A curvature that is taken as it is, with the penalty."""
 
+    @abstractmethod
     def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
         """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
-        ...
+
+    def rows_per_coefficient(self, block: Block, size: int) -> float:
+        """Rows for each coefficient among ``size`` drawn uniformly; with few, "auto" tries a uniform draw as well."""
+        return float("inf")
 
 
-class Construction(Protocol):
-    """How rows are chosen. Unbiased, unless it says otherwise: E[sum_i w_i f(x_i)] over the draw is the full sum."""
+ObjectiveT = TypeVar("ObjectiveT", bound=Objective)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Construction(ABC, Generic[ObjectiveT]):
+    """How rows are chosen. Unbiased, unless it says otherwise: E[sum_i w_i f(x_i)] over the draw is the full sum.
+
+    A construction is a value: a frozen dataclass, compared with ``==``. What it learns from rows (`prepare`) is kept
+    in fields with ``compare=False``.
+    """
 
     name: ClassVar[str]
-    requires: ClassVar[tuple[str, ...]]  # methods of the objective, checked before anything is read
-    surveys: ClassVar[bool]  # whether `reduce` needs the survey of the whole block
-    looks: ClassVar[int]  # times `reduce` reads all rows
-    unbiased: ClassVar[bool]  # else the weights add up exactly, and rows stand for those near them
+    requires: ClassVar[tuple[type[Objective], ...]] = ()  # contracts of the objective, checked before rows are read
+    needs_pilot: ClassVar[bool] = False  # whether `reduce` needs a pilot
+    needs_survey: ClassVar[bool] = False  # whether `reduce` needs the survey of the whole block at a pilot
+    n_passes: ClassVar[int] = 1  # times `reduce` reads all rows
+    unbiased: ClassVar[bool] = True  # else the weights add up exactly, and rows stand for those near them
 
-    def prepare(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Construction:
-        """What is learned once from the rows at hand and used for every leaf; itself if nothing is, or was already."""
-        ...
+    def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:
+        """The construction with what it learns once from a sample and uses for every leaf."""
+        return self
 
-    def pilot(self, block: Block, objective: Any, *, rng: np.random.Generator) -> Array:
-        """The rough solution this construction scores rows with."""
-        ...
+    def pilot(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Array:
+        """The rough solution that rows are scored with."""
+        assert isinstance(objective, SampledObjective)
+        return objective.pilot(block, rng=rng)
 
+    @abstractmethod
     def reduce(
-        self, block: Block, objective: Any, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+        self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         """At most ``size`` distinct rows of ``block`` with weights."""
-        ...
+
+    def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
+        """Raise ValueError if what was learned, and read from a file, does not fit rows of so many columns."""
+
+
+def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:
+    """Raise ValueError, naming what is missing, unless ``objective`` implements all of the contracts."""
+    wanted: list[ABCMeta] = [Objective, *contracts]
+    for contract in wanted:
+        if not isinstance(objective, contract):
+            kind = type(objective)
+            missing = sorted(contract.__abstractmethods__ - set(dir(kind)))
+            lacks = f"lacks {', '.join(f'{name}()' for name in missing)}" if missing else "does not inherit it"
+            raise ValueError(
+                f"{needed_by} needs an objective that is a {contract.__name__} (tithe.core.contracts); "
+                f"{kind.__name__} {lacks}. construction='uniform' with calibrate=False works for every Objective."
+            )
 
 
 class Source(Protocol):

@@ -13,6 +13,7 @@ from scipy import sparse
 from tithe.core.state_checks import (
     LARGEST,
     Check,
+    Flag,
     Floats,
     Integer,
     Integers,
@@ -40,6 +41,7 @@ _CORESET: Mapping[str, Check] = {
     "n_seen": Integer(least=1),
     "weight_seen": Number(least=float(np.finfo(np.float64).tiny)),
     "last_row": Integer(least=-1),
+    "is_whole": Flag(),
 }
 _DEEPEST = 64  # levels of a tree, and those above that only seed draws
 
@@ -145,6 +147,8 @@ class Coreset(Block):
         (level, first leaf): its place in the tree, which seeds the draw.
     last_row : int
         The largest row id among everything it stands for; weights that decay are those at this row.
+    is_whole : bool
+        Whether it holds all rows that carry weight: nothing was drawn.
     provenance : mapping
         How it was made: construction, sizes, what calibration did.
     """
@@ -155,6 +159,7 @@ class Coreset(Block):
     pilot: Array | None = None
     key: tuple[int, int] = (0, 0)
     last_row: int = -1
+    is_whole: bool = False
     provenance: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -23,17 +23,6 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
     return ValueError(f"There is no {kind} named {name!r}.{hint} Known: {', '.join(known)}.")
 
 
-def require_methods(who: object, methods: Iterable[str], *, needed_by: str) -> None:
-    """Fail before the first byte is read if ``who`` lacks one of ``methods``."""
-    missing = [m for m in methods if not callable(getattr(who, m, None))]
-    if missing:
-        name = getattr(who, "name", type(who).__name__)
-        raise ValueError(
-            f"{needed_by} needs {', '.join(m + '()' for m in missing)}, which {name!r} does not have. "
-            "For a coreset, construction='uniform' with calibrate=False needs nothing of an objective."
-        )
-
-
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line outside this package that led here, however many of our functions lie between."""
     level, frame = 2, sys._getframe(1)

@@ -109,7 +109,7 @@ class CoresetLearner(Streamed):
         checked = self._checked(X, y, reset=first)
         weight = check_weights(sample_weight, len(checked))  # which may all be zero in a piece
         block = self._piece(replace(checked, sample_weight=weight, mean=None), classes)
-        if not first and repr(self._objective()) != repr(self.stream_.plan.objective):
+        if not first and self._objective() != self.stream_.plan.objective:
             raise ValueError(
                 "The parameters have changed since the first call to partial_fit, and rows were reduced for the old "
                 "ones. Set them back, or start anew with a clone."
@@ -195,11 +195,6 @@ def refuse_polish(polish: Any) -> None:
         )
 
 
-def is_whole(coreset: Coreset) -> bool:
-    """Whether the coreset holds all rows that carry weight."""
-    return coreset.provenance.get("construction") == "all"
-
-
 # rows kept by coreset_size="auto": at the least, for each column, and one in so many up to a limit
 _LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 100, 50_000
 
@@ -242,5 +237,6 @@ def all_rows(block: Block, objective: str) -> Coreset:
         indices=rows.row_ids(),
         n_seen=len(block),
         weight_seen=block.total_weight,
+        is_whole=True,
         provenance={"objective": objective, "construction": "all", "calibrated": 0},
     )

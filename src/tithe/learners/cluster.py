@@ -16,7 +16,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner, is_whole, read_again
+from tithe.learners.base import CoresetLearner, read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.stored import check_clusterer
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
@@ -157,7 +157,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def _learn(self, coreset: Coreset, rows: Any, seed: int) -> None:
         """Solve on the coreset, polish and certify on the rows; None: they are gone."""
-        objective, whole, at_hand = self._objective(), is_whole(coreset), isinstance(rows, Block)
+        objective, whole, at_hand = self._objective(), coreset.is_whole, isinstance(rows, Block)
         self._check_number(coreset.n_seen)
         centers = self._search(objective, coreset, rng_for(seed, "solve"))
         looked_at = coreset if rows is None or (whole and not at_hand) else rows
@@ -182,7 +182,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def _search(self, objective: ClusteringObjective, coreset: Coreset, rng: np.random.Generator) -> Array:
         """Centres found on the coreset, from the starts that ``init`` says."""
-        rows = _distinct(coreset) if is_whole(coreset) else coreset
+        rows = _distinct(coreset) if coreset.is_whole else coreset
         if isinstance(self.init, str) and self.init == "k-means++":
             return objective.solve(rows, rng=rng)
         if isinstance(self.init, str):

@@ -22,7 +22,6 @@ from tithe.learners.base import (
     checked_classes,
     encoded_classes,
     is_source,
-    is_whole,
     read_again,
 )
 from tithe.learners.bases import ClassifierMixin
@@ -103,11 +102,11 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
             drawn = self.calibrate and again is None
             coreset = self._reduce(rows, objective, seed, construction=construction, calibrate=drawn)
             self._learn(coreset, again, seed, before=before)
-        if again is not None and not is_whole(coreset):
+        if again is not None and not coreset.is_whole:
             drawn_by = make(
                 "construction", coreset.provenance["construction"] if construction == "auto" else construction
             )
-            self.n_passes_ += 1 + (drawn_by.looks if isinstance(rows, Block) else looks)
+            self.n_passes_ += 1 + (drawn_by.n_passes if isinstance(rows, Block) else looks)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -156,7 +155,7 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
             if not isinstance(rows, Block):
                 self._check_classes(coreset)
             self.coreset_ = coreset
-        if coreset is None or is_whole(coreset):
+        if coreset is None or coreset.is_whole:
             params = self._fit_all(objective, rows, start, seed)
         elif rows is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.certify import Certificate, polish_rounds
 from tithe.certify.score import gathered, n_recognised, score_certificate
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.errors import require_methods, warn_caller
+from tithe.core.errors import warn_caller
 from tithe.core.hashing import HoldOut, key_of, uniform_of
 from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
@@ -22,7 +22,6 @@ from tithe.learners.base import (
     checked_classes,
     encoded_classes,
     is_source,
-    is_whole,
     objective_for,
 )
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
@@ -44,6 +43,12 @@ def _has(method: str) -> Any:
         return True
 
     return available_if(check)
+
+
+def _require(estimator: Any, method: str, *, needed_by: str) -> None:
+    """Refuse an estimator of another library that lacks a method."""
+    if not hasattr(estimator, method):
+        raise ValueError(f"{needed_by} needs {method}(), which {type(estimator).__name__} does not have.")
 
 
 class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
@@ -211,7 +216,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         if large and source.replayable and self.validation_fraction > 0.0:
             self._aside = key_of(seed, "validation"), float(self.validation_fraction)
             coreset = self._reduce(MappedSource(rows, HoldOut(*self._aside)), objective, seed)
-        if coreset is None or is_whole(coreset):  # so few rows, as it turns out, that none can be spared
+        if coreset is None or coreset.is_whole:  # so few rows, as it turns out, that none can be spared
             coreset, self._aside = self._reduce(rows, objective, seed), None
         self._learn(coreset, source, seed)
         return self
@@ -247,7 +252,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             self.validation_indices_, self._aside = None, None
         given = rows.sample_weight if isinstance(rows, Block) else coreset.sample_weight
         self.coreset_ = coreset
-        self.estimator_ = self._fit_to(coreset, is_whole(coreset) and given is None)
+        self.estimator_ = self._fit_to(coreset, coreset.is_whole and given is None)
 
     def _set_aside(self, block: Block, seed: int) -> Block:
         """The block with the weight of the validation rows moved to the others."""
@@ -304,7 +309,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _recalibrate(self, block: Block) -> bool:
         """One round: calibrate to the residuals of the fitted model on all rows, fit again, keep if better."""
-        require_methods(self.estimator_, ("predict",), needed_by="polish")
+        _require(self.estimator_, "predict", needed_by="polish")
         labels = self._labels if is_classifier(self.estimator) else None
         tried = recalibrated(self.coreset_, block, self._objective(), partial(residuals, self.estimator_, labels))
         fitted = self._fit_to(tried, False)
@@ -328,7 +333,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         parts of the rows and Student's t.
         """
         check_is_fitted(self)
-        require_methods(self.estimator_, ("score",), needed_by="certify")
+        _require(self.estimator_, "score", needed_by="certify")
         if is_source(X):
             # those set aside have the smallest hashes, so they are among the first to be gathered
             key = key_of(0, "certify") if self._aside is None else self._aside[0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
+from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective, SteppedObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Optional, expect
@@ -15,6 +16,7 @@ from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
 from tithe.kernels.clustering.seeding import dz_seeds
 from tithe.kernels.columns import column_means
 from tithe.kernels.sampling import sample_rows
+from tithe.objectives.clustering_queries import hard_centres, random_centres
 
 _HEAT = 4  # steps of a search before the worse half of the searches is given up
 
@@ -44,7 +46,7 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusteringObjective:
+class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjective, SteppedObjective):
     """f_C(x) = min_j |x - c_j|^z for k centres; z = 2 is k-means, z = 1 is k-median.
 
     Parameters
@@ -77,8 +79,6 @@ class ClusteringObjective:
     max_iter: int = 100
     tol: float = 1e-4
 
-    name: ClassVar[str]
-    power: ClassVar[int]
     ratio: ClassVar[tuple[float, float, float]]
 
     def __post_init__(self) -> None:
@@ -145,6 +145,15 @@ class ClusteringObjective:
         if self.power == 1:
             gap = np.divide(gap, cost[:, None], out=np.zeros_like(gap), where=cost[:, None] > 0)
         return Moments(values=np.column_stack([np.ones(len(block)), cost, gap]), groups=labels, n_basic=2)
+
+    def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
+        return random_centres(block, self.n_clusters, n_bases=n_bases, rng=rng)
+
+    def hard_params(self, block: Block, *, rng: np.random.Generator) -> list[Array]:
+        def solve(rows: Block, k: int) -> Array:
+            return replace(self, n_clusters=k).solve(rows, rng=rng)
+
+        return hard_centres(block, self.n_clusters, solve, rng)
 
     # -- what a learner needs ----------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from scipy import sparse
 
+from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Optional, expect
@@ -25,7 +26,7 @@ _RESTARTS, _TURNS = 3, 5  # of the search for subspaces
 
 
 @dataclass(frozen=True, kw_only=True)
-class DictionaryObjective:
+class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjective):
     """f_D(y) = min |y - a D|^2 over codes a of at most T nonzero entries; D has k unit rows, the atoms.
 
     Parameters

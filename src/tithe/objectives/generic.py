@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import sparse
 
+from tithe.core.contracts import MeanPilotObjective, SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.core.state_checks import Floats, Integer, Optional, check_fields, expect
 from tithe.kernels.columns import column_means, column_sums
@@ -18,7 +19,7 @@ _WIDE = 1000  # columns beyond which only counts and costs are preserved: moment
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenericObjective:
+class GenericObjective(SensitivityObjective, MeanPilotObjective):
     """f(x) = |(x - mean) / scale|^2, for any estimator that takes ``sample_weight``.
 
     Parameters

@@ -29,6 +29,11 @@ class LabelledObjective:
             raise ValueError(f"classes must be at least two different labels, got {self.classes!r}.")
 
     @property
+    def lacks_classes(self) -> bool:
+        """Whether the classes are still to be taken from the rows."""
+        return self.classes is None
+
+    @property
     def n_classes(self) -> int:
         if self.classes is None:
             raise ValueError("The classes are not known yet: give classes=, or call for_rows() with rows that have y.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
+from tithe.core.contracts import ConvexObjective, InfluenceObjective
 from tithe.core.data import Array, Block, Evaluation, Moments, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Optional
@@ -31,7 +32,7 @@ _CHUNK_ROWS = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearModelObjective(LabelledObjective, ABC):
+class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjective):
     """A sum of losses of linear scores, and a penalty.
 
     Parameters are (k, d + 1), intercepts last: k = 1 score for two classes, else one a class. With r the

@@ -17,7 +17,7 @@ from tithe.objectives.logistic_sensitivity import ClusterBounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticObjective(ClusterBounds, LinearModelObjective):
+class LogisticObjective(LinearModelObjective, ClusterBounds):
     """f(x, y) = -ln P(y | x), with penalty |coefficients|^2 / (2 C) on top of the sum.
 
     Parameters

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.contracts import ClusterBoundedObjective
 from tithe.core.data import Array, Block
 from tithe.core.state_checks import Floats, Integers, Optional, check_fields, expect
 from tithe.kernels.linear.sensitivity_bounds import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
@@ -54,7 +55,7 @@ class Clusters:
         expect(self.labels is None or self.labels.max() < n_classes, "clusters are of other classes")
 
 
-class ClusterBounds:
+class ClusterBounds(ClusterBoundedObjective):
     """s_n = u_n / (u_n + sum_i W_i exp(-R |m_i - z_n|)) >= the sensitivity of row n, for all |theta| <= R.
 
     Huggins, Campbell and Broderick (2016). Two classes: z = +-(x, 1), + for class 1, and the loss is
@@ -75,9 +76,7 @@ class ClusterBounds:
     ``certified=False`` takes the centres for the means that they are not, as published (ACvS).
     """
 
-    n_classes: Any
     fit_intercept: bool
-    codes: Any
 
     def clusters(self, block: Block, n_clusters: int, *, rng: np.random.Generator) -> Clusters:
         """``n_clusters`` clusters of the rows, or, for more than two classes, of the rows of each class."""

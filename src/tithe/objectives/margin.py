@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Evaluation, Survey
 from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.kernels.linear.margin import MarginSums, margin_sweep
@@ -18,7 +19,7 @@ _LEAST, _MOST = 1e-100, 1e100  # of numbers whose squares must be numbers too
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginObjective(LinearModelObjective):
+class MarginObjective(LinearModelObjective, SensitivityObjective):
     """f(x, y) = loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u of a row.
 
     Two classes: u = +-(x . w + b), + for the second. K > 2 classes: u = f_y - max_(l != y) f_l of the scores

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tithe.core.contracts import MeanPilotObjective, SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Survey
 from tithe.objectives.clustering import KMeansObjective, check_centers
 
@@ -14,7 +15,7 @@ N_ATTRIBUTES = 2  # the last columns of a row: the loss when it was predicted, a
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuasiPosteriorObjective:
+class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
     """g_c(x, p, q) = l + q/2 (l - p)^2 with l = min_j |x - c_j|^2: rows are (x, p, q), d + 2 columns.
 
     p is the loss at which the row was predicted and q >= 0 the curb, an inverse temperature at that time (Li, Guedj

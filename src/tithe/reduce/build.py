@@ -14,7 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import is_source
+from tithe.core.contracts import Objective, SampledObjective, is_source
 from tithe.core.data import Array, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
@@ -118,7 +118,7 @@ def reduce_source(
     plan = Plan.of(objective, construction, size, calibrate=calibrate, seed=as_seed(random_state))
     whole = isinstance(source, ArraySource)
     # a sharper place for the totals is the solution on the drawn rows, where another pass costs little
-    later = calibrate and whole and getattr(plan.objective, "totals_at_solution", False)
+    later = calibrate and whole and plan.objective.totals_at_solution
     if isinstance(engine, str) and engine == "auto":
         engine = "serial" if whole else "threads"
     if getattr(source, "checkpoint", None) is None:
@@ -136,7 +136,7 @@ def reduce_source(
 def _started(plan: Plan, source: Any, *, later: bool) -> Reducer:
     at_hand = source.sample(None, rng=rng_for(plan.seed, "look"))
     classes = None
-    if hasattr(source, "classes") and getattr(plan.objective, "classes", ()) is None:
+    if hasattr(source, "classes") and plan.objective.lacks_classes:
         classes = source.classes()  # a class that stands in the last file only must be known
     return plan.start(at_hand, n_rows=source.n_rows, classes=classes, later=later)
 
@@ -232,9 +232,10 @@ class _Keeper:
             reducer.check_rows(slot)
 
 
-def _with_totals_at(solution: Array, coreset: Coreset, objective: Any, source: Any) -> Coreset:
+def _with_totals_at(solution: Array, coreset: Coreset, objective: Objective, source: Any) -> Coreset:
     """One more pass: the exact totals at ``solution``, added up in the order of the leaves."""
-    totals = sum(objective.survey(task(), solution).totals for task in source.tasks())
+    assert isinstance(objective, SampledObjective)
+    totals: Any = sum(objective.survey(task(), solution).totals for task in source.tasks())
     return replace(coreset, totals=totals, pilot=solution)
 
 

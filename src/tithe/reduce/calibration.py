@@ -27,11 +27,11 @@ group whose cost is carried by a few rows has directions that are carried by few
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from tithe.core.contracts import SampledObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Coreset, Moments
 
 RIDGE = 1e-3
@@ -99,19 +99,18 @@ def calibrate(
     )
 
 
-def calibrated(coreset: Coreset, objective: Any) -> Coreset:
-    """The coreset with weights that reproduce its ``totals``, which were taken at its ``pilot``."""
+def calibrated(coreset: Coreset, objective: SampledObjective) -> tuple[Coreset, CalibrationReport | None]:
+    """The coreset with weights that reproduce its ``totals``, which were taken at its ``pilot``, and what it took.
+
+    A coreset without totals, or one that holds all rows, is returned as it is, without a report.
+    """
     if coreset.totals is None or coreset.pilot is None or len(coreset) == coreset.n_seen:
-        return coreset
-    moments, totals = objective.moments(coreset, coreset.pilot), coreset.totals
-    if callable(getattr(objective, "centred_moments", None)):
-        moments, totals = objective.centred_moments(coreset, moments, totals)
+        return coreset, None
+    moments = objective.moments(coreset, coreset.pilot)
+    moments, totals = objective.centred_moments(coreset, moments, coreset.totals)
     weight, report = calibrate(coreset.weights(), moments, totals)
-    return replace(
-        coreset,
-        sample_weight=weight,
-        provenance={**coreset.provenance, **report.provenance(), "calibrated": 1},
-    )
+    provenance = {**coreset.provenance, **report.provenance(), "calibrated": 1}
+    return replace(coreset, sample_weight=weight, provenance=provenance), report
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from tithe.core.contracts import is_source
+from tithe.core.contracts import Objective, SampledObjective, check_contracts, is_source
 from tithe.core.data import Array, Block
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
-from tithe.kernels.sampling import sample_rows
 
-JITTERS = (0.1, 1.0, 10.0)
-FAR = 100.0
-_HARD_SAMPLE = 5000  # rows that hard queries are fitted on
+_JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
 _SAMPLE = 200_000  # rows that stand for those of a source where solutions are fitted
 
 
@@ -52,58 +50,17 @@ def ratio_error(small: float, full: float) -> float:
     return max(r, 1.0 / r) - 1.0 if r > 0 else math.inf
 
 
-def random_queries(block: Block, n_centers: int, *, n_bases: int, seed: int) -> list[Array]:
-    """Family (c): data points as centres, jittered at scales .1, 1 and 10, and moved far away.
-
-    Drawn from ``seed`` alone, so that they are independent of any coreset.
-    """
-    rng = rng_for(seed, "queries")
-    queries: list[Array] = []
-    spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
-    for _ in range(n_bases):
-        base = _dense(block, rng.choice(len(block), min(n_centers, len(block)), replace=False))
-        queries.append(base)
-        queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in JITTERS]
-        queries.append(base + FAR * spread)
-    return queries
+def random_queries(block: Block, objective: Objective, *, n_bases: int, seed: int) -> list[Any]:
+    """Family (c): the objective's random queries, drawn from ``seed`` alone and so independent of any coreset."""
+    return objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries"))
 
 
-def trial_queries(block: Block, objective: Any, *, n_bases: int, seed: int) -> list[Any]:
-    """Family (c) for any objective that has one: random centres, or what its ``random_params`` gives."""
-    if hasattr(objective, "n_clusters"):
-        return list(random_queries(block, objective.n_clusters, n_bases=n_bases, seed=seed))
-    if callable(getattr(objective, "random_params", None)):
-        return list(objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries")))
-    raise ValueError(f"There are no queries to try for {getattr(objective, 'name', objective)!r}: give queries.")
+def hard_queries(block: Block, objective: Objective, *, seed: int) -> list[Any]:
+    """Queries on which a coreset errs more than on most; none where the objective knows of none."""
+    return objective.hard_params(block, rng=rng_for(seed, "hard"))
 
 
-def hard_centres(block: Block, objective: Any, *, seed: int) -> list[Array]:
-    """Centres on which a coreset errs more than on most: for choosing sizes.
-
-    Solutions on tiny and larger subsets, with fewer centres, scaled by ten and a tenth, all at the origin, and all
-    at one of the rows farthest from it.
-    """
-    rng, k = rng_for(seed, "hard"), objective.n_clusters
-    some = sample_rows(block, _HARD_SAMPLE, rng)
-    base = objective.solve(some, rng=rng)
-    subsets = [objective.solve(sample_rows(some, size, rng), rng=rng) for size in (k + 2, 5 * k, 1000)]
-    fewer = [replace(objective, n_clusters=n).solve(some, rng=rng) for n in {1, -(-k // 2)}]
-    norms = np.asarray(some.X.multiply(some.X).sum(axis=1) if hasattr(some.X, "toarray") else (some.X**2).sum(axis=1))
-    order = np.argsort(-norms.ravel(), kind="stable")
-    far = [np.repeat(_dense(some, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
-    return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far]
-
-
-def hard_queries(block: Block, objective: Any, *, seed: int) -> list[Any]:
-    """Queries on which a coreset errs more than on most: `hard_centres`, or the ``hard_params`` of the objective."""
-    if hasattr(objective, "n_clusters"):
-        return list(hard_centres(block, objective, seed=seed))
-    if callable(getattr(objective, "hard_params", None)):
-        return list(objective.hard_params(block, rng=rng_for(seed, "hard")))
-    return []
-
-
-def total_costs(rows: Any, objective: Any, queries: Sequence[Any]) -> Array:
+def total_costs(rows: Any, objective: Objective, queries: Sequence[Any]) -> Array:
     """The weighted cost of each query on a block, or on all leaves of a source in one pass: (q,)."""
     totals = np.zeros(len(queries))
     for block in [rows] if isinstance(rows, Block) else (task() for task in rows.tasks()):
@@ -115,7 +72,7 @@ def total_costs(rows: Any, objective: Any, queries: Sequence[Any]) -> Array:
 def distortion(
     full: Any,
     coreset: Block,
-    objective: Any,
+    objective: str | Objective,
     *,
     queries: Mapping[str, Sequence[Any]] | None = None,
     n_bases: int = 4,
@@ -150,7 +107,7 @@ def distortion(
     Distortion
         A lower bound on the worst case: the true worst query may not be among those tried.
     """
-    objective = make("objective", objective)
+    goal: Objective = make("objective", objective)
     coreset = _as_block(coreset)
     some = full
     if is_source(full):
@@ -158,13 +115,14 @@ def distortion(
         climb = 0  # a look at files is dear
     else:
         full = some = _as_block(full)
-    if callable(getattr(objective, "for_rows", None)):
-        objective = objective.for_rows(coreset)
+    objective = goal.for_rows(coreset)
     if queries is None:
+        check_contracts(objective, (SampledObjective,), needed_by="distortion without queries")
+        assert isinstance(objective, SampledObjective)
         queries = {
             "full": [objective.solve(some, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
             "coreset": [objective.solve(coreset, rng=rng_for(random_state, "coreset", i)) for i in range(n_fits)],
-            "random": trial_queries(some, objective, n_bases=n_bases, seed=random_state),
+            "random": random_queries(some, objective, n_bases=n_bases, seed=random_state),
             "rough": [objective.pilot(some, rng=rng_for(random_state, "rough"))],
         }
         if climb:
@@ -179,43 +137,31 @@ def distortion(
     return Distortion(values=values)
 
 
-def with_centres(objective: Any) -> Any:
-    objective = make("objective", objective)
-    if not hasattr(objective, "n_clusters"):
-        raise ValueError(f"This is about centres, which {getattr(objective, 'name', objective)!r} does not have.")
-    return objective
-
-
 def _as_block(rows: Any) -> Block:
     """A block of floating-point rows, from a block or an array."""
     block = rows if isinstance(rows, Block) else Block(X=rows)
-    if block.X.dtype in (np.float32, np.float64) and (hasattr(block.X, "toarray") or block.X.flags.c_contiguous):
+    if block.X.dtype in (np.float32, np.float64) and (sparse.issparse(block.X) or block.X.flags.c_contiguous):
         return block
-    X = block.X.astype(np.float64) if hasattr(block.X, "toarray") else np.ascontiguousarray(block.X, np.float64)
+    X = block.X.astype(np.float64) if sparse.issparse(block.X) else np.ascontiguousarray(block.X, np.float64)
     return Block(X=X, y=block.y, sample_weight=block.sample_weight, indices=block.indices)
 
 
-def _error(full: Block, coreset: Block, objective: Any, query: Any) -> float:
+def _error(full: Block, coreset: Block, objective: Objective, query: Any) -> float:
     return ratio_error(
         float(objective.cost(coreset, query) @ coreset.weights()), float(objective.cost(full, query) @ full.weights())
     )
 
 
-def _climb(full: Block, coreset: Block, objective: Any, query: Array, budget: int, seed: int) -> Array:
+def _climb(full: Block, coreset: Block, objective: Objective, query: Array, budget: int, seed: int) -> Array:
     """The worst query met on a random walk that only ever climbs."""
     rng = rng_for(seed, "climb")
     spread = np.sqrt(np.mean(query.var(axis=0))) or 1.0
     worst, height = query, _error(full, coreset, objective, query)
     for _ in range(budget):
-        step = rng.choice(JITTERS) * spread
+        step = rng.choice(_JITTERS) * spread
         tried = worst.copy()
         tried[rng.integers(len(query))] += step * rng.standard_normal(query.shape[1])
         found = _error(full, coreset, objective, tried)
         if found > height:
             worst, height = tried, found
     return worst
-
-
-def _dense(block: Block, rows: Array) -> Array:
-    some = block.X[np.sort(rows)]
-    return np.asarray(some.toarray() if hasattr(some, "toarray") else some, np.float64)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.contracts import Construction, ConvexObjective, Objective, SampledObjective, check_contracts
 from tithe.core.data import Array, Block, Coreset, Survey, concat
-from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Anything, Check, Flag, Integer, Number, Optional, check_fields, expect
@@ -28,20 +28,23 @@ _STATE: dict[str, Check] = {
 }
 
 
-def _check_together(objective: Any, construction: Any, notes: Any, *, calibrate: bool) -> None:
-    """What must hold of an objective and a construction that were read from a file."""
-    for what in (objective, construction):
-        expect(isinstance(getattr(what, "name", None), str), f"{type(what).__name__} is no objective or construction")
-    expect(callable(getattr(objective, "solve", None)), f"{type(objective).__name__} is no objective")
-    expect(callable(getattr(construction, "reduce", None)), f"{type(construction).__name__} is no construction")
-    require_methods(objective, construction.requires, needed_by=f"construction {construction.name!r}")
+def check_fit(objective: Objective, construction: Construction[Any], *, calibrate: bool) -> None:
+    """Raise ValueError if the construction, or calibration, needs more than the objective has."""
+    check_contracts(objective, construction.requires, needed_by=f"construction {construction.name!r}")
     if calibrate:
-        require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
+        check_contracts(objective, (SampledObjective,), needed_by="calibrate=True")
+
+
+def _check_stored(objective: Any, construction: Any, notes: Any, *, calibrate: bool) -> None:
+    """What must hold of an objective and a construction that were read from a file."""
+    expect(isinstance(objective, Objective), f"{type(objective).__name__} is no objective")
+    expect(isinstance(construction, Construction), f"{type(construction).__name__} is no construction")
+    check_fit(objective, construction, calibrate=calibrate)
     plain = isinstance(notes, dict) and all(isinstance(v, (str, int, float)) for kv in notes.items() for v in kv)
     expect(plain, "notes are no names and values")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Reducer:
     """What happens to a leaf, to two coresets that meet, and to the last one.
 
@@ -54,8 +57,8 @@ class Reducer:
     the coreset stands for: weights, totals and the weight seen alike.
     """
 
-    objective: Any
-    construction: Any
+    objective: Objective
+    construction: Construction[Any]
     size: int
     totals: bool
     seed: int
@@ -65,13 +68,13 @@ class Reducer:
 
     def _check_state(self) -> None:
         check_fields(self, {**_STATE, "totals": Flag()})
-        _check_together(self.objective, self.construction, self.notes, calibrate=self.totals)
+        _check_stored(self.objective, self.construction, self.notes, calibrate=self.totals)
         expect(self.pilot is None or isinstance(self.pilot, np.ndarray), "a pilot is no array")
 
     @property
     def has_pilot(self) -> bool:
         """Whether there is a pilot, or none is needed to reduce rows."""
-        needed = self.totals or self.construction.surveys or "pilot" in self.construction.requires
+        needed = self.totals or self.construction.needs_pilot
         return self.pilot is not None or not needed
 
     def check_rows(self, node: Block) -> None:
@@ -84,17 +87,21 @@ class Reducer:
             )
             same = node.pilot is not None and self.pilot is not None and np.array_equal(node.pilot, self.pilot)
             expect(totals is None or same, "totals were not taken at the pilot")
-        if self.pilot is not None and callable(getattr(self.objective, "check_pilot", None)):
-            self.objective.check_pilot(self.pilot, totals, node)
-        if callable(getattr(self.objective, "codes", None)):
-            self.objective.codes(node)
+        if self.pilot is not None:
+            self.sampled.check_pilot(self.pilot, totals, node)
+        self.objective.codes(node)
+
+    @property
+    def sampled(self) -> SampledObjective:
+        """The objective, where there is a pilot."""
+        assert isinstance(self.objective, SampledObjective)
+        return self.objective
 
     def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
         if len(block) <= self.size:
             return block.take(np.flatnonzero(block.weights() > 0), None)
         rng = rng_for(self.seed, *key, "draw")
-        chosen: Block = self.construction.reduce(block, self.objective, self.size, pilot=pilot, survey=survey, rng=rng)
-        return chosen
+        return self.construction.reduce(block, self.objective, self.size, pilot=pilot, survey=survey, rng=rng)
 
     def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
         """Score, draw, and take the exact totals, in one pass; None where no row carries weight."""
@@ -105,8 +112,8 @@ class Reducer:
         if n_seen == 0 or not block.total_weight > 0.0:
             return None
         survey = None
-        if self.pilot is not None and (self.totals or self.construction.surveys):
-            survey = self.objective.survey(block, self.pilot)
+        if self.pilot is not None and (self.totals or self.construction.needs_survey):
+            survey = self.sampled.survey(block, self.pilot)
         chosen = self._draw(block, self.pilot, survey, key)
         return Coreset(
             **_rows(chosen),
@@ -125,9 +132,9 @@ class Reducer:
         left, right = self._aged(left, last_row), self._aged(right, last_row)
         both = concat([left, right])
         local, survey = self.pilot, None
-        if len(both) > self.size and self.pilot is not None and self.construction.surveys:
+        if len(both) > self.size and self.pilot is not None and self.construction.needs_survey:
             local = self.construction.pilot(both, self.objective, rng=rng_for(self.seed, *key, "pilot"))
-            survey = self.objective.survey(both, local)
+            survey = self.sampled.survey(both, local)
         return Coreset(
             **_rows(self._draw(both, local, survey, key)),
             n_seen=left.n_seen + right.n_seen,
@@ -153,8 +160,10 @@ class Reducer:
 
     def finish(self, coreset: Coreset) -> Coreset:
         """The last one: calibrated to the totals it carries, and how it came about written down."""
-        about: Any = {"construction": "all"} if coreset.n_seen <= self.size else coreset.provenance
-        return calibrated(replace(coreset, provenance={**self.notes, **about, "calibrated": 0}), self.objective)
+        whole = coreset.n_seen <= self.size
+        made: Notes = {"construction": "all"} if whole else dict(coreset.provenance)
+        coreset = replace(coreset, is_whole=whole, provenance={**self.notes, **made, "calibrated": 0})
+        return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
 
 
 def _rows(block: Block) -> dict[str, Any]:
@@ -165,17 +174,18 @@ def _rows(block: Block) -> dict[str, Any]:
 class Plan:
     """What is decided before a row is seen: names resolved, what they need of one another checked."""
 
-    objective: Any
-    construction: Any
+    objective: Objective
+    construction: Construction[Any]
     size: int
     calibrate: bool
     seed: int
     half_life: float | None = None
+    auto: bool = False  # whether the construction was left to the objective
     notes: Notes = field(default_factory=dict)
 
     def _check_state(self) -> None:
-        check_fields(self, {**_STATE, "calibrate": Flag()})
-        _check_together(self.objective, self.construction, self.notes, calibrate=self.calibrate)
+        check_fields(self, {**_STATE, "calibrate": Flag(), "auto": Flag()})
+        _check_stored(self.objective, self.construction, self.notes, calibrate=self.calibrate)
 
     @classmethod
     def of(
@@ -190,14 +200,16 @@ class Plan:
     ) -> Plan:
         """From names or instances. Fails before the first byte is read if they do not fit together."""
         objective = make("objective", objective)
-        notes: Notes = {"objective": getattr(objective, "name", type(objective).__name__)}
-        if isinstance(construction, str) and construction == "auto":
-            construction = best_construction(objective)
-            notes["construction_asked"] = "auto"
-        construction = make("construction", construction)
-        require_methods(objective, construction.requires, needed_by=f"construction {construction.name!r}")
-        if calibrate:
-            require_methods(objective, ("pilot", "survey", "moments"), needed_by="calibrate=True")
+        check_contracts(objective, (), needed_by="A coreset")
+        auto = isinstance(construction, str) and construction == "auto"
+        construction = make("construction", objective.best_construction if auto else construction)
+        if not isinstance(construction, Construction):
+            raise ValueError(
+                f"construction must be a name or a Construction (tithe.core.contracts), "
+                f"got {type(construction).__name__}."
+            )
+        check_fit(objective, construction, calibrate=calibrate)
+        notes: Notes = {"objective": objective.name, **({"construction_asked": "auto"} if auto else {})}
         notes |= {"construction": construction.name, "coreset_size": size, "seed": seed}
         if half_life is not None:
             notes["half_life"] = half_life
@@ -208,13 +220,12 @@ class Plan:
             calibrate=calibrate,
             seed=seed,
             half_life=half_life,
+            auto=auto,
             notes=notes,
         )
 
-    def for_classes(self, at_hand: Block, classes: Array | None = None) -> Any:
+    def for_classes(self, at_hand: Block, classes: Array | None = None) -> Objective:
         """The objective, knowing its classes if it has any: those named, or those of the rows at hand."""
-        if not callable(getattr(self.objective, "for_rows", None)):
-            return self.objective
         return self.objective.for_rows(at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes))
 
     def start(
@@ -230,11 +241,11 @@ class Plan:
         totals = self.calibrate and not later
         if n_rows is None or n_rows > self.size:
             construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))
-            if totals and getattr(objective, "totals_at_solution", False):
+            if totals and objective.totals_at_solution:
                 stands = 1.0 if n_rows is None else n_rows / len(at_hand)  # a penalty stands beside the sum of all
                 some = replace(at_hand, sample_weight=at_hand.weights() * stands)
                 pilot = objective.solve(some, rng=rng_for(self.seed, "pilot"))
-            elif totals or "pilot" in construction.requires or construction.surveys:
+            elif totals or construction.needs_pilot:
                 pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
         reducer = Reducer(
             objective=objective,
@@ -246,19 +257,12 @@ class Plan:
             half_life=self.half_life,
             notes={**self.notes, "construction": construction.name},
         )
-        if self.notes.get("construction_asked") != "auto" or not hasattr(objective, "rows_per_coefficient"):
+        if not self.auto or not isinstance(objective, ConvexObjective):
             return reducer
-        return _safe_with_few_rows(reducer, at_hand, n_rows)
+        return _safe_with_few_rows(reducer, objective, at_hand, n_rows)
 
 
-def best_construction(objective: Any) -> str:
-    """What the objective names; else sensitivity sampling wins on real data wherever there are sensitivities."""
-    if hasattr(objective, "best_construction"):
-        return str(objective.best_construction)
-    return "sensitivity" if callable(getattr(objective, "sensitivity", None)) else "uniform"
-
-
-def _safe_with_few_rows(reducer: Reducer, at_hand: Block, n_rows: int | None) -> Reducer:
+def _safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: Block, n_rows: int | None) -> Reducer:
     """The reducer, or one that draws uniformly where that gives the smaller loss: the rule of `LinearModelObjective`.
 
     Where the rows at hand are all rows, the very draws that will be made are compared, else three of each kind.
@@ -266,7 +270,7 @@ def _safe_with_few_rows(reducer: Reducer, at_hand: Block, n_rows: int | None) ->
     whole = n_rows == len(at_hand)
     if len(at_hand) <= reducer.size:
         return reducer
-    rows_each = reducer.objective.rows_per_coefficient(at_hand, reducer.size)
+    rows_each = objective.rows_per_coefficient(at_hand, reducer.size)
     if rows_each >= _FEW_ROWS:
         return reducer
     if not whole and n_rows is not None:  # a penalty stands beside the sum over all rows
@@ -274,18 +278,18 @@ def _safe_with_few_rows(reducer: Reducer, at_hand: Block, n_rows: int | None) ->
     seeds = [int(rng_for(reducer.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
     draws = [replace(reducer, totals=False, seed=seed) for seed in ([reducer.seed] if whole else seeds)]
     uniform = make("construction", "uniform")
-    loss = np.median([_trial_loss(draw, at_hand) for draw in draws])
-    if np.median([_trial_loss(replace(draw, construction=uniform), at_hand) for draw in draws]) < loss:
+    loss = np.median([_trial_loss(draw, objective, at_hand) for draw in draws])
+    if np.median([_trial_loss(replace(draw, construction=uniform), objective, at_hand) for draw in draws]) < loss:
         reducer = replace(reducer, construction=uniform)
     name = reducer.construction.name
     about = {"construction": name, "draw": f"{name}: {rows_each:.2g} rows per coefficient"}
     return replace(reducer, notes={**reducer.notes, **about})
 
 
-def _trial_loss(reducer: Reducer, rows: Block) -> float:
+def _trial_loss(reducer: Reducer, objective: ConvexObjective, rows: Block) -> float:
     """The loss on the rows of a fit on a draw from them."""
     coreset = reducer.leaf(rows, (0, 0))
     if coreset is None:
         return np.inf
-    solution = reducer.objective.solve(coreset, rng=rng_for(reducer.seed, "trial"), init=reducer.pilot)
-    return float(reducer.objective.evaluate(rows, solution).value)
+    solution = objective.solve(coreset, rng=rng_for(reducer.seed, "trial"), init=reducer.pilot)
+    return objective.evaluate(rows, solution).value

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import is_source
+from tithe.core.contracts import Objective, SampledObjective, check_contracts, is_source
 from tithe.core.data import Array, Block
-from tithe.core.errors import require_methods
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
+from tithe.objectives.clustering import ClusteringObjective
 from tithe.reduce.build import reduce_source
-from tithe.reduce.distortion import hard_queries, ratio_error, total_costs, trial_queries, with_centres
+from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
 from tithe.sources.arrays import ArraySource, as_block
 
 _FEW = 100  # rows too few to measure anything on: keep them all
@@ -32,7 +32,7 @@ def propose_size(
     y: Any = None,
     *,
     sample_weight: Any = None,
-    objective: Any,
+    objective: str | Objective,
     eps: float,
     pilot_size: int = 1000,
     random_state: Any = 0,
@@ -54,8 +54,8 @@ def propose_size(
     """
     if not 0.0 < eps < 1.0:
         raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
-    objective = make("objective", objective)
-    require_methods(objective, ("pilot", "survey", "moments"), needed_by="propose_size")
+    goal: Objective = make("objective", objective)
+    check_contracts(goal, (SampledObjective,), needed_by="propose_size")
     seed = as_seed(random_state)
     n_rows: int | None
     if is_source(X):
@@ -63,12 +63,12 @@ def propose_size(
     else:
         block = as_block(X, y, sample_weight)
         n_rows, within = len(block), eps
-    if callable(getattr(objective, "for_rows", None)):
-        objective = objective.for_rows(block)
+    goal = goal.for_rows(block)
+    assert isinstance(goal, SampledObjective)
     if len(block) < _FEW:
         return (len(block) if n_rows is None else n_rows), 0.0
-    pilot = objective.pilot(block, rng=rng_for(seed, "rough"))
-    trial = _Trial.of(block, objective, pilot, seed)
+    pilot = goal.pilot(block, rng=rng_for(seed, "rough"))
+    trial = _Trial.of(block, goal, pilot, seed)
     least = min(_LEAST * pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1)), len(block) // 4)
     largest = len(block) // 4  # of a size to measure: a coreset of all rows tells nothing
     size = min(max(pilot_size, least), largest)
@@ -88,14 +88,14 @@ class _Trial:
     """Rows, the queries that coresets of them are tried on, and the costs of the queries on all rows."""
 
     block: Block
-    objective: Any
+    objective: Objective
     queries: list[Any]
     costs: Array
     seed: int
 
     @classmethod
-    def of(cls, block: Block, objective: Any, pilot: Array, seed: int) -> _Trial:
-        queries = [*trial_queries(block, objective, n_bases=4, seed=seed), pilot]
+    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _Trial:
+        queries = [*random_queries(block, objective, n_bases=4, seed=seed), pilot]
         queries += hard_queries(block, objective, seed=seed)
         return cls(block, objective, queries, total_costs(block, objective, queries), seed)
 
@@ -115,8 +115,9 @@ class _Trial:
         )
         rng = rng_for(self.seed, "own", number)
         own = [self.objective.solve(coreset, rng=rng)]
-        if callable(getattr(self.objective, "strengthened", None)):
-            own.append(self.objective.strengthened(_OTHER_STRENGTH).solve(coreset, rng=rng))
+        stronger = self.objective.strengthened(_OTHER_STRENGTH)
+        if stronger is not None:
+            own.append(stronger.solve(coreset, rng=rng))
         full = [*self.costs, *total_costs(self.block, self.objective, own)]
         small = total_costs(coreset, self.objective, [*self.queries, *own])
         return max(ratio_error(a, b) for a, b in zip(small, full, strict=True))
@@ -141,7 +142,7 @@ class SizeBound:
 
 
 def size_for(
-    objective: Any,
+    objective: str | Objective,
     eps: float,
     delta: float = 0.1,
     *,
@@ -179,8 +180,10 @@ def size_for(
     for name, value in (("eps", eps), ("delta", delta)):
         if not 0.0 < value < 1.0:
             raise ValueError(f"{name} must lie between 0 and 1, got {value}.")
-    objective = with_centres(objective)
-    k, z = objective.n_clusters, objective.power
+    goal = make("objective", objective)
+    if not isinstance(goal, ClusteringObjective):
+        raise ValueError(f"The theorems are about centres, which {goal.name!r} does not have: see propose_size.")
+    k, z = goal.n_clusters, goal.power
     dimension = n_features * k * max(1.0, math.log(k))
     alpha = 8.0 * (math.log(k) + 2.0)
     if construction == "rings":

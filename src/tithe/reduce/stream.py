@@ -143,7 +143,7 @@ class CoresetStream(Forgets):
     def _check_labels(self, y: Any) -> None:
         """Refuse labels that are not among the classes at once, not when their leaf is full."""
         objective = (self.plan if self._reducer is None else self._reducer).objective
-        if y is not None and getattr(objective, "classes", None) is not None and callable(objective.codes):
+        if y is not None and objective.classes is not None:
             labels = np.asarray(y).ravel()
             objective.codes(Block(X=np.empty((len(labels), 0)), y=labels))
 
@@ -246,7 +246,7 @@ class CoresetStream(Forgets):
         pilot = self._reducer.pilot
         if node.totals is not None and pilot is not None and not np.array_equal(_place(node), pilot):
             node = reducer.finish(node)
-            totals = self._reducer.objective.survey(node, pilot).totals
+            totals = self._reducer.sampled.survey(node, pilot).totals
             node = replace(node, totals=totals, pilot=pilot, provenance={"totals": "partly estimated"})
         node = replace(node, indices=node.row_ids() + offset, last_row=node.last_row + offset)
         self._absorbed_rows.append((offset, offset + other.n_rows))
@@ -261,7 +261,7 @@ class CoresetStream(Forgets):
             raise ValueError("Another CoresetStream is needed.")
         for name in ("objective", "construction", "size", "calibrate"):
             mine, theirs = getattr(self.plan, name), getattr(other.plan, name)
-            if repr(mine) != repr(theirs):
+            if mine != theirs:
                 raise ValueError(f"The streams differ in {name}: {mine!r} here, {theirs!r} there.")
         if any(s.window is not None or s.plan.half_life is not None for s in (self, other)):
             raise ValueError("Streams with a window or a half_life have a clock of their own and cannot be merged.")
@@ -269,7 +269,7 @@ class CoresetStream(Forgets):
         unlike = None if here is None or there is None else difference(there, here)
         if unlike:
             raise ValueError(f"The other stream {unlike}.")
-        known = [getattr(s._reducer.objective, "classes", None) for s in (self, other) if s._reducer is not None]
+        known = [s._reducer.objective.classes for s in (self, other) if s._reducer is not None]
         if len(known) == 2 and known[0] != known[1]:
             raise ValueError(f"The streams have other classes, {known[0]} and {known[1]}: name all in both objectives.")
 

@@ -47,7 +47,7 @@ def check_stream(stream: Any) -> None:
         for node in [*nodes, *rows.parts]:
             expect(rows.like is not None and is_like(node, rows.like), "a coreset is unlike the rows of its stream")
             stream._reducer.check_rows(node)
-        if rows.like is not None and hasattr(stream._reducer.construction, "check_columns"):
+        if rows.like is not None:
             stream._reducer.construction.check_columns(rows.like.n_features, stream._reducer.objective)
 
 

@@ -83,7 +83,7 @@ def compare_clusterings(
     """Full k-means, weighted uniform sampling and a coreset in one run, and the coreset model of the median seed."""
     unit = pass_time(X)
     block, objective = as_block(X), KMeansObjective(n_clusters=n_clusters)
-    queries = {"random": random_queries(block, n_clusters, n_bases=3, seed=99)}
+    queries = {"random": random_queries(block, objective, n_bases=3, seed=99)}
     full: list[tuple[float, float]] = []
     for seed in range(seeds):
         progress("full")

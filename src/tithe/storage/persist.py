@@ -144,6 +144,7 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None) -> pa.Table:
         "weight_seen": coreset.weight_seen,
         "key": list(coreset.key),
         "last_row": coreset.last_row,
+        "is_whole": coreset.is_whole,
         "totals": _packed(coreset.totals),
         "pilot": _packed(coreset.pilot),
         "provenance": dict(coreset.provenance),
@@ -206,6 +207,7 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
         pilot=_unpacked(about["pilot"]),
         key=(int(about["key"][0]), int(about["key"][1])),
         last_row=int(about.get("last_row", -1)),
+        is_whole=about.get("is_whole", False),
         provenance={str(k): v for k, v in about["provenance"].items() if isinstance(v, (str, int, float))},
     )
 
@@ -261,7 +263,7 @@ def rows_bytes(block: Block) -> bytes:
     optional = {"y": block.y, "sample_weight": block.sample_weight, "indices": block.indices}
     if isinstance(block, Coreset):
         optional |= {"totals": block.totals, "pilot": block.pilot}
-        about = {name: getattr(block, name) for name in ("n_seen", "weight_seen", "key", "last_row")}
+        about = {name: getattr(block, name) for name in ("n_seen", "weight_seen", "key", "last_row", "is_whole")}
         text = json.dumps({**about, "provenance": dict(block.provenance)})
         arrays["coreset"] = np.frombuffer(text.encode(), np.uint8)
     arrays |= {name: array for name, array in optional.items() if array is not None}

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tithe.core.data import Array, Block
+from tithe.core.contracts import Construction, Objective, SampledObjective, check_contracts
+from tithe.core.data import Array, Block, Survey
 from tithe.objectives.clustering import KMeansObjective
 from tithe.testing.data import small_problem
 from tithe.testing.objectives import Check, _run
@@ -17,10 +18,13 @@ from tithe.testing.objectives import Check, _run
 DRAWS = 2000
 
 
-def construction_checks(construction: Any, objective: Any | None = None) -> Iterator[tuple[str, Check]]:
+def construction_checks(
+    construction: Construction[Any], objective: Objective | None = None
+) -> Iterator[tuple[str, Check]]:
     """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
     objective = KMeansObjective(n_clusters=3) if objective is None else objective
-    unbiased = getattr(construction, "unbiased", True)
+    check_contracts(objective, construction.requires, needed_by=f"construction {construction.name!r}")
+    unbiased = construction.unbiased
     for weighted in (False, True):
         kind = "weighted" if weighted else "plain"
         if unbiased:
@@ -37,7 +41,7 @@ def construction_checks(construction: Any, objective: Any | None = None) -> Iter
     yield "rows of weight zero are never drawn", partial(_zero, construction, objective)
 
 
-def check_construction(construction: Any, objective: Any | None = None) -> None:
+def check_construction(construction: Construction[Any], objective: Objective | None = None) -> None:
     """Run every check; the first broken promise raises AssertionError with its name.
 
     Takes some seconds: the unbiasedness of 2000 draws is tested by Hotelling's T^2. A construction that is not
@@ -49,17 +53,19 @@ def check_construction(construction: Any, objective: Any | None = None) -> None:
 class _Bench:
     """One problem with its pilot and survey, ready for many draws."""
 
-    def __init__(self, construction: Any, objective: Any, block: Block) -> None:
+    def __init__(self, construction: Construction[Any], objective: Objective, block: Block) -> None:
         self.objective, self.block = objective, block
         self.construction = construction.prepare(block, objective, rng=np.random.default_rng(2))
-        self.pilot, self.survey = None, None
-        if construction.requires:
+        self.pilot: Array | None = None
+        self.survey: Survey | None = None
+        if construction.needs_pilot:
             self.pilot = construction.pilot(block, objective, rng=np.random.default_rng(1))
-        if construction.surveys:
+        if construction.needs_survey:
+            assert isinstance(objective, SampledObjective) and self.pilot is not None
             self.survey = objective.survey(block, self.pilot)
 
     def draw(self, size: int, seed: int) -> Block:
-        drawn: Block = self.construction.reduce(
+        return self.construction.reduce(
             self.block,
             self.objective,
             size,
@@ -67,7 +73,6 @@ class _Bench:
             survey=self.survey,
             rng=np.random.default_rng(seed),
         )
-        return drawn
 
     def queries(self, n: int) -> Array:
         """Costs (n_queries, rows) of solutions fitted on unlike parts of the rows."""
@@ -76,7 +81,7 @@ class _Bench:
         return np.array([self.objective.cost(self.block, self.objective.solve(p, rng=rng)) for p in parts])
 
 
-def _unbiased(construction: Any, objective: Any, weighted: bool) -> None:
+def _unbiased(construction: Construction[Any], objective: Objective, weighted: bool) -> None:
     bench = _Bench(construction, objective, small_problem(weighted=weighted))
     costs = bench.queries(4)
     full = costs @ bench.block.weights()
@@ -92,13 +97,13 @@ def _unbiased(construction: Any, objective: Any, weighted: bool) -> None:
     assert p > 1e-4, f"biased: mean relative errors {mean}, p = {p:.2g}"
 
 
-def _exact(construction: Any, objective: Any, weighted: bool) -> None:
+def _exact(construction: Construction[Any], objective: Objective, weighted: bool) -> None:
     bench = _Bench(construction, objective, small_problem(weighted=weighted))
     for seed in range(20):
         np.testing.assert_allclose(bench.draw(48, seed).weights().sum(), bench.block.total_weight, rtol=1e-12)
 
 
-def _falls(construction: Any, objective: Any) -> None:
+def _falls(construction: Construction[Any], objective: Objective) -> None:
     bench = _Bench(construction, objective, small_problem(4000, weighted=False, outlier=False))
     costs = bench.queries(3)
     full = costs @ bench.block.weights()
@@ -109,7 +114,7 @@ def _falls(construction: Any, objective: Any) -> None:
     assert worst[2] < worst[0] and worst[2] < 0.1, f"errors {worst}"
 
 
-def _form(construction: Any, objective: Any, weighted: bool) -> None:
+def _form(construction: Construction[Any], objective: Objective, weighted: bool) -> None:
     bench = _Bench(construction, objective, small_problem(weighted=weighted))
     drawn = bench.draw(48, 3)
     ids = drawn.row_ids()
@@ -119,7 +124,7 @@ def _form(construction: Any, objective: Any, weighted: bool) -> None:
     assert np.isfinite(drawn.weights()).all() and (drawn.weights() > 0).all()
 
 
-def _slope(construction: Any, objective: Any) -> None:
+def _slope(construction: Construction[Any], objective: Objective) -> None:
     bench = _Bench(construction, objective, small_problem(20_000, weighted=False, outlier=False))
     costs = bench.queries(3)
     full = costs @ bench.block.weights()
@@ -133,14 +138,14 @@ def _slope(construction: Any, objective: Any) -> None:
     assert -0.6 < slope < -0.4, f"slope {slope:.2f} of log error in log size, errors {rms}"
 
 
-def _same_seed(construction: Any, objective: Any) -> None:
+def _same_seed(construction: Construction[Any], objective: Objective) -> None:
     bench = _Bench(construction, objective, small_problem())
     a, b, c = bench.draw(48, 7), bench.draw(48, 7), bench.draw(48, 8)
     assert np.array_equal(a.row_ids(), b.row_ids()) and np.array_equal(a.weights(), b.weights())
     assert not (np.array_equal(a.row_ids(), c.row_ids()) and np.array_equal(a.weights(), c.weights()))
 
 
-def _scaling(construction: Any, objective: Any) -> None:
+def _scaling(construction: Construction[Any], objective: Objective) -> None:
     block = small_problem()
     heavy = Block(X=block.X, y=block.y, sample_weight=8.0 * block.weights(), indices=block.indices)
     a, b = (_Bench(construction, objective, x).draw(48, 7) for x in (block, heavy))
@@ -148,7 +153,7 @@ def _scaling(construction: Any, objective: Any) -> None:
     np.testing.assert_allclose(b.weights(), 8.0 * a.weights(), rtol=1e-9)
 
 
-def _zero(construction: Any, objective: Any) -> None:
+def _zero(construction: Construction[Any], objective: Objective) -> None:
     block = small_problem()
     weight = np.where(np.arange(len(block)) % 2, block.weights(), 0.0)
     bench = _Bench(construction, objective, Block(X=block.X, y=block.y, sample_weight=weight, indices=block.indices))

@@ -18,7 +18,7 @@ from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumbe
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.sampling import sample_rows
-from tithe.learners.base import CoresetLearner, is_whole
+from tithe.learners.base import CoresetLearner
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
 from tithe.learners.stored import check_dictionary
@@ -182,7 +182,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.mean_ = offset(rows, self.mean, self.engine)
         seed = as_seed(self.random_state)
         self._learn(self._few(rows, seed), rows, seed)
-        if self.polish > 0 and self.coreset_ is not None and not is_whole(self.coreset_):
+        if self.polish > 0 and self.coreset_ is not None and not self.coreset_.is_whole:
             self._polish(rows, seed)
         return self
 
