@@ -455,7 +455,7 @@ class TestMerge:
         stream = make().push(problem.X)
         for other, message in (
             (make(KMedianObjective(n_clusters=3)), "differ in objective"),
-            (make(coreset_size=301), "differ in size: 300 here, 301 there"),
+            (make(coreset_size=301), "differ in coreset_size: 300 here, 301 there"),
             (make(window=5000), "cannot be merged"),
             (stream, "Another CoresetStream"),
             ("x", "Another CoresetStream"),

@@ -171,7 +171,7 @@ def _one_leaf(
         leaf = task()
         start = perf_counter()
         some = source.sample(None, rng=rng_for(seed, "look"))
-        labelled = leaf.y is not None and some.y is not None and hasattr(goal, "classes")
+        labelled = leaf.y is not None and some.y is not None and goal.lacks_classes
         classes = np.unique(np.concatenate([leaf.y, some.y])) if labelled else None
         plan = Plan.of(goal, construction, size, calibrate=calibrate, seed=seed)
         reducer = plan.start(some, n_rows=source.n_rows, classes=classes)

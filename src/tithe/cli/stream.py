@@ -248,7 +248,7 @@ def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[st
     if Path(checkpoint).exists():
         raise ValueError(f"{checkpoint!r} is there already: go on with it (--resume), or name another (--checkpoint).")
     goal = make_objective(options["objective"], **{name: options[name] for name in _GOALS})
-    if getattr(goal, "classes", ()) is None and source.replayable:  # else those of the first leaf
+    if goal.lacks_classes and source.replayable:  # else those of the first leaf
         goal = replace(goal, classes=tuple(source.classes().tolist()))
     return CoresetStream(
         goal,
@@ -269,12 +269,13 @@ def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) 
 
     running = CoresetStream.resume(checkpoint, keep_leaves=keep_leaves)
     plan = running.plan
+    options_held = vars(plan.objective)
     held = {
         "size": plan.size,
         "objective": plan.objective.name,
-        "clusters": getattr(plan.objective, "n_clusters", None),
-        "inverse_penalty": getattr(plan.objective, "C", None),
-        **{name: getattr(plan.objective, name, None) for name in ("lam", "mu", "theta")},
+        "clusters": options_held.get("n_clusters"),
+        "inverse_penalty": options_held.get("C"),
+        **{name: options_held.get(name) for name in ("lam", "mu", "theta")},
         "calibrate": plan.calibrate,
         "seed": plan.seed,
         "leaf_size": running.leaf_size,

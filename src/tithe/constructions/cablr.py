@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from tithe.constructions.draw import draw_rows
-from tithe.core.contracts import ClusterBoundedObjective, Construction, Objective
+from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import warn_caller
-from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, check_fields, expect
+from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, check_fields
 from tithe.kernels.sampling import sample_rows
 
 _USELESS = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
@@ -22,12 +22,11 @@ _GLANCE = 65_536  # rows, as many as a leaf has, that are looked at for a warnin
 class Prepared:
     """What is learned once: the clusters, and the radius within which the bound holds."""
 
-    clusters: Any
+    clusters: ClusterSet
     radius: float
 
     def _check_state(self) -> None:
-        check_fields(self, {"radius": Number(least=0.0)})
-        expect(callable(getattr(self.clusters, "check_columns", None)), "clusters are no clusters")
+        check_fields(self, {"radius": Number(least=0.0), "clusters": Instance(ClusterSet)})
 
 
 def check_radius(radius: float | str) -> None:
@@ -42,7 +41,7 @@ def find_radius(
     radius: float | str,
     block: Block,
     some: Block,
-    clusters: Any,
+    clusters: ClusterSet,
     objective: ClusterBoundedObjective,
     rng: Rng,
 ) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from joblib import hash as joblib_hash
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import ElasticNetCV, LassoCV, LinearRegression, RidgeCV
@@ -15,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from tithe.constructions.cablr import check_radius, find_radius
 from tithe.constructions.draw import draw_rows
 from tithe.constructions.regressed_model import SensitivityModel, as_linear, features
-from tithe.core.contracts import ClusterBoundedObjective, Construction, Objective
+from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, check_fields, expect
@@ -37,7 +38,7 @@ class Known:
         expect(len(self.ids) > 0 and (np.diff(self.ids) > 0).all(), "ids of rows do not ascend")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Regressed(Construction[ClusterBoundedObjective]):
     """p_n = (1 - mix) u_n m_n / sum(u m) + mix u_n / W, with m = N s predicted by a regression (RDSF).
 
@@ -93,6 +94,27 @@ class Regressed(Construction[ClusterBoundedObjective]):
             raise ValueError(f"mix must lie between 0 and 1, got {self.mix!r}.")
         check_radius(self.radius)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the options are the same; regressors are compared by type and parameters."""
+        return isinstance(other, Regressed) and self._options() == other._options()
+
+    def __hash__(self) -> int:
+        return hash(self._options())
+
+    def _options(self) -> tuple[Any, ...]:
+        regressor = self.regressor
+        if not isinstance(regressor, str):
+            regressor = type(regressor), joblib_hash(regressor.get_params())  # parameters may be arrays
+        return (
+            regressor,
+            self.n_clusters,
+            self.radius,
+            self.certified,
+            self.sample_size,
+            self.norm_feature,
+            self.mix,
+        )
+
     def _check_state(self) -> None:
         self.__post_init__()
         check_fields(
@@ -132,7 +154,13 @@ class Regressed(Construction[ClusterBoundedObjective]):
         return replace(self, sensitivity_model_=model, known=Known(ids=ids[order], values=m[order]))
 
     def _fit(
-        self, some: Block, objective: ClusterBoundedObjective, m: Array, n_rows: int, clusters: Any, radius: float
+        self,
+        some: Block,
+        objective: ClusterBoundedObjective,
+        m: Array,
+        n_rows: int,
+        clusters: ClusterSet,
+        radius: float,
     ) -> SensitivityModel:
         what = self.regressor
         if isinstance(what, str) and len(some) < 2 * (some.n_features + 1):

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d
 
-from tithe.core.contracts import ClusterBoundedObjective
+from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
 from tithe.core.data import Array, Block
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, check_fields, expect
@@ -63,7 +63,7 @@ class SensitivityModel:
     regressor: Any
     linear: Linear | None
     norm_feature: bool
-    clusters: Any
+    clusters: ClusterSet
     radius: float
     n_features: int
     n_rows: int
@@ -77,6 +77,7 @@ class SensitivityModel:
         check_fields(
             self,
             {
+                "clusters": Instance(ClusterSet),
                 "linear": Optional(Instance(Linear)),
                 "norm_feature": Flag(),
                 "radius": Number(least=0.0),

@@ -140,22 +140,33 @@ class InfluenceObjective(SampledObjective):
         """The size of the derivative of each row's loss in its score, from the loss: (n,)."""
 
 
-class ClusterBoundedObjective(SampledObjective):
-    """An objective of rows with classes whose sensitivities are bounded through clusters.
+class ClusterSet(ABC):
+    """Where rows of a `ClusterBoundedObjective` lie; what else they hold is known to the objective alone."""
 
-    ``clusters`` are of a type of the objective's own, with a length and ``check_columns(n_features, n_classes)``.
-    """
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of clusters."""
+
+    @abstractmethod
+    def check_columns(self, n_features: int, n_classes: int) -> None:
+        """Raise ValueError if clusters that were read from a file do not fit rows of so many columns and classes."""
+
+
+class ClusterBoundedObjective(SampledObjective):
+    """An objective of rows with classes whose sensitivities are bounded through clusters."""
 
     @abstractmethod
     def codes(self, block: Block) -> Array:
         """The class number of each row, (n,) int32."""
 
     @abstractmethod
-    def clusters(self, block: Block, n_clusters: int, *, rng: Rng) -> Any:
+    def clusters(self, block: Block, n_clusters: int, *, rng: Rng) -> ClusterSet:
         """``n_clusters`` clusters of the rows, or of the rows of each class."""
 
     @abstractmethod
-    def settle(self, block: Block, clusters: Any, *, codes: Array | None = None) -> Any:
+    def settle(self, block: Block, clusters: Any, *, codes: Array | None = None) -> ClusterSet:
         """The clusters with the exact means and weights of these rows."""
 
     @abstractmethod

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent, polish_rounds
+from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
@@ -193,10 +194,11 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
         at_hand = isinstance(rows, Block)
         n_rows = len(rows) if at_hand else rows.n_rows
         few = n_rows is not None and n_rows <= self._size(n_rows, rows.n_features)
-        if few or not hasattr(construction, "sensitivity_model_"):
+        if few or not isinstance(construction, Regressed):
             return construction
         block = rows if at_hand else rows.sample(None, rng=rng_for(seed, "look"))
         construction = construction.prepare(block, objective, rng=rng_for(seed, "prepare"))
+        assert construction.sensitivity_model_ is not None
         named = replace(objective, classes=tuple(self.classes_.tolist()))  # new rows come with labels, not with numbers
         self.sensitivity_model_ = replace(construction.sensitivity_model_, objective=named)
         return construction

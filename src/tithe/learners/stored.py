@@ -73,9 +73,9 @@ def _check_stream_of(learner: Any, d: int) -> None:
     like = learner.stream_._rows.like
     expect(like is not None and like.n_features == d, "a stream is of other columns")
     wanted, held = learner._objective(), learner.stream_.plan.objective
-    same = type(wanted) is type(held) and getattr(wanted, "classes", None) == getattr(held, "classes", None)
+    same = type(wanted) is type(held) and wanted.classes == held.classes
     expect(same, "a stream is for another learner")
-    n_classes = getattr(wanted, "n_classes", 0)
+    n_classes = wanted.n_classes
     for block in [*learner.stream_._rows.parts, *learner.stream_._tree.slots] if n_classes else []:
         numbers = block.y is not None and block.y.dtype.kind in "iu"
         expect(numbers and block.y.min() >= 0 and block.y.max() < n_classes, "rows have no number of a class")

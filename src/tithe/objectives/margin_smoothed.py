@@ -92,7 +92,7 @@ def cooled(objective: MarginObjective, block: Block, init: Array | None = None) 
     The first, warm ones are roughly those of the lower side alone, which is convex: from there the upper side leads
     to smaller values than it does from nowhere (by a fifth on the wine data), in fewer looks.
     """
-    given = {field.name: getattr(objective, field.name) for field in fields(objective)}
+    given = {field.name: vars(objective)[field.name] for field in fields(objective)}
     tol = max(objective.tol, _ENOUGH)
     temperatures = _TEMPERATURES[:4] if objective.tol >= _ROUGH else _TEMPERATURES
     params, looks = init, 0

@@ -22,7 +22,7 @@ from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Integer, expect
 from tithe.core.tree import Tree, check_keys
-from tithe.reduce.plan import Plan, Reducer
+from tithe.reduce.plan import Plan, Reducer, resolve_pair
 from tithe.sources.arrays import ArraySource, as_block
 from tithe.sources.batches import BatchSource, is_like, leaf_rows
 from tithe.sources.watched import WatchedSource
@@ -83,6 +83,7 @@ def build_coreset(
     >>> len(coreset) <= 500, round(coreset.weights().sum())
     (True, 20000)
     """
+    resolve_pair(objective, construction, calibrate=calibrate)  # what does not fit is refused before rows are read
     source = _as_source(X, y, sample_weight, coreset_size)
     return reduce_source(
         source,
@@ -154,10 +155,6 @@ class _Keeper:
             "kind": "build",
             "source": getattr(source, "identity", "?"),
             "leaf_rows": getattr(source, "leaf_rows", 0),
-            "objective": repr(plan.objective),
-            "construction": repr(plan.construction),
-            "coreset_size": plan.size,
-            "calibrate": plan.calibrate,
             "seed": plan.seed,
         }
 
@@ -192,7 +189,9 @@ class _Keeper:
         if tree is None:
             return
         about = {**self._about, "n_leaves": tree.n_leaves}
-        save_state(self._path, State(objects={"reducer": reducer}, rows=saved_tree(tree), about=about))
+        save_state(
+            self._path, State(objects={"plan": self._plan, "reducer": reducer}, rows=saved_tree(tree), about=about)
+        )
         self._last = time.monotonic()
 
     def _load(self) -> tuple[Reducer, Tree] | None:
@@ -200,7 +199,10 @@ class _Keeper:
         state = load_state(self._path, missing_ok=True)
         if state is None:
             return None
+        plan = state.objects.get("plan")
         other = [name for name, value in self._about.items() if state.about.get(name) != value]
+        if isinstance(plan, Plan):
+            other += [*self._plan.differences(plan)]
         if other:
             raise ValueError(
                 f"{os.fspath(self._path)!r} holds the state of another run: {', '.join(other)} differ. Give the same "
@@ -208,7 +210,7 @@ class _Keeper:
             )
         try:
             reducer = state.objects["reducer"]
-            expect(isinstance(reducer, Reducer), "there is no reducer")
+            expect(isinstance(reducer, Reducer) and isinstance(plan, Plan), "there is no reducer, or no plan")
             tree = restored_tree(state, reducer.merge)
             self._check(reducer, tree)
         except (LookupError, TypeError, ValueError) as error:

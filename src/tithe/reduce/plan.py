@@ -28,18 +28,34 @@ _STATE: dict[str, Check] = {
 }
 
 
-def check_fit(objective: Objective, construction: Construction[Any], *, calibrate: bool) -> None:
+def check_together(objective: Objective, construction: Construction[Any], *, calibrate: bool) -> None:
     """Raise ValueError if the construction, or calibration, needs more than the objective has."""
     check_contracts(objective, construction.requires, needed_by=f"construction {construction.name!r}")
     if calibrate:
         check_contracts(objective, (SampledObjective,), needed_by="calibrate=True")
 
 
+def resolve_pair(objective: Any, construction: Any, *, calibrate: bool) -> tuple[Objective, Construction[Any], bool]:
+    """Objective and construction from names or instances, and whether the construction was left to the objective.
+
+    Raises ValueError for unknown names and for a pair that does not work together. No rows are needed.
+    """
+    objective = make("objective", objective)
+    check_contracts(objective, (), needed_by="A coreset")
+    auto = isinstance(construction, str) and construction == "auto"
+    construction = make("construction", objective.best_construction if auto else construction)
+    if not isinstance(construction, Construction):
+        kind = type(construction).__name__
+        raise ValueError(f"construction must be a name or a Construction (tithe.core.contracts), got {kind}.")
+    check_together(objective, construction, calibrate=calibrate)
+    return objective, construction, auto
+
+
 def _check_stored(objective: Any, construction: Any, notes: Any, *, calibrate: bool) -> None:
     """What must hold of an objective and a construction that were read from a file."""
     expect(isinstance(objective, Objective), f"{type(objective).__name__} is no objective")
     expect(isinstance(construction, Construction), f"{type(construction).__name__} is no construction")
-    check_fit(objective, construction, calibrate=calibrate)
+    check_together(objective, construction, calibrate=calibrate)
     plain = isinstance(notes, dict) and all(isinstance(v, (str, int, float)) for kv in notes.items() for v in kv)
     expect(plain, "notes are no names and values")
 
@@ -199,16 +215,7 @@ class Plan:
         half_life: float | None = None,
     ) -> Plan:
         """From names or instances. Fails before the first byte is read if they do not fit together."""
-        objective = make("objective", objective)
-        check_contracts(objective, (), needed_by="A coreset")
-        auto = isinstance(construction, str) and construction == "auto"
-        construction = make("construction", objective.best_construction if auto else construction)
-        if not isinstance(construction, Construction):
-            raise ValueError(
-                f"construction must be a name or a Construction (tithe.core.contracts), "
-                f"got {type(construction).__name__}."
-            )
-        check_fit(objective, construction, calibrate=calibrate)
+        objective, construction, auto = resolve_pair(objective, construction, calibrate=calibrate)
         notes: Notes = {"objective": objective.name, **({"construction_asked": "auto"} if auto else {})}
         notes |= {"construction": construction.name, "coreset_size": size, "seed": seed}
         if half_life is not None:
@@ -223,6 +230,17 @@ class Plan:
             auto=auto,
             notes=notes,
         )
+
+    def differences(self, other: Plan) -> dict[str, tuple[Any, Any]]:
+        """The options in which two plans differ, with the values of both; seeds are not compared."""
+        pairs = {
+            "objective": (self.objective, other.objective),
+            "construction": (self.construction, other.construction),
+            "coreset_size": (self.size, other.size),
+            "calibrate": (self.calibrate, other.calibrate),
+            "half_life": (self.half_life, other.half_life),
+        }
+        return {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours != theirs}
 
     def for_classes(self, at_hand: Block, classes: Array | None = None) -> Objective:
         """The objective, knowing its classes if it has any: those named, or those of the rows at hand."""

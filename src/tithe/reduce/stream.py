@@ -259,12 +259,10 @@ class CoresetStream(Forgets):
     def _check_mergeable(self, other: Any) -> None:
         if not isinstance(other, CoresetStream) or other is self:
             raise ValueError("Another CoresetStream is needed.")
-        for name in ("objective", "construction", "size", "calibrate"):
-            mine, theirs = getattr(self.plan, name), getattr(other.plan, name)
-            if mine != theirs:
-                raise ValueError(f"The streams differ in {name}: {mine!r} here, {theirs!r} there.")
         if any(s.window is not None or s.plan.half_life is not None for s in (self, other)):
             raise ValueError("Streams with a window or a half_life have a clock of their own and cannot be merged.")
+        for name, (mine, theirs) in self.plan.differences(other.plan).items():
+            raise ValueError(f"The streams differ in {name}: {mine!r} here, {theirs!r} there.")
         here, there = self._rows.like, other._rows.like
         unlike = None if here is None or there is None else difference(there, here)
         if unlike:

@@ -1,0 +1,263 @@
+"""Rooms meet through the base classes of `tithe.core.contracts`; nothing of ours is probed for what it can do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+import tithe
+from tithe import Block, CoresetKMeans, CoresetStream, KMeansObjective, LogisticObjective, build_coreset
+from tithe.constructions.cablr import Cablr
+from tithe.constructions.influence import Influence
+from tithe.constructions.leverage import Leverage
+from tithe.constructions.regressed import Regressed
+from tithe.core import contracts
+from tithe.core.contracts import Construction, Objective, SampledObjective, check_contracts
+from tithe.core.registry import _OURS, resolve
+
+SOURCE = Path(tithe.__file__).parent
+GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "estimator", "engine", "fitted", "winner"}
+
+# estimators of other libraries, which users pass in: what they can do is found out by asking
+FOREIGN = {
+    "learners/meta.py:_has.check": "scikit-learn's available_if asks the estimator inside",
+    "learners/meta.py:_require": "an estimator of another library",
+    "learners/meta.py:CoresetEstimator.__getattr__": "fitted attributes of the estimator inside",
+    "learners/meta.py:CoresetEstimator._ask": "a method of the estimator inside, by name",
+    "learners/meta.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
+    "learners/recalibrate.py:residuals": "an estimator of another library",
+    "learners/sample_weight.py:takes_weights": "an estimator of another library",
+    "learners/sample_weight.py:check_learns_from_coresets": "a message about an estimator of another library",
+    "learners/search/search_cv.py:CoresetSearchCV.fit": "available_if hides score where the estimator has none",
+    "learners/stored.py:probe": "an estimator of another library that was read from a file",
+}
+# TODO: sources and models that are probed still
+REMAINING = (
+    "cli/build.py:build",
+    "cli/cluster.py:cluster",
+    "cli/cluster.py:_resumed",
+    "cli/common.py:skipped_rows",
+    "cli/plan.py:plan_table",
+    "cli/predict.py:predict",
+    "cli/predict.py:_arrangement",
+    "cli/stream.py:stream",
+    "learners/base.py:note_columns",
+    "learners/dictionary/centring.py:CentredSource.with_leaf_rows",
+    "learners/labels.py:known_classes",
+    "learners/linear_classifier.py:CoresetLinearClassifier._labelled",
+    "learners/search/search_cv.py:CoresetSearchCV._keep_winner",
+    "reduce/build.py:reduce_source",
+    "reduce/build.py:_started",
+    "reduce/build.py:_Keeper.__init__",
+    "report/fit_report.py:write_fit",
+    "report/fit_report.py:labelled_coreset",
+    "report/fit_report.py:_results",
+    "report/fit_report.py:_figures",
+    "sources/mapped.py:MappedSource.__init__",
+    "sources/mapped.py:MappedSource.identity",
+    "sources/mapped.py:MappedSource.leaf_rows",
+    "sources/mapped.py:MappedSource.with_leaf_rows",
+    "sources/watched.py:WatchedSource.__getattr__",
+    "sources/watched.py:WatchedSource.with_leaf_rows",
+)
+
+
+def _subject(node: ast.expr) -> str:
+    """The last name of ``objective``, ``self._objective`` or ``plan.objective``, without underscores around it."""
+    if isinstance(node, ast.Attribute):
+        return node.attr.strip("_")
+    if isinstance(node, ast.IfExp):
+        return _subject(node.body)
+    return node.id.strip("_") if isinstance(node, ast.Name) else ""
+
+
+def _probings(tree: ast.AST, place: str) -> Iterator[tuple[str, str]]:
+    """Where something of ours is asked what it has, or compared by its repr: function and line."""
+    for node in ast.iter_child_nodes(tree):
+        inside = place
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            inside = f"{place}.{node.name}" if ":" in place and not place.endswith(":") else f"{place}{node.name}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+            asks = node.func.id in ("getattr", "hasattr", "callable", "repr")
+            if asks and _subject(node.args[0]) in GUARDED:
+                yield inside, f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(isinstance(s, ast.Call) and isinstance(s.func, ast.Name) and s.func.id == "repr" for s in sides):
+                yield inside, f"line {node.lineno}: {ast.unparse(node)}"
+        yield from _probings(node, inside)
+
+
+def _all_probings() -> dict[str, list[str]]:
+    places: dict[str, list[str]] = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        for place, line in _probings(ast.parse(file.read_text()), f"{file.relative_to(SOURCE).as_posix()}:"):
+            places.setdefault(place, []).append(line)
+    return places
+
+
+def test_nothing_of_ours_is_probed() -> None:
+    places = _all_probings()
+    unknown = {place: lines for place, lines in places.items() if place not in FOREIGN and place not in REMAINING}
+    assert not unknown, "declare it in tithe.core.contracts, with a default, and call it"
+    assert set(FOREIGN) <= set(places), "take places that are gone from the list"
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("getattr(objective, 'codes', None)", True),
+        ("callable(getattr(self.objective, 'codes', None))", True),
+        ("hasattr(plan.construction, 'model')", True),
+        ("hasattr(self._source, 'count')", True),
+        ("same = repr(a) == repr(b)", True),
+        ("about = {'objective': repr(plan.objective)}", True),
+        ("getattr(self, name)", False),
+        ("hasattr(X, 'shape')", False),
+        ("raise ValueError(f'got {objective!r}')", False),
+    ],
+)
+def test_a_probing_is_found(code: str, found: bool) -> None:
+    assert bool(list(_probings(ast.parse(code), "x.py:"))) is found
+
+
+# -- contracts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "base"), [("objective", Objective), ("construction", Construction)])
+def test_ours_inherit_the_contracts_and_are_values(kind: str, base: type) -> None:
+    for name in _OURS[kind]:
+        thing = resolve(kind, name)()
+        assert isinstance(thing, base) and thing.name == name
+        assert thing == resolve(kind, name)() and hash(thing) == hash(resolve(kind, name)())
+
+
+def test_requires_names_contracts() -> None:
+    known = {value for value in vars(contracts).values() if isinstance(value, type) and issubclass(value, Objective)}
+    for name in _OURS["construction"]:
+        assert set(resolve("construction", name).requires) <= known
+
+
+def test_a_missing_capability_is_named_before_a_row_is_read() -> None:
+    def batches() -> Iterator[np.ndarray]:
+        raise AssertionError("a row was read")
+        yield
+
+    missing = r"construction 'sensitivity' needs .* SensitivityObjective .*; LogisticObjective lacks sensitivity\(\)"
+    with pytest.raises(ValueError, match=missing):
+        CoresetStream("logistic", "sensitivity", coreset_size=10)
+    with pytest.raises(ValueError, match=missing):
+        build_coreset(batches(), objective="logistic", construction="sensitivity", coreset_size=10)
+    with pytest.raises(ValueError, match=r"'rings' needs .* NearestObjective .*; GenericObjective lacks assign\(\)"):
+        build_coreset(batches(), objective="generic", construction="rings", coreset_size=10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SquaredNorm(Objective):
+    """The least an objective can be."""
+
+    scale: float = 1.0
+    name = "squared_norm"
+
+    def solve(self, block: Block, *, rng: np.random.Generator, init: None = None) -> None:
+        return None
+
+    def cost(self, block: Block, params: None) -> np.ndarray:
+        return self.scale * (block.X**2).sum(axis=1)
+
+
+def test_the_least_objective_has_every_default() -> None:
+    objective, block = _SquaredNorm(), Block(X=np.ones((3, 2)))
+    assert objective.for_rows(block) is objective and objective.codes(block) is None
+    assert (objective.classes, objective.n_classes, objective.lacks_classes) == (None, 0, False)
+    assert (objective.best_construction, objective.totals_at_solution) == ("uniform", False)
+    assert objective.hard_params(block, rng=np.random.default_rng(0)) == [] and objective.strengthened(2.0) is None
+    with pytest.raises(ValueError, match="'squared_norm' has no random queries"):
+        objective.random_params(block, n_bases=1, rng=np.random.default_rng(0))
+
+
+def test_an_objective_of_another_package_works_by_name(monkeypatch) -> None:
+    class Point:
+        def load(self) -> type:
+            return _SquaredNorm
+
+    monkeypatch.setattr("tithe.core.registry._theirs", lambda kind: {"theirs": Point()} if kind == "objective" else {})
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    for construction in ("auto", "leverage", "ball_cover"):
+        coreset = build_coreset(X, objective="theirs", construction=construction, coreset_size=50, calibrate=False)
+        assert len(coreset) <= 50 and coreset.provenance["objective"] == "squared_norm" and not coreset.is_whole
+
+
+def test_what_only_looks_like_an_objective_or_construction_is_refused() -> None:
+    class Looks:
+        name = "looks"
+        solve = cost = requires = reduce = None
+
+    with pytest.raises(ValueError, match=r"needs an objective that is a Objective .*; Looks does not inherit it"):
+        CoresetStream(Looks(), coreset_size=10)
+    with pytest.raises(ValueError, match=r"must be a name or a Construction .*got Looks"):
+        CoresetStream(KMeansObjective(), Looks(), coreset_size=10)
+    with pytest.raises(ValueError, match=r"propose_size needs .* SampledObjective"):
+        tithe.propose_size(np.ones((3, 2)), objective=_SquaredNorm(), eps=0.1)
+    check_contracts(KMeansObjective(), (SampledObjective,), needed_by="nothing")
+
+
+# -- values --------------------------------------------------------------------------------------
+
+
+def test_constructions_are_equal_by_their_options_not_by_what_they_learned(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(400, 3))
+    block, objective = Block(X=X, y=(X[:, 0] > 0).astype(int)), LogisticObjective(classes=(0, 1))
+    for construction in (Leverage(), Influence(), Cablr(radius=0.1), Regressed(radius=0.1, sample_size=50)):
+        prepared = construction.prepare(block, objective, rng=rng)
+        assert prepared is not construction and prepared == construction and hash(prepared) == hash(construction)
+    assert Cablr(n_clusters=3) != Cablr(n_clusters=4) and Leverage() != Influence()
+
+
+def test_regressors_are_compared_by_type_and_parameters() -> None:
+    assert Regressed(regressor=Ridge(2.0)) == Regressed(regressor=Ridge(2.0))
+    assert Regressed(regressor=Ridge(2.0)) != Regressed(regressor=Ridge(3.0))
+    assert Regressed(regressor="ridge") != Regressed(regressor=Ridge())
+    assert Regressed(mix=0.2) != Regressed() and Regressed() != Leverage()
+
+
+def test_streams_merge_where_their_plans_are_equal() -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+
+    def stream(regressor: Ridge, seed: int) -> CoresetStream:
+        construction = Regressed(regressor=regressor, radius=0.1)
+        return CoresetStream("logistic", construction, coreset_size=100, random_state=seed).push(X, y)
+
+    assert stream(Ridge(2.0), 0).merge(stream(Ridge(2.0), 1)).n_rows == 120
+    with pytest.raises(ValueError, match="differ in construction"):
+        stream(Ridge(2.0), 0).merge(stream(Ridge(3.0), 1))
+
+
+def test_a_changed_parameter_is_noticed_between_two_pieces() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = CoresetKMeans(n_clusters=2, random_state=0).partial_fit(X)
+    model.set_params(n_clusters=np.int64(2)).partial_fit(X)  # the same value of another type
+    with pytest.raises(ValueError, match="parameters have changed"):
+        model.set_params(n_clusters=3).partial_fit(X)
+
+
+# -- all rows ------------------------------------------------------------------------------------
+
+
+def test_a_coreset_of_all_rows_says_so_in_a_field(tmp_path) -> None:
+    X, weight = np.random.default_rng(0).normal(size=(40, 2)), np.r_[0.0, np.ones(39)]
+    whole = build_coreset(X, sample_weight=weight, objective=KMeansObjective(n_clusters=2), coreset_size=40)
+    drawn = build_coreset(X, objective=KMeansObjective(n_clusters=2), coreset_size=39)
+    stream = CoresetStream(KMeansObjective(n_clusters=2), coreset_size=50).push(X).coreset()
+    assert (whole.is_whole, drawn.is_whole, stream.is_whole) == (True, False, True) and len(whole) == 39
+    for coreset in (whole, drawn):
+        coreset.save(tmp_path / "coreset.parquet")
+        assert tithe.load_coreset(tmp_path / "coreset.parquet").is_whole is coreset.is_whole
+    # whatever its provenance says
+    assert replace(whole, provenance={"construction": "uniform"}).is_whole
