@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from scipy import sparse
@@ -192,7 +192,8 @@ def _top_directions(X: Array, weight: Array, r: int) -> Array:
 
 def _subspaces(X: Array, weight: Array, g: int, j: int, rng: np.random.Generator) -> Array:
     """g subspaces of dimension j by turns of assigning and singular vectors, the best of some starts: (g, j, d)."""
-    best: Any = None
+    best: Array | None = None
+    least_error = np.inf
     for _ in range(_RESTARTS):
         bases = np.stack([np.linalg.qr(rng.normal(size=(X.shape[1], j)))[0].T for _ in range(g)])
         seeds = data_atoms(X, g, rng)
@@ -205,6 +206,7 @@ def _subspaces(X: Array, weight: Array, g: int, j: int, rng: np.random.Generator
                 if mine.sum() >= j:
                     bases[c] = _top_directions(X[mine], weight[mine], j)
         total = float(np.add.reduce(weight * subspace_errors(X, bases)[1]))
-        if best is None or total < best[0]:
-            best = total, bases
-    return best[1]
+        if best is None or total < least_error:
+            best, least_error = bases, total
+    assert best is not None
+    return best

@@ -59,9 +59,11 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         quartic = curb * (survey.cost**2 + predicted**2)
         total = quartic.sum()
         mass = np.bincount(survey.labels, weights=curb) if survey.labels is not None else curb.sum(keepdims=True)
-        own = mass[survey.labels] if survey.labels is not None else mass
-        score = score + np.divide(curb, own, out=np.zeros_like(curb), where=own > 0.0)
-        return score + quartic / total if total > 0.0 else score
+        cluster_mass = mass[survey.labels] if survey.labels is not None else mass
+        score = score + np.divide(curb, cluster_mass, out=np.zeros_like(curb), where=cluster_mass > 0.0)
+        if total > 0.0:
+            score += quartic / total
+        return score
 
     def moments(self, block: Block, pilot: Array) -> Moments:
         """Those of k-means: counts, costs and means of the pilot's clusters."""

@@ -158,7 +158,7 @@ def _solve_group(
 def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, moments: Moments, guard: bool) -> Array:
     """Which columns of ``a`` (count left out) the drawn rows can be steered by: a mask (q - 1,)."""
     q, n_basic = a.shape[1], moments.n_basic - 1
-    varies = square > 1e-9 * (square + w.sum() * centre * centre)
+    varies: Array = square > 1e-9 * (square + w.sum() * centre * centre)
     if not guard:
         return varies
     lifted = w[:, None] * a
