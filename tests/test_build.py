@@ -131,7 +131,7 @@ def test_the_tree_is_unbiased(objective) -> None:
     full = objective.cost(block, query) @ block.weights()
     parts = [block.take(p) for p in np.array_split(np.arange(640), 16)]
     errors = []
-    for seed in range(300):
+    for seed in range(150):
         reducer = Reducer(
             objective=objective,
             construction=Sensitivity(),

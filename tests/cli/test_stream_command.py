@@ -236,7 +236,7 @@ def test_classes_of_files_are_known_and_others_must_be_told(tmp_path, monkeypatc
 
 def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
     buffer = io.BytesIO()
-    pyarrow.csv.write_csv(rows_table(80_000).drop(["label"]), buffer)
+    pyarrow.csv.write_csv(rows_table(30_000).drop(["label"]), buffer)
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += "import tithe.sources.leaves; tithe.sources.leaves.LEAF_ROWS = 4096\n"
     program += "from tithe.cli.main import main; main()"
@@ -252,7 +252,11 @@ def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
     process.stdin.flush()
     while process.poll() is None and not generation(tmp_path / "c.parquet.checkpoint"):
         time.sleep(0.01)
-    time.sleep(1.5)  # until it waits for more
+    seen, since = 0, time.monotonic()
+    while process.poll() is None and time.monotonic() - since < 0.4:  # until it waits for more
+        if generation(tmp_path / "c.parquet.checkpoint") != seen:
+            seen, since = generation(tmp_path / "c.parquet.checkpoint"), time.monotonic()
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     said = process.stderr.read().decode()
     assert process.wait(60) == 1, said

@@ -49,7 +49,8 @@ def makers():
     yield "kmeans", lambda: CoresetKMeans(4, coreset_size=400, random_state=3), {}
     yield "kmedians", lambda: CoresetKMedians(4, coreset_size=400, random_state=3), {}
     yield "logistic", lambda: CoresetLogisticRegression(coreset_size=400, random_state=3), {"classes": CLASSES}
-    yield "odm", lambda: LinearODMClassifier(coreset_size=400, random_state=3), {"classes": CLASSES}
+    # the default of lam takes many times as long
+    yield "odm", lambda: LinearODMClassifier(lam=10.0, coreset_size=400, random_state=3), {"classes": CLASSES}
     inner = LogisticRegression()
     yield "any", lambda: CoresetEstimator(inner, coreset_size=400, random_state=3), {"classes": CLASSES}
     grid = {"C": [1e-4, 1.0]}

@@ -21,9 +21,9 @@ GRID = {"C": [1e-5, 1e-3, 1.0]}
 
 @parametrize_with_checks(
     [
-        CoresetSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=3),
-        CoresetSearchCV(CoresetLogisticRegression(), {"C": [0.1, 1.0]}, cv=3),
-        CoresetSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=3),
+        CoresetSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
+        CoresetSearchCV(CoresetLogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
+        CoresetSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2),
     ]
 )
 def test_scikit_learn_checks(estimator, check) -> None:

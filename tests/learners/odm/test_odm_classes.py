@@ -55,10 +55,11 @@ def test_the_subproblem_of_a_row_equals_brute_force(with_rival) -> None:
     active = 0
     for _ in range(400):
         k = int(rng.integers(2, 8))
-        rest, y = rng.normal(size=k) * rng.choice([0.3, 3.0]), int(rng.integers(k))
+        table = np.empty((k, 5))  # columns of a table, as the solver has them: other arrays would be compiled for anew
+        rest, v, *spare = table.T
+        rest[:], y = rng.normal(size=k) * rng.choice([0.3, 3.0]), int(rng.integers(k))
         rival = int(rng.choice([c for c in range(k) if c != y])) if with_rival else -1
         level, own, soft, stiff = rng.normal(), rng.uniform(0.1, 3.0), rng.uniform(0.05, 3.0), rng.uniform(0.05, 5.0)
-        v, spare = np.empty(k), np.empty((3, k))
         beta = best_multipliers(rest, y, rival, level, own, soft, stiff, 0.8, 1.2, v, *spare)
         wanted, wanted_beta = block_by_brute_force(rest, y, rival, level, own, soft, stiff, 0.8, 1.2)
         np.testing.assert_allclose(v, wanted, atol=1e-6)

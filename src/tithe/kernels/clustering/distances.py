@@ -183,7 +183,7 @@ def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels,
             for p in range(indptr[i], indptr[i + 1]):
                 for c in range(k):
                     dots[c] += data[p] * transposed[indices[p], c]
-            near, best, second = 0, norms[0] - 2.0 * dots[0], np.inf
+            near, best, second = np.int64(0), norms[0] - 2.0 * dots[0], np.inf
             for c in range(1, k):
                 score = norms[c] - 2.0 * dots[c]
                 if score < best:

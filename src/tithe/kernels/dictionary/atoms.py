@@ -182,7 +182,7 @@ def _principal(sums: Array, old: Array) -> Array:
 def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds):  # type: ignore[no-untyped-def]
     """All atoms in one call, on one thread: the same sums in the same order as atom by atom."""
     d = atoms.shape[1]
-    most = 1
+    most, first = 1, np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
     for c in order:
         most = max(most, -(-(starts[c + 1] - starts[c]) // _RUN))
     sums, old, new = np.empty((most, d)), np.empty(d), np.empty(d)
@@ -194,9 +194,9 @@ def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds): 
         for j in range(d):
             old[j] = new[j] = atoms[c, j]
         for turn in range(rounds):
-            _pull(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, 0, n_runs)
+            _pull(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, first, n_runs)
             _direction(sums, n_runs, positive, old, new)
-        _push(residual, users, x, start, stop, old, new, positive, 0, n_runs)
+        _push(residual, users, x, start, stop, old, new, positive, first, n_runs)
         for j in range(d):
             atoms[c, j] = new[j]
 

@@ -58,7 +58,8 @@ def _thin_out(atoms, picks, x, count):  # type: ignore[no-untyped-def]
     few = np.empty((d, d + 1))
     while count > d:
         for t in range(d + 1):
-            few[:, t] = atoms[picks[t]]
+            for j in range(d):
+                few[j, t] = atoms[picks[t], j]
         z = np.linalg.svd(few, full_matrices=True)[2][d]
         side = -1.0 if (np.sign(x[: d + 1]) * z).sum() > 0.0 else 1.0
         step, gone = np.inf, -1
@@ -79,7 +80,7 @@ def _thin_out(atoms, picks, x, count):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken):  # type: ignore[no-untyped-def]
     """One signal: the atom that violates the conditions most joins, until none does."""
-    count = 0
+    count = np.int64(0)
     for c in range(len(taken)):
         taken[c] = False
     for _ in range(4 * alpha.shape[1]):
@@ -93,7 +94,7 @@ def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken): 
         picks[count], x[count], taken[best] = best, 0.0, True
         count += 1
         _settle(alpha, i, gram, penalty, positive, close, picks, x, count)
-        kept = 0
+        kept = np.int64(0)  # a plain 0 is a type of its own, for which _thin_out is compiled again
         for t in range(count):
             if x[t] != 0.0:
                 picks[kept], x[kept] = picks[t], x[t]

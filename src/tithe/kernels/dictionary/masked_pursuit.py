@@ -80,14 +80,14 @@ def _complete(X, known, atoms, most, allowed, filled, first, last, rows):  # typ
     Q, R, along = np.empty((most + 1, d)), np.zeros((most + 1, most + 1)), np.empty(most + 1)
     picks, x = np.empty(most + 1, np.int64), np.empty(most + 1)
     for i in range(first * rows, min(n, last * rows)):
-        n_known = 0
+        n_known = np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
         for j in range(d):
             mask[j] = 1.0 if known[i, j] else 0.0
             rest[j] = X[i, j] if known[i, j] else 0.0
             n_known += 1 if known[i, j] else 0
         _masked_norms(atoms, mask, n_known, norms)
         may = min(most, n_known // _TELLS)
-        count, pick = 0, -1
+        count, pick = np.int64(0), -1
         while True:  # the constant comes first, then atoms
             atom = ones if count == 0 else atoms[pick]
             if _orthogonal(atom, mask, Q, count, R) <= _SEEN:
@@ -107,7 +107,8 @@ def _complete(X, known, atoms, most, allowed, filled, first, last, rows):  # typ
                 count += 1
                 if count > may or left <= allowed * n_known:
                     break
-            near[:] = rest
+            for j in range(d):
+                near[j] = rest[j]
             pick = _choose(atoms, near, norms)
             if pick < 0:
                 break

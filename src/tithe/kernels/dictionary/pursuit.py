@@ -121,7 +121,7 @@ def _omp(
 ):  # type: ignore[no-untyped-def]
     """Chooses and solves for one signal; returns how many atoms it took. Its correlations are used up."""
     left = energy
-    count = 0
+    count = np.int64(0)
     _largest(alpha, i, lanes)
     while count < most:
         c = _find(alpha, i, lanes, floor)
@@ -180,7 +180,7 @@ def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, along, s):
     """Lawson and Hanson's method on the chosen atoms, from the solution without the newest one."""
     inside[count - 1] = True
     for _ in range(10 * count):  # it needs some two rounds for each atom; rounding must not make it turn for ever
-        n_active = 0
+        n_active = np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
         for t in range(count):
             if inside[t]:
                 active[n_active] = t

@@ -37,8 +37,8 @@ def _nearest(X, bases, labels, error, first, last, rows):  # type: ignore[no-unt
     rest = np.empty(X.shape[1])
     for part in range(first, last):
         for i in range(part * rows, min(X.shape[0], (part + 1) * rows)):
-            error[i], labels[i] = _leave(X, i, bases, 0, rest), 0
-            for g in range(1, bases.shape[0]):
+            error[i], labels[i] = np.inf, 0
+            for g in range(bases.shape[0]):
                 square = _leave(X, i, bases, g, rest)
                 if square < error[i]:
                     error[i], labels[i] = square, g

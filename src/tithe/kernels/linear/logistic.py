@@ -286,10 +286,13 @@ def _sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, f
                 if a == b:
                     continue
                 own = part_of[: size * (b - a)].reshape(size, b - a)
-                own[:, :] = turned[:, a:b]
-                np.dot(own, tile[a:b], sums)
-                gradient[part, c, :, :d] += sums
                 for k in range(size):
+                    for i in range(b - a):
+                        own[k, i] = turned[k, a + i]
+                np.dot(own, tile[a:b], sums)
+                for k in range(size):
+                    for j in range(d):
+                        gradient[part, c, k, j] += sums[k, j]
                     for i in range(b - a):
                         gradient[part, c, k, d] += own[k, i]
             if diagonal.shape[0] > 0:
@@ -302,7 +305,9 @@ def _sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, f
                     for j in range(d):
                         tile[i, j] = (tile[i, j] - centre[j]) ** 2
                 np.dot(own, tile[:r], sums)
-                diagonal[part, :, :d] += sums
+                for k in range(size):
+                    for j in range(d):
+                        diagonal[part, k, j] += sums[k, j]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

@@ -43,7 +43,10 @@ def _scores_wide(X, start, r, params, tile, scores):  # type: ignore[no-untyped-
         for j in range(d):
             tile[i, j] = X[start + i, j]
         tile[i, d] = 1.0
-    scores[:, :r] = np.dot(params, tile[:r].T)
+    product = np.dot(params, tile[:r].T)
+    for k in range(params.shape[0]):
+        for i in range(r):
+            scores[k, i] = product[k, i]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

@@ -103,7 +103,9 @@ def _decay(squares, n, radius, out):  # type: ignore[no-untyped-def]
 def _by_class(codes, start, stop, bounds, order):  # type: ignore[no-untyped-def]
     """Positions of the rows of a span in the order of their classes; class g lies in bounds[g] .. bounds[g + 1]."""
     if bounds.shape[0] == 3:  # two classes: the next places stay in registers
-        first, second = 0, stop - start - codes[start:stop].sum()
+        first, second = 0, stop - start
+        for i in range(start, stop):
+            second -= codes[i]
         bounds[0], bounds[1], bounds[2] = 0, second, stop - start
         for i in range(start, stop):
             order[second if codes[i] == 1 else first] = i
@@ -117,7 +119,8 @@ def _by_class(codes, start, stop, bounds, order):  # type: ignore[no-untyped-def
     for i in range(start, stop):
         order[bounds[codes[i]]] = i
         bounds[codes[i]] += 1
-    bounds[1:] = bounds[:-1].copy()
+    for g in range(bounds.shape[0] - 1, 0, -1):
+        bounds[g] = bounds[g - 1]
     bounds[0] = 0
 
 

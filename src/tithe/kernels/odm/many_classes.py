@@ -24,7 +24,9 @@ _SETTLED = 1e-3  # share of the first sweep's movement below which another is no
 @njit(cache=True, nogil=True)
 def _sort_descending(numbers, n):  # type: ignore[no-untyped-def]
     if n > _FEW:
-        numbers[:n] = -np.sort(-numbers[:n])
+        ascending = np.sort(numbers[:n])
+        for i in range(n):
+            numbers[i] = ascending[n - 1 - i]
         return
     for i in range(1, n):
         value = numbers[i]

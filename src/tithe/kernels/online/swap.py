@@ -72,7 +72,8 @@ def _seed_means(rows, weight, n, k, dice, gap, out):  # type: ignore[no-untyped-
         mass = 0.0
         for i in range(n):
             mass += weight[i] * gap[i]
-        out[c] = mean
+        for j in range(d):
+            out[c, j] = mean[j]
         if mass <= 0.0:
             continue
         target, at = _uniform(dice) * mass, n - 1
@@ -122,6 +123,13 @@ def _lloyd(rows, weight, n, means, k, mean):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _copy(source, k, out):  # type: ignore[no-untyped-def]
+    for c in range(k):
+        for j in range(source.shape[1]):
+            out[c, j] = source[c, j]
+
+
+@njit(cache=True, nogil=True)
 def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):  # type: ignore[no-untyped-def]
     """k-means of the past, once for each k after a row: a function of row and k, never of where the chain is."""
     if stamps[k] == row:
@@ -131,7 +139,7 @@ def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):  # type: ignor
     mean = _seed_means(rows, weight, n, k, dice, gap, fresh)
     cost = _lloyd(rows, weight, n, fresh, k, mean)
     if stamps[k] < 0 or cost < _lloyd(rows, weight, n, means[k], k, mean):
-        means[k, :k] = fresh
+        _copy(fresh, k, means[k])
     stamps[k] = row
 
 
@@ -222,7 +230,7 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
     for _ in range(_TRIES if fresh else 0):
         _draw(dice, means[k], k, tau, symmetric, trial)
         if _all_inside(trial, k, prior[BALL]):
-            centers[:k] = trial[:k]
+            _copy(trial, k, centers)
             break
     _losses(rows, n, centers, k, now)
     here = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
@@ -244,8 +252,9 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
         there = log_proposal(trial, means[new], new, tau, log_constant, symmetric)
         if luck >= -rate * change + (prior[LOG_BALL] - eta) * (new - k) + here - there + jump_ratios[k, way]:
             continue
-        centers[:new] = trial[:new]
-        now[:] = then
+        _copy(trial, new, centers)
+        for i in range(n):
+            now[i] = then[i]
         k, here = new, there
         accepted += 1
     state[K] = k
