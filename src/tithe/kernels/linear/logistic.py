@@ -2,7 +2,8 @@
 
 Rows are taken in tiles: margins first, then everything that bends (exponentials and logarithms as
 polynomials, so that the compiler can work on several rows at a time), then the sums. Everything is
-added up in float64.
+added up in float64. Functions that divide are compiled with ``error_model="numpy"``: with the default,
+every division is a branch that may raise, and the compiler takes one row at a time.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _exp(x, bits, n):  # type: ignore[no-untyped-def]
         x[i] *= power[i]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _log1p(q):  # type: ignore[no-untyped-def]
     """ln(1 + q) for 0 <= q <= 1: twice the area tangent of q / (2 + q), whose square is at most 1/9."""
     w = q / (2.0 + q)
@@ -102,34 +103,49 @@ def _margins_csr(data, indices, indptr, start, r, theta, margins):  # type: igno
             margins[k, i] = total
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _bend_two(y, weight, start, r, margins, spare, bits, cost, pull, bend, counts, part):  # type: ignore[no-untyped-def]
     """Two classes, one margin: losses, residuals and curvatures of a tile."""
+    one, margin, wrong, curve = y[start : start + r], margins[0], pull[0], bend[0]
     for i in range(r):
-        margins[0, i] = margins[0, i] if y[start + i] == 1 else -margins[0, i]
-        spare[i] = -abs(margins[0, i])
+        margin[i] = margin[i] if one[i] == 1 else -margin[i]
+        spare[i] = -abs(margin[i])
     _exp(spare, bits, r)
-    heavy, keep = weight.size > 0, cost.size > 0
-    u0 = u1 = l0 = l1 = h0 = h1 = 0.0
     for i in range(r):
-        t = margins[0, i]
+        t = margin[i]
         q = spare[i]
-        loss = _log1p(q) - min(t, 0.0)
         inverse = 1.0 / (1.0 + q)
-        wrong = q * inverse if t > 0.0 else inverse  # the chance given to the other class
-        if keep:
-            cost[start + i] = loss
-        u = weight[start + i] if heavy else 1.0
-        one = 1.0 if y[start + i] == 1 else 0.0
-        entropy = loss + wrong * t
-        u0 += u
-        l0 += u * loss
-        h0 += u * entropy
-        u1 += u * one
-        l1 += u * one * loss
-        h1 += u * one * entropy
-        pull[0, i] = u * wrong * (1.0 - 2.0 * one)
-        bend[0, i] = u * wrong * (1.0 - wrong)
+        wrong[i] = q * inverse if t > 0.0 else inverse  # the chance given to the other class
+        curve[i] = wrong[i] * (1.0 - wrong[i])
+        spare[i] = _log1p(q) - min(t, 0.0)  # the loss
+    if cost.size > 0:
+        cost[start : start + r] = spare[:r]
+    u0 = u1 = l0 = l1 = h0 = h1 = 0.0
+    if weight.size > 0:
+        share = weight[start : start + r]
+        for i in range(r):
+            u, first = share[i], share[i] if one[i] == 1 else 0.0
+            entropy = spare[i] + wrong[i] * margin[i]
+            u0 += u
+            l0 += u * spare[i]
+            h0 += u * entropy
+            u1 += first
+            l1 += first * spare[i]
+            h1 += first * entropy
+            wrong[i] *= u
+            curve[i] *= u
+    else:
+        u0 = float(r)
+        for i in range(r):
+            first = 1.0 if one[i] == 1 else 0.0
+            entropy = spare[i] + wrong[i] * margin[i]
+            l0 += spare[i]
+            h0 += entropy
+            u1 += first
+            l1 += first * spare[i]
+            h1 += first * entropy
+    for i in range(r):
+        wrong[i] = -wrong[i] if one[i] == 1 else wrong[i]
     counts[part, 0, 0] += u0 - u1
     counts[part, 0, 1] += l0 - l1
     counts[part, 0, 2] += h0 - h1
@@ -138,7 +154,7 @@ def _bend_two(y, weight, start, r, margins, spare, bits, cost, pull, bend, count
     counts[part, 1, 2] += h1
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _bend_many(y, weight, start, r, margins, spare, bits, cost, pull, bend, counts, part):  # type: ignore[no-untyped-def]
     """K classes, K margins: losses, residuals and curvatures of a tile."""
     n_classes = margins.shape[0]
