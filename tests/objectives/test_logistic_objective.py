@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from tithe import Block, LogisticObjective, build_coreset, calibrate
+from tithe.solvers.curvature import effective_support
 from tithe.testing import objective_checks
 from tithe.testing.data import small_problem
 
@@ -267,3 +268,14 @@ def test_many_classes_keep_a_gradient_and_lose_only_the_bound(rng: np.random.Gen
 def test_a_continuous_target_is_refused() -> None:
     with pytest.raises(ValueError, match="no classes"):
         build_coreset(np.zeros((50, 1)), np.linspace(0, 1, 50), objective="logistic", coreset_size=10)
+
+
+@pytest.mark.parametrize("kind", ["dense", "centred", "sparse"])
+def test_effective_support_is_that_of_its_formula(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(3, size=(5000, 3)).astype(np.float32) * (rng.random((5000, 3)) < [1.0, 0.1, 0.01])
+    bend, centre = rng.random((5000, 1)), np.array([0.5, -1.0, 2.0]) if kind == "centred" else None
+    part = bend * np.square(np.column_stack([X - (0.0 if centre is None else centre), np.ones(5000)]))
+    expected = part.sum(axis=0) ** 2 / np.square(part).sum(axis=0)
+    rows = sparse.csr_matrix(X) if kind == "sparse" else X
+    assert np.allclose(effective_support(rows, bend, centre), expected, rtol=1e-5)

@@ -70,22 +70,32 @@ def effective_support(X: Any, bend: Array, centre: Array | None = None) -> Array
 
     b = bend (x - centre, 1)^2.
     """
-    if not sparse.issparse(X) and centre is not None:
-        X = X - centre
-    largest = np.abs(X).max(axis=0)
-    largest = largest.toarray().ravel() if sparse.issparse(X) else largest
+    is_sparse = sparse.issparse(X)
+    place = 0.0 if is_sparse or centre is None else centre
+    if is_sparse:
+        largest = np.abs(X).max(axis=0).toarray().ravel()
+    else:
+        largest = np.maximum(np.abs(X.max(axis=0) - place), np.abs(X.min(axis=0) - place))
     scale = 1.0 / np.where(largest > 0.0, largest, 1.0)  # fourth powers overflow sooner than anything else
     k, d = bend.shape[1], X.shape[1]
     first = np.column_stack([np.zeros((k, d)), bend.sum(axis=0)])
     second = np.column_stack([np.zeros((k, d)), (bend * bend).sum(axis=0)])
-    for start in range(0, X.shape[0], _ROWS):
-        at = slice(start, start + _ROWS)
+    step = _ROWS if is_sparse else _GRAM_ROWS
+    for start in range(0, X.shape[0], step):
+        at = slice(start, start + step)
         rows = X[at].astype(np.float64)
-        rows = rows.multiply(scale).tocsr() if sparse.issparse(rows) else rows * scale
-        square = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows, out=rows)
+        if is_sparse:
+            rows = rows.multiply(scale).tocsr()
+            square = rows.multiply(rows)
+            fourth = square.multiply(square)
+        else:
+            rows -= place
+            rows *= scale
+            square = np.square(rows, out=rows)
         first[:, :-1] += (square.T @ bend[at]).T
-        square = square.multiply(square) if sparse.issparse(rows) else np.square(rows, out=rows)
-        second[:, :-1] += (square.T @ bend[at] ** 2).T
+        if not is_sparse:
+            fourth = np.square(square, out=square)
+        second[:, :-1] += (fourth.T @ bend[at] ** 2).T
     return np.divide(first * first, second, out=np.zeros_like(first), where=second > 0.0)
 
 
