@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from leaf_source import LeafSource
 from tithe import CoresetLogisticRegression, LogisticObjective
 from tithe.certify.certificate import bound_certificate, excess_certificate
-from tithe.certify.gap import CurvatureDraw, certify_gap
-from tithe.core.data import Block, Coreset
+from tithe.certify.gap import CurvatureDraw, _one_of_each, certify_gap
+from tithe.core.data import Block, Coreset, concat
+from tithe.core.parallel import limit_threads
 
 
 def rare_positives(n: int = 12_000, d: int = 20, seed: int = 0) -> Block:
@@ -67,8 +70,8 @@ def test_which_rows_tell_the_curvature_does_not_depend_on_leaves(monkeypatch, ra
     objective = LogisticObjective(classes=(0, 1))
     params = objective.solve(block.take(np.arange(0, 12_000, 8)), rng=np.random.default_rng(0))
     draw = CurvatureDraw(objective, params, _everything(block), len(block), None)
-    whole = draw.among(block)[0]
-    parts = [draw.among(block.cut(start, start + 5000))[0] for start in range(0, 12_000, 5000)]
+    whole = concat(draw.among(block))
+    parts = [concat(draw.among(block.cut(start, start + 5000))) for start in range(0, 12_000, 5000)]
     assert np.array_equal(whole.row_ids(), np.concatenate([part.row_ids() for part in parts]))
     assert 700 < len(whole) < 2000
     # weights are one over the chance to be kept: totals are met on average
@@ -76,6 +79,35 @@ def test_which_rows_tell_the_curvature_does_not_depend_on_leaves(monkeypatch, ra
     curvature = objective.curvature(block, params)[0]
     drawn = objective.curvature(whole, params)[0]
     assert np.allclose(np.diagonal(drawn), np.diagonal(curvature), rtol=0.25)
+
+
+def test_rows_for_the_curvature_are_chosen_in_little_memory_and_on_any_number_of_threads(monkeypatch) -> None:
+    for name, value in {"_ALL_ROWS_WORK": 0, "_SAMPLE_ROWS": 1000, "_CANDIDATES": 20_000, "_CHUNK_ROWS": 512}.items():
+        monkeypatch.setattr(f"tithe.certify.gap.{name}", value)
+    X = np.random.default_rng(0).normal(size=(400_000, 2)).astype(np.float32)
+    block = Block(X=X, y=(X[:, 0] > 0.3).astype(np.int32))
+    few = block.take(np.arange(0, 400_000, 400))
+    coreset = Coreset(X=few.X, y=few.y, sample_weight=np.full(1000, 400.0), n_seen=400_000, weight_seen=4e5)
+    draw = CurvatureDraw(LogisticObjective(classes=(0, 1)), np.array([[1.0, 0.0, -0.3]]), coreset, 400_000, None)
+    tracemalloc.start()
+    chosen = concat(draw.among(block))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * len(block)  # the ids of all rows would take twice that
+    with limit_threads(1):
+        alone = concat(draw.among(block))
+    assert np.array_equal(chosen.row_ids(), alone.row_ids())
+    assert chosen.sample_weight.tobytes() == alone.sample_weight.tobytes()
+
+
+@pytest.mark.parametrize("ids", [None, "all", "later", "gaps"])
+def test_of_each_run_of_ids_the_same_row_is_chosen_wherever_the_rows_lie(ids) -> None:
+    every = np.arange(1000)
+    chosen = _one_of_each(Block(X=np.zeros((1000, 1))), 7)
+    assert np.array_equal(chosen // 7, np.arange(143)[: len(chosen)])
+    kept = {None: every, "all": every, "later": every[333:], "gaps": every[every % 3 > 0]}[ids]
+    block = Block(X=np.zeros((len(kept), 1)), indices=None if ids is None else kept)
+    assert np.array_equal(kept[_one_of_each(block, 7)], np.intersect1d(kept, chosen))
 
 
 def _everything(block: Block) -> Coreset:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ from tithe import (
     Uniform,
 )
 from tithe.core.contracts import Construction
+from tithe.core.parallel import limit_threads
 from tithe.testing import check_construction, construction_checks
 from tithe.testing.data import small_problem
 
@@ -114,3 +116,27 @@ def test_a_lone_far_point_is_kept() -> None:
                 block, objective, 40, pilot=None, survey=survey, rng=np.random.default_rng(seed)
             )
             assert 20_000 in drawn.row_ids()
+
+
+def test_influence_copies_few_rows_of_many_and_draws_the_same_on_any_number_of_threads(monkeypatch) -> None:
+    for name, value in {"_MANY": 10_000, "_LOOK": 30_000, "_CHUNK_ROWS": 4096}.items():
+        monkeypatch.setattr(f"tithe.constructions.influence.{name}", value)
+    X = np.random.default_rng(0).normal(size=(400_000, 8)).astype(np.float32)
+    block = Block(X=X, y=(X[:, 0] > 0.3).astype(np.int32))
+    objective, pilot = LogisticObjective(classes=(0, 1)), np.zeros((1, 9))
+    influence = Influence().prepare(block, objective, rng=np.random.default_rng(0))
+
+    def drawn() -> Block:
+        return influence.reduce(block, objective, 500, pilot=pilot, survey=None, rng=np.random.default_rng(1))
+
+    drawn()
+    tracemalloc.start()
+    chosen = drawn()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 7 * len(block)  # a weight of 8 bytes for every row would be more
+    with limit_threads(1):
+        alone = drawn()
+    assert np.array_equal(chosen.row_ids(), alone.row_ids())
+    assert chosen.sample_weight.tobytes() == alone.sample_weight.tobytes()
+    assert chosen.total_weight == pytest.approx(len(block), rel=0.05)

@@ -25,6 +25,11 @@ class TestBlock:
         assert block.row_ids().tolist() == [0, 1, 2]
         assert block.total_weight == 3.0
 
+    def test_last_row_id(self) -> None:
+        rows = Block(X=np.zeros((3, 1)))
+        assert (rows.last_row_id, rows.cut(0, 2).last_row_id, rows.take(np.array([], int)).last_row_id) == (2, 1, -1)
+        assert Block(X=np.zeros((2, 1)), indices=np.array([4, 9])).last_row_id == 9
+
     def test_take_keeps_ids_and_weights(self) -> None:
         block = Block(X=np.arange(6.0).reshape(3, 2), sample_weight=np.array([1.0, 2, 3]), indices=np.array([7, 8, 9]))
         part = block.take(np.array([2, 0]))

@@ -11,6 +11,7 @@ from tithe.core.parallel import limit_threads, over_parts, single_blas_thread
 from tithe.kernels.clustering.distances import assign
 from tithe.kernels.clustering.seeding import dz_seeds
 from tithe.kernels.columns import column_sums
+from tithe.kernels.labels import count_codes
 from tithe.kernels.parts import add_parts, part_rows
 from tithe.kernels.sampling import draw, locate_draws
 
@@ -227,3 +228,11 @@ class TestThreads:
         with single_blas_thread(), single_blas_thread():
             assert set(blas()) <= {1}
         assert blas() == before
+
+
+@pytest.mark.parametrize("n_classes", [2, 8, 9])
+def test_count_codes_counts_strange_ones_apart(rng: np.random.Generator, n_classes: int) -> None:
+    codes = rng.integers(-1, n_classes + 1, size=200_000).astype(np.int32)
+    expected = [*(np.sum(codes == c) for c in range(n_classes)), np.sum((codes < 0) | (codes >= n_classes))]
+    assert count_codes(codes, n_classes).tolist() == expected
+    assert count_codes(codes[:0], n_classes).tolist() == [0] * (n_classes + 1)

@@ -13,6 +13,7 @@ from tithe.certify.certificate import Certificate, bound_certificate, excess_cer
 from tithe.core.contracts import ConvexObjective, Source
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.hashing import uniform_of
+from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.solvers.descent import Metric
 
@@ -23,6 +24,7 @@ _ALL_ROWS_WORK = 100_000_000  # products up to which the curvature is taken from
 _SAMPLE_ROWS, _ROWS_PER_COEFFICIENT = 20_000, 50  # else from a sample: rows at the least, and for each coefficient
 _SAMPLE_WORK, _LEAST_PER_COEFFICIENT = 5_000_000_000, 20  # products at the most; with fewer rows it is no use
 _CANDIDATES = 100_000  # rows that the sample is chosen from, at the most
+_CHUNK_ROWS = 8192  # candidates that are looked at together
 _LARGEST_CHANGE = 5.0  # mean change of a margin beyond which the curvature here says nothing about the minimum
 _LARGEST_ERROR = 1.0  # standard error of the logarithm of the estimate from which it is no estimate
 _ROUGH_FACTOR = 100.0  # by which an estimate without a known curvature may be too small
@@ -165,17 +167,30 @@ class CurvatureDraw:
         self._diagonal = scale * self._diagonal
 
     def among(self, leaf: Block) -> list[Block]:
-        """The rows of this leaf that are kept."""
+        """The rows of this leaf that are kept, in blocks; which they are depends on nothing but the rows."""
         if not self.known:
             return []
         if self.whole:
             return [leaf]
-        rows = leaf.take(_one_of_each(leaf.row_ids(), self._run))
+        candidates = _one_of_each(leaf, self._run)
+        kept: list[Any] = [None] * max(1, -(-len(candidates) // _CHUNK_ROWS))
+
+        def run(first: int, last: int) -> None:
+            for number in range(first, last):
+                at = candidates[number * _CHUNK_ROWS : (number + 1) * _CHUNK_ROWS]
+                kept[number] = self._kept_of(leaf.take(at))
+
+        with single_blas_thread():
+            over_parts(run, len(kept))
+        return kept
+
+    def _kept_of(self, rows: Block) -> Block:
+        """Those of some candidates that are kept."""
         part = self._objective.curvature_parts(rows, self._params, self._diagonal, self._centre)
         weight = self._run * rows.weights()
         chance = np.minimum(1.0, 0.5 * self._size * (self._run * part / self._parts + weight / self._weight))
         kept = np.flatnonzero((uniform_of(rows.row_ids(), _HASH_KEY) < chance) & (weight > 0.0))
-        return [rows.take(kept, weight[kept] / chance[kept])]
+        return rows.take(kept, weight[kept] / chance[kept])
 
     def rows(self, parts: list[Block], coreset: Block) -> CurvatureRows:
         """What was kept of all leaves; the coreset where the curvature is not known anyway."""
@@ -184,18 +199,20 @@ class CurvatureDraw:
         return CurvatureRows.of(concat(parts), drawn=not self.whole)
 
 
-def _one_of_each(ids: Array, length: int) -> Array:
-    """Positions of one row in each run of so many ids, chosen by the number of the run; ``ids`` ascend."""
-    if length == 1 or not len(ids):
-        return np.arange(len(ids))
-    runs = np.arange(ids[0] // length, ids[-1] // length + 1)
+def _one_of_each(block: Block, length: int) -> Array:
+    """Positions of one row in each run of so many ids, chosen by the number of the run; the ids of a block ascend."""
+    n, ids = len(block), block.indices
+    if length == 1 or n == 0:
+        return np.arange(n)
+    first, last = (0, n - 1) if ids is None else (int(ids[0]), int(ids[-1]))
+    runs = np.arange(first // length, last // length + 1)
     chosen = runs * length + (uniform_of(runs, _HASH_KEY + 2) * length).astype(np.int64)
-    consecutive = ids[-1] - ids[0] == len(ids) - 1
-    place = chosen - ids[0] if consecutive else np.searchsorted(ids, chosen)
-    place, chosen = place[place >= 0], chosen[place >= 0]
-    there = place < len(ids)
-    there[there] = ids[place[there]] == chosen[there]
-    return place[there]
+    chosen = chosen[(chosen >= first) & (chosen <= last)]
+    if ids is None or last - first == n - 1:
+        return chosen - first
+    place = np.searchsorted(ids, chosen)
+    positions: Array = place[ids[place] == chosen]
+    return positions
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from tithe.constructions.draw import draw_rows
-from tithe.constructions.leverage import Leverage, shares
+from tithe.constructions.draw import draw_by_class
+from tithe.constructions.leverage import Leverage, Leverages, shares
 from tithe.core.contracts import InfluenceObjective, Objective
 from tithe.core.data import Array, Block, Rng, Survey
+from tithe.core.parallel import limit_threads, over_parts
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw
 
 _MANY = 800_000  # rows beyond which not all are scored, but ...
 _LOOK, _PER_ROW = 200_000, 5  # ... that many, or so many for each row kept
+_CHUNK_ROWS = 16_384  # rows that are scored together
 _RARE = 20_000  # rows of a class up to which all are scored
 
 
@@ -53,21 +55,43 @@ class Influence(Leverage[InfluenceObjective]):
         rng: Rng,
     ) -> Block:
         assert pilot is not None
+        codes = objective.codes(block)
         look = max(_LOOK, _PER_ROW * size)
-        if len(block) > max(_MANY, 2 * look):
-            positions, runs = _one_of_each_run(block, objective, look, rng)
-            cost = None if survey is None else survey.cost[positions]
-            block = block.take(positions, runs * block.weights()[positions])
+        if len(block) <= max(_MANY, 2 * look):
+            weight, positions = block.weights(), np.arange(len(block))
+            cost = objective.cost(block, pilot) if survey is None else survey.cost
+            root = self.roots(block, rng)
         else:
-            cost = None if survey is None else survey.cost
-        if cost is None:
-            cost = objective.cost(block, pilot)
-        root = self.roots(block, rng)
-        scores = shares([(0.4, root * objective.pull(cost)), (0.3, root), (0.3, None)], block)
-        return draw_rows(block, scores, size, rng, codes=objective.codes(block))
+            positions, stands = _one_of_each_run(block, codes, objective, look, rng)
+            weight = stands if block.sample_weight is None else stands * block.sample_weight[positions]
+            codes = None if codes is None else codes[positions]
+            leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
+            cost, root = _costs_and_roots(block, positions, objective, pilot, leverages)
+        scores = shares([(0.4, root * objective.pull(cost)), (0.3, root), (0.3, None)], weight)
+        drawn, inverse = draw_by_class(scores, codes, size, rng)
+        return block.take(positions[drawn], inverse * weight[drawn])
 
 
-def _one_of_each_run(block: Block, objective: Objective, look: int, rng: Rng) -> tuple[Array, Array]:
+def _costs_and_roots(
+    block: Block, positions: Array, objective: InfluenceObjective, pilot: Array, leverages: Leverages
+) -> tuple[Array, Array]:
+    """Losses at the pilot and roots of the leverages of some rows, which are never all copied at once."""
+    cost, root = np.empty(len(positions)), np.empty(len(positions))
+
+    def run(first: int, last: int) -> None:
+        with limit_threads(1):  # kernels must not wait for the threads that wait for them
+            for part in range(first, last):
+                at = slice(part * _CHUNK_ROWS, (part + 1) * _CHUNK_ROWS)
+                rows = block.take(positions[at])
+                cost[at], root[at] = objective.cost(rows, pilot), leverages.root(rows.X)
+
+    over_parts(run, -(-len(positions) // _CHUNK_ROWS))
+    return cost, root
+
+
+def _one_of_each_run(
+    block: Block, codes: Array | None, objective: Objective, look: int, rng: Rng
+) -> tuple[Array, Array]:
     """Positions of about ``look`` rows, ascending, and how many rows like it each stands for."""
     n, weight = len(block), block.sample_weight
     if weight is None:
@@ -76,7 +100,6 @@ def _one_of_each_run(block: Block, objective: Objective, look: int, rng: Rng) ->
         positions, stands = edges[:-1] + (rng.random(look) * runs).astype(np.int64), runs.astype(np.float64)
     else:
         positions, stands = draw(weight, look, rng)  # runs of equal weight
-    codes = objective.codes(block)
     if codes is None:
         return positions, stands
     there = codes if weight is None else codes[weight > 0.0]

@@ -93,10 +93,9 @@ class Leverages:
         return root
 
 
-def shares(parts: list[tuple[float, Array | None]], block: Block) -> Array:
+def shares(parts: list[tuple[float, Array | None]], weight: Array) -> Array:
     """sum_k a_k u v_k / sum(u v_k): a mixture of scores (n,) that sums to 1; None stands for ones."""
-    weight = block.weights()
-    mixture = np.zeros(len(block))
+    mixture = np.zeros(len(weight))
     for amount, score in parts:
         own = weight if score is None else weight * score
         total = own.sum()
@@ -134,5 +133,5 @@ class Leverage(Construction[ObjectiveT]):
     def reduce(
         self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
-        scores = shares([(0.5, None), (0.5, self.roots(block, rng))], block)
+        scores = shares([(0.5, None), (0.5, self.roots(block, rng))], block.weights())
         return draw_rows(block, scores, size, rng, codes=objective.codes(block))

@@ -97,6 +97,13 @@ class Block:
         """The row ids as an array."""
         return np.arange(len(self), dtype=np.int64) if self.indices is None else self.indices
 
+    @property
+    def last_row_id(self) -> int:
+        """The id of the last row, -1 where there is none; the ids of all rows are not written out for it."""
+        if len(self) == 0:
+            return -1
+        return len(self) - 1 if self.indices is None else int(self.indices[-1])
+
     def take(self, positions: Array, sample_weight: Array | None = None) -> Block:
         """The rows at ``positions``, with new weights or with their own."""
         own = self.sample_weight

@@ -14,6 +14,7 @@ Array = np.ndarray[Any, Any]
 
 _LARGEST = 1 << 53  # whole numbers beyond this are not exact as floats
 _PART = 65_536
+_FEW_CLASSES = 8  # up to which rows are counted class by class
 _RANGE = 1 << 16  # whole numbers this close together are counted instead of sorted
 
 
@@ -31,6 +32,22 @@ def _numbered(y, low, table, codes, first, last):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
+def _counted_by_class(codes, counts, first, last):  # type: ignore[no-untyped-def]
+    """A few classes, one after the other: a sum of comparisons is made for many rows at a time."""
+    strange = counts.shape[1] - 1
+    for part in range(first, last):
+        rows = codes[part * _PART : (part + 1) * _PART]
+        known = 0
+        for c in range(strange):
+            count = 0
+            for i in range(rows.shape[0]):
+                count += 1 if rows[i] == c else 0
+            counts[part, c] = count
+            known += count
+        counts[part, strange] = rows.shape[0] - known
+
+
+@njit(cache=True, nogil=True)
 def _counted(codes, counts, first, last):  # type: ignore[no-untyped-def]
     strange = counts.shape[1] - 1
     for part in range(first, last):
@@ -41,7 +58,8 @@ def _counted(codes, counts, first, last):  # type: ignore[no-untyped-def]
 def count_codes(codes: Array, n_classes: int) -> Array:
     """Rows of each class and, last, of none of them: (n_classes + 1,)."""
     counts = np.zeros((-(-len(codes) // _PART), n_classes + 1), np.int64)
-    _over(len(codes), lambda a, b: _counted(codes, counts, a, b))
+    count = _counted_by_class if n_classes <= _FEW_CLASSES else _counted
+    _over(len(codes), lambda a, b: count(codes, counts, a, b))
     total: Array = counts.sum(axis=0)
     return total
 

@@ -16,6 +16,7 @@ from tithe.core.data import Array, Block, Evaluation, Moments, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Optional
 from tithe.kernels.columns import column_means
+from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import sample_rows
 from tithe.objectives.labels import LabelledObjective
 from tithe.objectives.linear_queries import hard_queries
@@ -132,7 +133,11 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
         With K classes of equal size these are the rows for each of the K (d + 1) coefficients.
         """
-        mass = np.bincount(self.codes(block), weights=block.sample_weight, minlength=self.n_classes)
+        codes, weight = self.codes(block), block.sample_weight
+        if weight is None:
+            mass = count_codes(codes, self.n_classes)[:-1]
+        else:
+            mass = np.bincount(codes, weights=weight, minlength=self.n_classes)
         columns = np.count_nonzero(block.X.getnnz(axis=0)) if sparse.issparse(block.X) else block.n_features
         return float(size * mass[mass > 0.0].min() / mass.sum() / (columns + 1))
 

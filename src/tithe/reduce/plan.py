@@ -121,7 +121,7 @@ class Reducer:
 
     def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
         """Score, draw, and take the exact totals, in one pass; None where no row carries weight."""
-        n_seen, last_row = len(block), int(block.row_ids()[-1]) if len(block) else -1
+        n_seen, last_row = len(block), block.last_row_id
         if self.half_life is not None and n_seen:
             age = last_row - block.row_ids()
             block = replace(block, sample_weight=block.weights() * np.exp2(-age / self.half_life), mean=None)
