@@ -26,6 +26,7 @@ group whose cost is carried by a few rows has directions that are carried by few
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -72,14 +73,11 @@ def calibrate(
     ``guard=False`` steers every total it is given: for tests, and for totals known to be feasible.
     """
     values = moments.values
-    groups = np.zeros(len(weight), np.int64) if moments.groups is None else moments.groups
     new = weight.astype(np.float64, copy=True)
-    order = np.argsort(groups, kind="stable")
-    edges = np.searchsorted(groups[order], np.arange(len(totals) + 1))
     before, after, clipped, used, beyond = 0.0, 0.0, 0, 0, 0
-    for g, total in enumerate(totals[:, : values.shape[1]]):
-        rows = order[edges[g] : edges[g + 1]]
-        if len(rows) == 0 or not total[0] > 0:
+    rows_of = _rows_of_groups(moments.groups, len(totals))
+    for rows, total in zip(rows_of, totals[:, : values.shape[1]], strict=True):
+        if len(weight[rows]) == 0 or not total[0] > 0:
             continue  # nothing drawn here: the total cannot be reproduced, and the report of n_totals shows it
         solved = _solve_group(weight[rows], values[rows], total, moments, ridge, clip, guard)
         new[rows] = solved.weight
@@ -97,6 +95,15 @@ def calibrate(
         n_beyond=beyond,
         n_known=int(totals.size),
     )
+
+
+def _rows_of_groups(groups: Array | None, n_groups: int) -> list[Array | slice]:
+    """What picks the rows of each group; one group is all rows, which are then not copied."""
+    if groups is None:
+        return [slice(None), *[slice(0)] * (n_groups - 1)]
+    order = np.argsort(groups, kind="stable")
+    edges = np.searchsorted(groups[order], np.arange(n_groups + 1))
+    return [order[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
 def calibrated(coreset: Coreset, objective: SampledObjective) -> tuple[Coreset, CalibrationReport | None]:
@@ -134,13 +141,14 @@ def _solve_group(
     unit = np.where(unit > 0.0, unit, 1.0)  # fourth powers follow: columns of 10^80 must not overflow
     a, target = values[:, 1:] / unit, total[1:] / unit
     centre = w @ a / mass
-    a = a - centre
+    a -= centre
     target = target - centre * total[0]
-    square = w @ (a * a)
-    usable = _usable(w, a, target, square, centre, moments, guard)
-    a, target, square = a[:, usable], target[usable], square[usable]
+    square, usable = _usable(w, a, target, centre, moments, guard)
+    if not usable.all():
+        a, target, square = a[:, usable], target[usable], square[usable]
     scale = np.sqrt(square / mass)
-    basis = np.column_stack([np.ones(len(w)), a / scale])
+    basis = np.ones((len(w), 1 + len(scale)))
+    np.divide(a, scale, out=basis[:, 1:])
     goal = np.concatenate([[total[0]], target / scale])
     low, high = 1.0 / clip / factor, clip / factor  # the bounds are on the whole change, the count's part included
     g = _newton(w, basis, goal, ridge, low, high)
@@ -155,17 +163,18 @@ def _solve_group(
     )
 
 
-def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, moments: Moments, guard: bool) -> Array:
-    """Which columns of ``a`` (count left out) the drawn rows can be steered by: a mask (q - 1,)."""
+def _usable(w: Array, a: Array, target: Array, centre: Array, moments: Moments, guard: bool) -> tuple[Array, Array]:
+    """Sums of w a^2, and which columns of ``a`` (count left out) the drawn rows can be steered by: both (q - 1,)."""
     q, n_basic = a.shape[1], moments.n_basic - 1
+    power = a * a
+    square, spread = w @ power, (w * w) @ power
     varies: Array = square > 1e-9 * (square + w.sum() * centre * centre)
     if not guard:
-        return varies
-    lifted = w[:, None] * a
-    squares = lifted * lifted
+        return square, varies
+    np.square(power, out=power)
     with np.errstate(divide="ignore", invalid="ignore"):
-        support = np.where(varies, square**2 / (squares * (a * a)).sum(axis=0), 0.0)
-        distance = np.where(varies, np.abs(target) / np.sqrt(squares.sum(axis=0)), np.inf)
+        support = np.where(varies, square**2 / ((w * w) @ power), 0.0)
+        distance = np.where(varies, np.abs(target) / np.sqrt(spread), np.inf)
     sound = (support >= moments.support) & (distance < moments.standard_errors)
     within = np.arange(q) < n_basic
     affordable = len(w) // ROWS_PER_COLUMN - 1
@@ -173,7 +182,7 @@ def _usable(w: Array, a: Array, target: Array, square: Array, centre: Array, mom
         sound &= within
     if sound.sum() > affordable:
         sound[:] = False
-    return sound
+    return square, sound
 
 
 def _solved(curvature: Array, gradient: Array) -> Array:
@@ -204,7 +213,8 @@ def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high:
         if np.abs(gradient).max() <= 1e-13 * np.abs(goal).max(initial=w.sum()):
             break
         free = (h > low) & (h < high)
-        curvature = (basis[free] * w[free, None]).T @ basis[free] + pull * np.eye(len(lam))
+        scaled = basis * np.sqrt(np.where(free, w, 0.0))[:, None]  # a product with itself takes half the work
+        curvature = scaled.T @ scaled + pull * np.eye(len(lam))
         step = _solved(curvature, gradient)
         length, slope = 1.0, gradient @ step
         while length > 1e-6 and (next_value := dual(lam - length * step)) > value - 1e-4 * length * slope:
