@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -138,3 +140,14 @@ def test_tree_totals_equal_batch_totals(skewed: Block) -> None:
         assert np.array_equal(other.weights(), found[0].weights())
     batch = objective.survey(Block(X=rows), found[0].pilot).totals
     np.testing.assert_allclose(found[0].totals, batch, rtol=1e-12, atol=1e-12 * np.abs(batch).max())
+
+
+def test_moments_are_copied_three_times_at_the_most(rng: np.random.Generator) -> None:
+    values = np.column_stack([np.ones(4000), rng.normal(size=(4000, 30))])
+    weight, totals = rng.uniform(50.0, 150.0, 4000), 100.0 * values.sum(axis=0)[None]
+    tracemalloc.start()
+    _, report = calibrate(weight, Moments(values=values), totals)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.n_totals == 31
+    assert peak < 4 * values.nbytes
