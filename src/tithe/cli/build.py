@@ -143,7 +143,7 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
                 goal = goal.for_rows(coreset)
                 params = goal.solve(coreset, rng=rng_for(seed, "solve"))
                 gap = certify_gap(goal, watched, params, coreset, engine=make_engine(jobs))
-                return ["excess loss of a fit on it", f"{gap.relative:.2g} ({gap.kind})"]
+                return ["excess loss of a fit on it", f"{gap.relative_excess:.2g} ({gap.kind})"]
             some = source.sample(None, rng=rng_for(seed, "queries"))
             queries = {"random": random_queries(some, goal, n_bases=2, seed=seed + 1)}
             middle, most = distortion(watched, coreset, goal, queries=queries).summary()["random"]

@@ -92,7 +92,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
     >>> model = CoresetLogisticRegression(coreset_size=2000, random_state=0).fit(X, y)
     >>> model.coef_.round(1).tolist()
     [[1.0, -2.0, 0.5]]
-    >>> model.certificate_.relative < 1e-4
+    >>> model.certificate_.relative_excess < 1e-4
     True
 
     Rows that come in pieces, and are gone afterwards:
@@ -102,7 +102,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
     ...     model = model.partial_fit(X[at : at + 10_000], y[at : at + 10_000], classes=["no", "yes"])
     >>> model.coef_.round(1).tolist()
     [[1.0, -2.0, 0.5]]
-    >>> model.certify(X, y).relative < 1e-3
+    >>> model.certify(X, y).relative_excess < 1e-3
     True
     """
 

@@ -132,7 +132,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator
     >>> with sklearn.config_context(enable_metadata_routing=True):
     ...     routed = model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
     ...     slow = GridSearchCV(routed, {"C": [1e-5, 1.0]}, cv=3).fit(X, y, sample_weight=weight)
-    >>> slow.best_params_, slow.best_estimator_.certificate_.relative < 1e-4
+    >>> slow.best_params_, slow.best_estimator_.certificate_.relative_excess < 1e-4
     ({'C': 1.0}, True)
 
     Examples
@@ -142,7 +142,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator
     >>> search = CoresetSearchCV(model, {"C": [1e-5, 1.0]}, coreset_size=1000, cv=3, random_state=0)
     >>> search.fit(X, y, sample_weight=weight).best_params_
     {'C': 1.0}
-    >>> search.certificate_.relative < 1e-4
+    >>> search.certificate_.relative_excess < 1e-4
     True
 
     Candidates drawn at random for a pipeline, with two scores:
