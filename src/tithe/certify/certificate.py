@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
-from tithe.core.state_checks import Each, Integer, Number, Optional, Text, check_fields, expect
+from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, check_fields, expect
 
 Kind = Literal["bound", "exact", "estimate"]
 Quantity = Literal["cost", "excess_loss", "score", "mse"]
@@ -18,7 +18,7 @@ USEFUL_BESIDE_ESTIMATE = 0.1  # the same where there is an estimate as well
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate:
+class Certificate(Storable):
     """What it cost to learn from a coreset, measured on all rows or on rows that were held out.
 
     Parameters

@@ -68,8 +68,9 @@ def build(  # type: ignore[no-untyped-def]
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
+    from tithe.core.files import check_output
     from tithe.storage.checkpoint import remove_state
-    from tithe.storage.persist import check_output, free_names, save_coreset
+    from tithe.storage.coresets import free_names, save_coreset
 
     check_output(output)
     check_apart(output, where)

@@ -98,7 +98,7 @@ def _new(output: str, given: dict[str, Any]) -> Any:
 def _resumed(output: str, given: dict[str, Any]) -> Any:
     """The model as it was left; options that say something else about it are refused."""
     from tithe.learners.online.paco import PACO
-    from tithe.storage.persist import load_model
+    from tithe.storage.models import load_model
 
     model = load_model(Path(output) / "model.skops")
     if not isinstance(model, PACO):

@@ -66,9 +66,9 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
       tithe denoise in.png out.png --sigma 25 --reference clean.png --show dictionary.png
     """
     from tithe import ImageDenoiser
+    from tithe.core.files import check_output
     from tithe.images.read import read_picture
     from tithe.images.write import check_picture_name, write_picture
-    from tithe.storage.persist import check_output
 
     for target in (output, *([show] if show else [])):
         for given in (source, *([reference] if reference else [])):

@@ -44,7 +44,8 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     """
     if Path(output).suffix.lower() not in _ENDINGS:
         raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
-    from tithe.storage.persist import check_output, load_model
+    from tithe.core.files import check_output
+    from tithe.storage.models import load_model
 
     check_output(output)
     check_apart(output, where)

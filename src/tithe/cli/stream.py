@@ -75,8 +75,7 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
         raise click.UsageError("Give a SOURCE of rows, or --resume with --forget to delete some.")
     if forget and not resume:
         raise click.UsageError("--forget deletes rows of a stream that is there already: it needs --resume.")
-    from tithe.core.files import remove_leftovers
-    from tithe.storage.persist import check_output
+    from tithe.core.files import check_output, remove_leftovers
 
     check_output(output)
     check_apart(output, where)
@@ -143,7 +142,7 @@ class _Keeper:
 
     def write(self) -> Any:
         """The coreset, written; None, and no file any longer, where all rows were forgotten."""
-        from tithe.storage.persist import save_coreset
+        from tithe.storage.coresets import save_coreset
 
         try:
             coreset = self.running.coreset()
@@ -303,7 +302,7 @@ def _row_ids(file: str) -> Any:
 
 def _agreed_names(names: list[str] | None, earlier: str | None) -> list[str] | None:
     """Names of the columns: those of the source, which must be those of the coreset written before."""
-    from tithe.storage.persist import coreset_metadata, free_names
+    from tithe.storage.coresets import coreset_metadata, free_names
 
     names = None if names is None else free_names(names)
     if earlier is None or not Path(earlier).is_file():

@@ -40,15 +40,11 @@ _OURS: dict[str, dict[str, str]] = {
         "serial": "tithe.engines.serial:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
     },
-    "store": {
-        "parquet": "tithe.storage.persist:save_coreset",
-    },
 }
 _ALIASES: dict[str, dict[str, str]] = {
     "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian", "odm": "margin"},
     "construction": {"urs": "uniform", "rdsf": "regressed"},
     "engine": {},
-    "store": {},
 }
 
 

@@ -16,6 +16,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Storable
 from tithe.kernels.labels import encode_labels
 from tithe.learners.lazy_fit import Streamed
 from tithe.objectives.generic import GenericObjective
@@ -50,7 +51,7 @@ def note_columns(learner: Any, source: Any, *, reset: bool) -> None:
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
-class CoresetLearner(Streamed):
+class CoresetLearner(Streamed, Storable):
     """Checking rows, reducing them, and remembering which were kept.
 
     Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``polish``, ``engine`` and

@@ -17,7 +17,8 @@ from tithe.core.files import replacing
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
-from tithe.storage.persist import free_names, write_coreset, write_model
+from tithe.storage.coresets import free_names, write_coreset
+from tithe.storage.models import write_model
 
 MOST_BARS = 20
 

@@ -18,6 +18,7 @@ from tithe.certify.score import LEAST_TO_CERTIFY
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Storable
 from tithe.learners.base import (
     CoresetLearner,
     checked_classes,
@@ -43,7 +44,7 @@ from tithe.sources.mapped import MappedSource
 Folds = tuple[Iterator[Fold], int, int | None]  # with their number and that of all rows
 
 
-class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator):
+class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, BaseEstimator):
     """Search a grid of parameters by cross-validation, on one coreset a fold.
 
     In every fold the training rows are reduced once, and every candidate is fitted on that one
