@@ -237,7 +237,7 @@ def test_text_becomes_columns(tmp_path) -> None:
 
 def full_after(monkeypatch, n_writes: int) -> None:
     """So many checkpoints can be written, then the disk is full."""
-    from tithe import checkpoint
+    from tithe.storage import checkpoint
 
     write, written = checkpoint._write_synced, 0
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from tithe.cli.common import bytes_text, limit_option, print_table, seconds_text, seed_option
+from tithe.cli.options import seed_option
 from tithe.cli.progress import Reading, peak_memory
+from tithe.cli.sources import limit_option
+from tithe.cli.text import bytes_text, print_table, seconds_text
 
 
 class Sigma(click.ParamType):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.common import print_table
+from tithe.cli.text import print_table
 
 
 @click.command()

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset, Evaluation, Moments, Rng, Scores, Survey
+from tithe.core.params import Option, Target
 from tithe.core.state_checks import Storable
 from tithe.core.tree import Tree
 
@@ -30,6 +31,8 @@ class Objective(Storable, ABC):
     """
 
     name: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()  # parameters that the command line offers
+    target: ClassVar[Target] = None  # what y must hold
     best_construction: ClassVar[str] = "uniform"  # what construction="auto" stands for
     totals_at_solution: ClassVar[bool] = False  # whether the drawn rows' solution is the best place for totals
     classes: tuple[Any, ...] | None = None  # labels that y may hold; None: y holds none, or they are not known yet

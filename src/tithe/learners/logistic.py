@@ -16,7 +16,7 @@ from tithe.certify.gap import CurvatureRows, gap_at
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
 from tithe.learners.bases import BaseEstimator
-from tithe.learners.linear_classifier import CoresetLinearClassifier
+from tithe.learners.linear_classifier import TOLERANCE, CoresetLinearClassifier
 from tithe.learners.stored import check_linear_classifier
 from tithe.objectives.logistic import LogisticObjective
 
@@ -106,6 +106,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
     True
     """
 
+    options = (*LogisticObjective.options, TOLERANCE)
     _fitted = (
         "coreset_",
         "coef_",
