@@ -15,8 +15,8 @@ from row_search import files_with
 from tithe import CoresetStream, KMeansObjective
 from tithe.core.data import Block
 from tithe.core.files import remove_leftovers, replacing
+from tithe.storage.coresets import save_coreset
 from tithe.storage.leaf_store import LeafStore
-from tithe.storage.persist import save_coreset
 
 X = np.random.default_rng(4).normal(size=(700, 4))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed at an exact place by fork")

@@ -15,7 +15,8 @@ from tithe import PACO, CoresetKMeans, CoresetLogisticRegression, CoresetStream,
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.state_checks import Floats, Integer, Integers, Labels, check_fields, check_loaded
-from tithe.storage.persist import load_model, object_bytes, object_from, rows_bytes, rows_from, save_model
+from tithe.storage.blocks import rows_bytes, rows_from
+from tithe.storage.models import load_model, object_bytes, object_from, save_model
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 Y = (X[:, 0] > 0).astype(int)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import os
+import pkgutil
+import sys
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -9,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import tithe
+import tithe.learners
 from tithe import (
     Block,
     CoresetEstimator,
@@ -21,10 +26,11 @@ from tithe import (
     build_coreset,
     load_coreset,
     load_model,
+    save_coreset,
     save_model,
 )
 from tithe.core.files import replacing
-from tithe.storage.persist import save_coreset
+from tithe.storage.models import _is_storable
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def test_round_trip(coreset, tmp_path, dtype) -> None:
     import dataclasses
 
     coreset = dataclasses.replace(coreset, X=coreset.X.astype(dtype), y=np.arange(len(coreset)))
-    coreset.save(tmp_path / "c.parquet")
+    save_coreset(coreset, tmp_path / "c.parquet")
     back = load_coreset(tmp_path / "c.parquet")
     same(coreset, back)
     np.testing.assert_array_equal(coreset.X, back.X)
@@ -60,7 +66,7 @@ def test_round_trip_csr_and_strings(tmp_path) -> None:
         coreset_size=50,
         random_state=0,
     )
-    coreset.save(tmp_path / "c.parquet")
+    save_coreset(coreset, tmp_path / "c.parquet")
     back = load_coreset(tmp_path / "c.parquet")
     same(coreset, back)
     assert (coreset.X != back.X).nnz == 0
@@ -83,7 +89,7 @@ def test_bad_feature_names(coreset, tmp_path) -> None:
 
 def test_damaged_files_of_every_length(coreset, tmp_path) -> None:
     path = tmp_path / "c.parquet"
-    coreset.save(path)
+    save_coreset(coreset, path)
     whole = path.read_bytes()
     for length in (0, 3, 4, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
@@ -93,7 +99,7 @@ def test_damaged_files_of_every_length(coreset, tmp_path) -> None:
 
 def test_flipped_bytes_never_give_a_wrong_coreset(coreset, tmp_path) -> None:
     path = tmp_path / "c.parquet"
-    coreset.save(path)
+    save_coreset(coreset, path)
     whole = bytearray(path.read_bytes())
     rng = np.random.default_rng(0)
     caught = 0
@@ -233,6 +239,35 @@ def test_a_model_that_would_run_code_is_refused(tmp_path) -> None:
     io.dump(FunctionTransformer(os.system), tmp_path / "evil.skops")
     with pytest.raises(FileFormatError, match="not a type of tithe"):
         load_model(tmp_path / "evil.skops")
+
+
+@pytest.mark.parametrize(
+    ("name", "trusted"),
+    [
+        ("tithe.learners.cluster.CoresetKMeans", True),
+        ("tithe.core.data.Coreset", True),
+        ("tithe.learners.cluster._CoresetClusterer", False),  # no object is made of it
+        ("tithe.learners.base.Coreset", False),  # only imported there
+        ("tithe.core.files.os", False),
+        ("tithe.core.files.replacing", False),
+        ("tithe.sources.parquet.ParquetSource", False),  # opens files
+        ("tithe.core.files.os.system", False),
+        ("tithe.no_such_module.Thing", False),
+        ("os.system", False),
+        ("antigravity.Storable", False),
+    ],
+)
+def test_types_that_may_be_loaded_are_storable_classes_of_this_package(name: str, trusted: bool) -> None:
+    assert _is_storable(name) is trusted
+    assert "antigravity" not in sys.modules  # other modules are not even imported
+
+
+def test_every_estimator_in_the_package_can_be_loaded() -> None:
+    for module in pkgutil.walk_packages(tithe.learners.__path__, "tithe.learners."):
+        for name, cls in vars(import_module(module.name)).items():
+            ours = isinstance(cls, type) and cls.__module__ == module.name and not name.startswith("_")
+            if ours and issubclass(cls, BaseEstimator):
+                assert _is_storable(f"{module.name}.{name}"), name
 
 
 def test_damaged_models(tmp_path, skewed: Block) -> None:

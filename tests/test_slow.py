@@ -127,4 +127,4 @@ def test_two_million_rows_and_more_are_scored_in_part_and_lose_nothing() -> None
     for found in (errors, rare):
         assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(len(found)) + 1e-12
     model = CoresetLogisticRegression(tol=1e-6, random_state=0).fit(X, y)
-    assert model.certificate_.relative <= 1e-6
+    assert model.certificate_.relative_excess <= 1e-6

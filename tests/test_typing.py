@@ -41,7 +41,8 @@ labels: np.ndarray[Any, Any] = model.fit_predict(X)
 distances = model.fit_transform(X)
 logistic = CoresetLogisticRegression(C=np.inf, random_state=0).fit(X, X[:, 0])
 if logistic.certificate_ is not None:
-    excess: float = logistic.certificate_.relative
+    excess: float | None = logistic.certificate_.relative_excess
+    quantity: str = logistic.certificate_.quantity
 chances = logistic.predict_proba(X).sum()
 share: float = logistic.score(X, X[:, 0])
 mean: float = ODMClassifier(kernel="linear").fit(X, X[:, 0]).margin_distribution_.mean

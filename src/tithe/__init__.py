@@ -53,9 +53,10 @@ if TYPE_CHECKING:
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.sources.files import open_source as open_source
     from tithe.sources.limits import Limits as Limits
-    from tithe.storage.persist import load_coreset as load_coreset
-    from tithe.storage.persist import load_model as load_model
-    from tithe.storage.persist import save_model as save_model
+    from tithe.storage.coresets import load_coreset as load_coreset
+    from tithe.storage.coresets import save_coreset as save_coreset
+    from tithe.storage.models import load_model as load_model
+    from tithe.storage.models import save_model as save_model
 
 else:
     _PUBLIC = {
@@ -90,9 +91,10 @@ else:
         "effective_sample_size": "tithe.core.data",
         "size_for": "tithe.reduce.sizing",
         "size_from_pilot": "tithe.reduce.sizing",
-        "load_coreset": "tithe.storage.persist",
-        "save_model": "tithe.storage.persist",
-        "load_model": "tithe.storage.persist",
+        "load_coreset": "tithe.storage.coresets",
+        "save_coreset": "tithe.storage.coresets",
+        "save_model": "tithe.storage.models",
+        "load_model": "tithe.storage.models",
         "CoresetKMeans": "tithe.learners.cluster",
         "CoresetKMedians": "tithe.learners.cluster",
         "CoresetLogisticRegression": "tithe.learners.logistic",

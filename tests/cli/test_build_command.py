@@ -237,7 +237,7 @@ def test_text_becomes_columns(tmp_path) -> None:
 
 def full_after(monkeypatch, n_writes: int) -> None:
     """So many checkpoints can be written, then the disk is full."""
-    from tithe import checkpoint
+    from tithe.storage import checkpoint
 
     write, written = checkpoint._write_synced, 0
 
@@ -277,7 +277,7 @@ def test_a_full_disk_leaves_the_earlier_output(folder, tmp_path, monkeypatch, ca
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tithe.storage.persist.pq.write_table", full)
+        patch.setattr("tithe.storage.coresets.pq.write_table", full)
         assert run(*command, "--seed", 1) == 1
     assert sha(out) == before and (tmp_path / "c.parquet.checkpoint").is_dir()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.parquet", "c.parquet.checkpoint", "data"]
@@ -320,7 +320,7 @@ def test_a_run_does_not_go_on_with_other_rows(tmp_path, small_leaves, capsys, mo
     size = write(1)
     command = ["build", tmp_path / "rows.csv", "-k", 3, "-m", 100, "-o", tmp_path / "c.parquet"]
     with monkeypatch.context() as patch:
-        patch.setattr("tithe.storage.persist.save_coreset", _full_disk)
+        patch.setattr("tithe.storage.coresets.save_coreset", _full_disk)
         assert run(*command, "--checkpoint-every", 0) == 1
     assert generation(tmp_path / "c.parquet.checkpoint")
     assert write(2) == size

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from tithe.cli import progress
-from tithe.cli.common import bytes_text, seconds_text
 from tithe.cli.progress import Reading, Stop, memory, peak_memory, stoppable
+from tithe.cli.text import bytes_text, seconds_text
 
 
 @pytest.mark.parametrize("n_rows", [None, 1000])

@@ -14,11 +14,12 @@ from mutations import unzipped, zipped
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import tithe
-from tithe import CoresetStream, KMeansObjective, LogisticObjective
+from tithe import CoresetStream, KMeansObjective, LogisticObjective, save_coreset
 from tithe.core.data import Block
 from tithe.reduce.build import reduce_source
 from tithe.sources.watched import WatchedSource
-from tithe.storage.persist import load_coreset, load_model, save_model
+from tithe.storage.coresets import load_coreset
+from tithe.storage.models import load_model, save_model
 
 _rng = np.random.default_rng(0)
 X = _rng.normal(size=(120, 3)) + 4.0 * _rng.integers(3, size=(120, 1))
@@ -133,7 +134,7 @@ def coreset_files() -> list[bytes]:
         tithe.build_coreset(X, Y, objective=LogisticObjective(), coreset_size=30, **SEED),
         tithe.build_coreset(sparse.csr_matrix(X * (X > 1)), objective=KMEANS, coreset_size=30, **SEED),
     ]
-    return [_written(coreset.save, "coreset.parquet") for coreset in coresets]
+    return [_written(partial(save_coreset, coreset), "coreset.parquet") for coreset in coresets]
 
 
 def use_coreset(data: bytes) -> None:

@@ -57,7 +57,7 @@ def test_certificate_is_exact_and_says_so(kind, skewed: Block) -> None:
     again = model.certify(skewed.X)
     assert again.kind == model.certificate_.kind == "exact"
     assert again.value == pytest.approx(model.inertia_)
-    assert again.relative == pytest.approx(model.certificate_.relative)
+    assert again.coreset_error == pytest.approx(model.certificate_.coreset_error)
     assert "on all 60000 rows" in str(again)
     other = model.certify(skewed.X[:100], sample_weight=np.full(100, 2.0))
     assert other.value == pytest.approx(2 * -model.score(skewed.X[:100]))
@@ -66,7 +66,7 @@ def test_certificate_is_exact_and_says_so(kind, skewed: Block) -> None:
 def test_fitted_cost_on_the_coreset_is_optimistic_and_not_reported(skewed: Block) -> None:
     """Medians over seeds: the coreset flatters the solution fitted to it; inertia_ does not."""
     models = [CoresetKMeans(30, coreset_size=300, polish=0, random_state=s).fit(skewed.X) for s in range(7)]
-    assert np.median([m.certificate_.relative for m in models]) < 0
+    assert np.median([m.certificate_.coreset_error for m in models]) < 0
 
 
 @BOTH
@@ -110,7 +110,7 @@ def test_csr_frames_and_pipelines(kind, skewed: Block) -> None:
 def test_degenerate_data(kind) -> None:
     same = kind(n_clusters=3, coreset_size=50, random_state=0).fit(np.full((200, 2), 4.0))
     assert same.inertia_ == 0.0
-    assert same.certificate_.relative == 0.0
+    assert same.certificate_.coreset_error == 0.0
     two = kind(n_clusters=3, coreset_size=50, random_state=0).fit(np.repeat([[0.0], [1.0]], 100, axis=0))
     assert two.inertia_ == 0.0
     with pytest.raises(ValueError, match=r"n_samples=2 should be >= n_clusters=3"):

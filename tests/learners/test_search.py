@@ -126,7 +126,7 @@ def test_winner_is_certified_on_all_rows(classes, numbers) -> None:
     assert isinstance(search.best_estimator_, CoresetLogisticRegression)
     assert search.best_params_["C"] == search.best_estimator_.C
     assert search.certificate_ is search.best_estimator_.certificate_
-    assert search.certificate_.n_rows == len(X) and search.certificate_.relative < 1e-4
+    assert search.certificate_.n_rows == len(X) and search.certificate_.relative_excess < 1e-4
     assert search.classes_.tolist() == ["rare", "usual"]
     for inner, grid, given in (
         (LinearSVC(), {"C": [1e-3, 1.0]}, (X, y, weight)),

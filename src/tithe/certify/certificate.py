@@ -9,43 +9,52 @@ from typing import Any, Literal
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
-from tithe.core.state_checks import Each, Integer, Number, Optional, Text, check_fields
+from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, check_fields, expect
 
 Kind = Literal["bound", "exact", "estimate"]
-USEFUL_BOUND = 0.5  # share of the loss: a bound above it says next to nothing
+Quantity = Literal["cost", "excess_loss", "score", "mse"]
+USEFUL_BOUND = 0.5  # share of the loss: a larger bound tells the reader nothing
+USEFUL_BESIDE_ESTIMATE = 0.1  # the same where there is an estimate as well
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate:
-    """What the small set cost, measured on rows that were not chosen to flatter it.
+class Certificate(Storable):
+    """What it cost to learn from a coreset, measured on all rows or on rows that were held out.
 
     Parameters
     ----------
     kind : {"bound", "exact", "estimate"}
-        A bound is a theorem about the numbers computed, an exact value was computed on all rows,
-        an estimate states its confidence.
+        A bound is proved, an exact value was computed on all rows, an estimate states its confidence.
+    quantity : {"cost", "excess_loss", "score", "mse"}
+        What ``value`` is: the cost of a clustering, the loss in excess of that of a fit on all rows, the score of an
+        estimator, or a mean squared error.
     value : float
-        The number certified; ``sentence`` says what it is.
-    relative : float
-        How far off the small set's own idea of the value is, relative to the value.
+        The number certified.
+    relative_excess : float or None
+        Of an excess loss: ``value`` divided by the loss. None for other quantities.
+    coreset_error : float or None
+        Of a cost, score or mean squared error: what the coreset said about the same solution, as a relative error.
+        It is below 0 where the coreset's number was too low. None for excess losses.
     confidence : float or None
         Of an estimate; None otherwise.
     interval : (float, float) or None
         Where the value lies with that confidence.
     bound : float or None
-        Where there is one: what the number certified provably does not exceed.
+        What the value provably does not exceed, where that is known.
     n_rows : int
-        Rows looked at.
+        Rows it was measured on.
     passes : int
-        Times each of them was read.
+        How often each of them was read.
     sentence : str
-        The same, for a person.
+        The same in words.
     """
 
     kind: Kind
+    quantity: Quantity
     value: float
-    relative: float
-    confidence: float | None
+    relative_excess: float | None = None
+    coreset_error: float | None = None
+    confidence: float | None = None
     interval: tuple[float, float] | None = None
     bound: float | None = None
     n_rows: int
@@ -61,8 +70,10 @@ class Certificate:
             self,
             {
                 "kind": Text(("bound", "exact", "estimate")),
+                "quantity": Text(("cost", "excess_loss", "score", "mse")),
                 "value": number,
-                "relative": number,
+                "relative_excess": Optional(number),
+                "coreset_error": Optional(number),
                 "confidence": Optional(Number(least=0.0, most=1.0)),
                 "interval": Optional(Each(number, length=2)),
                 "bound": Optional(number),
@@ -71,6 +82,9 @@ class Certificate:
                 "sentence": Text(),
             },
         )
+        excess = self.quantity == "excess_loss"
+        expect((self.relative_excess is not None) == excess, "relative_excess belongs to an excess loss")
+        expect((self.coreset_error is None) == excess, "coreset_error belongs to a cost, score or error")
 
 
 def weighted_total(block: Block, cost: Array) -> float:
@@ -92,20 +106,32 @@ def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:
     return weighted_total(coreset, objective.cost(coreset, params))
 
 
+def relative_error(coreset_value: float, value: float) -> float:
+    """How far off ``coreset_value`` is, as a share of ``value``."""
+    if value == 0.0:
+        return 0.0 if coreset_value == 0.0 else math.inf
+    return (coreset_value - value) / abs(value)
+
+
+def coreset_clause(coreset_value: float, value: float, *, said_by: str = "the coreset says") -> str:
+    """The half sentence that compares the coreset's number; empty where both are equal."""
+    error = relative_error(coreset_value, value)
+    if error == 0.0:
+        return ""
+    off = f", which is {error:+.2%} off" if math.isfinite(error) else ""
+    return f"; {said_by} {coreset_value:.6g}{off}"
+
+
 def cost_certificate(full: float, small: float, n_rows: int, *, passes: int) -> Certificate:
-    """A certificate from the two costs of one solution."""
-    relative = small / full - 1.0 if full > 0 else (0.0 if small == 0 else math.inf)
+    """A certificate from the cost of one solution on all rows and that on the coreset."""
     return Certificate(
         kind="exact",
+        quantity="cost",
         value=full,
-        relative=relative,
-        confidence=None,
+        coreset_error=relative_error(small, full),
         n_rows=n_rows,
         passes=passes,
-        sentence=(
-            f"The solution costs exactly {full:.6g} on all {n_rows} rows; "
-            f"the coreset says {small:.6g}, which is {relative:+.2%} off."
-        ),
+        sentence=f"The solution costs exactly {full:.6g} on all {n_rows} rows{coreset_clause(small, full)}.",
     )
 
 
@@ -122,11 +148,12 @@ def excess_certificate(
     """A certificate of an estimate of how far the loss exceeds that of a fit on all rows."""
     scale = 1.0 / loss if loss > 0 else 0.0
     low, high = interval
-    proved = f", provably by at most {percent(bound * scale)}" if bound * scale <= USEFUL_BOUND else ""
+    proved = f", provably by at most {percent(bound * scale)}" if bound * scale <= USEFUL_BESIDE_ESTIMATE else ""
     return Certificate(
         kind="estimate",
+        quantity="excess_loss",
         value=excess,
-        relative=excess * scale,
+        relative_excess=excess * scale,
         confidence=confidence,
         interval=interval,
         bound=bound,
@@ -152,9 +179,9 @@ def bound_certificate(loss: float, bound: float, n_rows: int, *, passes: int) ->
         )
     return Certificate(
         kind="bound",
+        quantity="excess_loss",
         value=bound,
-        relative=relative,
-        confidence=None,
+        relative_excess=relative,
         bound=bound,
         n_rows=n_rows,
         passes=passes,

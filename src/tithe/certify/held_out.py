@@ -1,10 +1,8 @@
-"""How sure a mean over rows is."""
+"""Certificates of a mean squared error over rows."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from tithe.certify import Certificate
+from tithe.certify.certificate import Certificate, coreset_clause, relative_error
 from tithe.core.data import Array
 
 _NORMAL, _CONFIDENCE = 1.959964, 0.95
@@ -17,17 +15,17 @@ def mean_certificate(sums: Array, scale: float, n_rows: int, small: float) -> Ce
     spread = max(0.0, w2ee - 2.0 * mean * w2e + mean * mean * w2) ** 0.5 / weight
     mean, spread = mean * scale, spread * scale
     low, high = max(0.0, mean - _NORMAL * spread), mean + _NORMAL * spread
-    relative = small / mean - 1.0 if mean > 0 else (0.0 if small == 0 else np.inf)
     return Certificate(
         kind="estimate",
+        quantity="mse",
         value=float(mean),
-        relative=float(relative),
+        coreset_error=float(relative_error(small, mean)),
         confidence=_CONFIDENCE,
         interval=(float(low), float(high)),
         n_rows=n_rows,
         passes=1,
         sentence=(
             f"The mean squared error is {mean:.6g} on these {n_rows} rows (95 % for rows of their kind: {low:.6g} to "
-            f"{high:.6g}); training ended with {small:.6g}, which is {relative:+.2%} off."
+            f"{high:.6g}){coreset_clause(small, mean, said_by='training ended with')}."
         ),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tithe.certify.certificate import Certificate
+from tithe.certify.certificate import Certificate, relative_error
 from tithe.core.data import Block, Coreset
 from tithe.core.hashing import Reservoir
 from tithe.core.passes import DataPass
@@ -29,8 +29,9 @@ def score_certificate(score: Callable[[Block], float], block: Block, small: floa
     half = float(stats.t.ppf(0.975, _BATCHES - 1) * np.std(scores, ddof=1) / np.sqrt(_BATCHES))
     return Certificate(
         kind="estimate",
+        quantity="score",
         value=value,
-        relative=(small - value) / abs(value) if value else np.inf,
+        coreset_error=relative_error(small, value),
         confidence=0.95,
         interval=(value - half, value + half),
         n_rows=len(block),

@@ -6,46 +6,28 @@ from typing import Any
 
 import click
 
-from tithe.cli.common import (
-    LABELLED,
-    STDIN,
-    Size,
-    Stopped,
-    bytes_text,
-    check_apart,
-    classes_option,
+from tithe.cli.options import (
+    ObjectiveCommand,
+    construction_options,
     eps_option,
     jobs_option,
     make_engine,
     make_objective,
-    objective_options,
-    print_table,
-    saying_how_to_go_on,
-    seconds_text,
     seed_option,
-    skipped_rows,
-    source_options,
+    size_option,
 )
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table, settled_size
 from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
-from tithe.core.registry import names
+from tithe.cli.sources import STDIN, check_apart, skipped_rows, source_options
+from tithe.cli.text import Stopped, bytes_text, print_table, saying_how_to_go_on, seconds_text
 
 
-@click.command()
+@click.command(cls=ObjectiveCommand)
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet file to write.")
-@click.option("-m", "--size", type=Size(), help="Rows to keep, or a fraction. [default: chosen for --eps]")
+@size_option
 @eps_option
-@objective_options
-@classes_option
-@click.option(
-    "--construction",
-    type=click.Choice(["auto", *names("construction")]),
-    default="auto",
-    show_default=True,
-    help="How rows are chosen.",
-)
-@click.option("--calibrate/--no-calibrate", default=True, show_default=True, help="Adjust weights to exact totals.")
+@construction_options
 @source_options
 @seed_option
 @jobs_option
@@ -53,7 +35,7 @@ from tithe.core.registry import names
 @click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
     where, how, output, size, eps, objective, construction, calibrate, seed, jobs, checkpoint, every, resume, dry_run,
-    check, **goals,
+    check, **parameters,
 ):  # fmt: skip
     """Reduce files to a small weighted Parquet file.
 
@@ -68,17 +50,18 @@ def build(  # type: ignore[no-untyped-def]
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
+    from tithe.core.files import check_output
     from tithe.storage.checkpoint import remove_state
-    from tithe.storage.persist import check_output, free_names, save_coreset
+    from tithe.storage.coresets import free_names, save_coreset
 
     check_output(output)
     check_apart(output, where)
-    if objective in LABELLED:
-        how.check_labels(where)
+    goal = make_objective(objective, parameters)
+    how.check_target(where, goal.target)
     checkpoint = checkpoint or f"{output}.checkpoint"
     options = {"construction": construction, "calibrate": calibrate}
     with Stop() as stop:
-        source, goal = how.open(where), make_objective(objective, **goals)
+        source = how.open(where)
         if dry_run:
             size, why = settled_size(source, goal, size, eps=eps, seed=seed)
             plan = plan_table(
@@ -133,17 +116,18 @@ def _about(coreset: Any, source: Any, why: str, seconds: float, before: int, *, 
 def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, stop: Stop, output: str) -> list[str]:
     """One more pass: what the coreset is off by, exactly."""
     from tithe.certify import certify_gap
+    from tithe.core.contracts import ConvexObjective
     from tithe.core.seeding import rng_for
     from tithe.reduce.distortion import distortion, random_queries
 
     try:
         with Reading(source.n_rows, "checking") as reading:
             watched = stoppable(source, stop, progress=reading)
-            if goal.name in LABELLED:
+            if isinstance(goal, ConvexObjective):
                 goal = goal.for_rows(coreset)
                 params = goal.solve(coreset, rng=rng_for(seed, "solve"))
                 gap = certify_gap(goal, watched, params, coreset, engine=make_engine(jobs))
-                return ["excess loss of a fit on it", f"{gap.relative:.2g} ({gap.kind})"]
+                return ["excess loss of a fit on it", f"{gap.relative_excess:.2g} ({gap.kind})"]
             some = source.sample(None, rng=rng_for(seed, "queries"))
             queries = {"random": random_queries(some, goal, n_bases=2, seed=seed + 1)}
             middle, most = distortion(watched, coreset, goal, queries=queries).summary()["random"]

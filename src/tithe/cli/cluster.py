@@ -10,8 +10,10 @@ from typing import Any, Self
 
 import click
 
-from tithe.cli.common import Stopped, check_apart, command_line, print_table, seconds_text, seed_option, source_options
+from tithe.cli.options import seed_option
 from tithe.cli.progress import LINE_SECONDS, Stop, peak_memory
+from tithe.cli.sources import check_apart, source_options
+from tithe.cli.text import Stopped, command_line, print_table, seconds_text
 
 _PIECE = 500  # rows between two looks at the view, and at whether to stop
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -65,7 +67,7 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
         if resume:
             note_columns(model, source, reset=False)
             model.__dict__.pop("feature_names_in_", None)  # rows are arrays from here on, and have none
-        with View(getattr(model, "n_rows_", 0)) as view:
+        with View(model.n_rows_ if resume else 0) as view:
             stopped, refused = _take(source, model, stop, view)
         stop.idle()
         if refused is not None and (source.replayable or not view.n_rows):
@@ -98,17 +100,17 @@ def _new(output: str, given: dict[str, Any]) -> Any:
 def _resumed(output: str, given: dict[str, Any]) -> Any:
     """The model as it was left; options that say something else about it are refused."""
     from tithe.learners.online.paco import PACO
-    from tithe.storage.persist import load_model
+    from tithe.storage.models import load_model
 
     model = load_model(Path(output) / "model.skops")
     if not isinstance(model, PACO):
         raise ValueError(f"The model in {output!r} is no online clustering.")
-    context = click.get_current_context()
+    context, parameters = click.get_current_context(), model.get_params()
     for name, value in given.items():
         option = "seed" if name == "random_state" else name
         asked = context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
-        if asked and getattr(model, name) != value:
-            raise click.UsageError(f"The model in {output} has {option} = {getattr(model, name)}, not {value}.")
+        if asked and parameters[name] != value:
+            raise click.UsageError(f"The model in {output} has {option} = {parameters[name]}, not {value}.")
     return model
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.common import print_table
 from tithe.cli.progress import steps
+from tithe.cli.text import print_table
 
 
 @click.command()

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from tithe.cli.common import bytes_text, limit_option, print_table, seconds_text, seed_option
+from tithe.cli.options import seed_option
 from tithe.cli.progress import Reading, peak_memory
+from tithe.cli.sources import limit_option
+from tithe.cli.text import bytes_text, print_table, seconds_text
 
 
 class Sigma(click.ParamType):
@@ -66,9 +68,9 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
       tithe denoise in.png out.png --sigma 25 --reference clean.png --show dictionary.png
     """
     from tithe import ImageDenoiser
+    from tithe.core.files import check_output
     from tithe.images.read import read_picture
     from tithe.images.write import check_picture_name, write_picture
-    from tithe.storage.persist import check_output
 
     for target in (output, *([show] if show else [])):
         for given in (source, *([reference] if reference else [])):

@@ -3,100 +3,95 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tithe.cli.common import (
-    LABELLED,
-    Size,
-    bytes_text,
-    check_apart,
-    clusters_option,
-    jobs_option,
-    make_engine,
-    make_objective,
-    margin_options,
-    penalty_option,
-    print_table,
-    saying_how_to_go_on,
-    seconds_text,
-    seed_option,
-    skipped_rows,
-    source_options,
-)
+from tithe.cli.options import Value, default_of, jobs_option, make_engine, parameter_options, seed_option, size_option
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
 from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
-
-_GOALS = {"kmeans": "kmeans", "kmedians": "kmedian", "logistic": "logistic", "odm": "margin"}  # what each preserves
-LEARNERS = tuple(_GOALS)
-_AUTO_PASSES = {"kmeans": 4, "kmedians": 4, "logistic": 6, "odm": 6}  # about, with --polish auto
-
-
-class Polish(click.ParamType):
-    """A number of rounds, or "auto"."""
-
-    name = "ROUNDS|auto"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        if value == "auto" or (isinstance(value, int) and value >= 0):
-            return value
-        if isinstance(value, str) and value.isdigit():
-            return int(value)
-        self.fail(f"{value!r} is neither a number of rounds nor 'auto'.", param, ctx)
+from tithe.cli.sources import check_apart, skipped_rows, source_options
+from tithe.cli.text import bytes_text, print_table, saying_how_to_go_on, seconds_text
+from tithe.core.params import POLISH, Target
+from tithe.core.registry import names, resolve
 
 
-@click.command()
-@click.argument("learner", type=click.Choice(LEARNERS))
-@click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
-@click.option("-m", "--size", type=Size(), help="Rows to keep, or a fraction. [default: 5000; classes: 10,000 or more]")
-@clusters_option
-@penalty_option
-@margin_options
-@click.option("--polish", type=Polish(), default=0, show_default=True, help="Passes that improve the solution.")
-@click.option(
-    "--tol",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1e-4,
-    show_default=True,
-    help="Logistic, odm: excess loss at which --polish auto stops.",
-)
-@source_options
-@seed_option
-@jobs_option
-@checkpoint_options
-def fit(  # type: ignore[no-untyped-def]
-    learner, where, how, output, size, polish, tol, seed, jobs, checkpoint, every, resume, dry_run, **goals,
-):  # fmt: skip
-    """Reduce files, fit a model on what is kept, and certify it in a second pass over the files.
+class LearnerGroup(click.Group):
+    """One command for each registered learner, with the options that its class declares."""
 
-    SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
-    model.skops, report.html and results.json.
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return names("learner")
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command:
+        try:
+            cls = resolve("learner", name)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        run = _fit.callback
+        assert run is not None
+        rounds = click.Option(
+            ["--polish"],
+            type=Value(POLISH, name="ROUNDS|auto"),
+            default=default_of(cls, "polish"),
+            show_default=True,
+            help="Passes that improve the solution.",
+        )
+        summary = (cls.__doc__ or "").strip().partition("\n\n")[0]
+        return click.Command(
+            name,
+            params=[*parameter_options(cls), rounds, *_fit.params],
+            callback=partial(run, name=name, cls=cls),
+            help=f"{cleandoc(summary)}\n\n{cleandoc(_fit.help or '')}",
+            short_help=summary,
+        )
+
+
+@click.group(cls=LearnerGroup)
+def fit() -> None:
+    """Reduce files, fit a model on what is kept, and certify it in more passes over the files.
+
+    The options of a learner: tithe fit NAME --help.
 
     \b
     Example:
       tithe fit kmeans data/ -k 20 --categories onehot -o result
-      tithe fit logistic 'data/*.parquet' --target y --polish auto -o result
-      tithe fit odm 'data/*.parquet' --target y --lam 1000 --polish auto -o result
+      tithe fit logistic 'data/*.parquet' --target y -o result
+      tithe fit odm 'data/*.parquet' --target y --lam 1000 -o result
+    """
+
+
+@click.command()
+@click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
+@size_option
+@source_options
+@seed_option
+@jobs_option
+@checkpoint_options
+def _fit(  # type: ignore[no-untyped-def]
+    name, cls, where, how, output, size, polish, seed, jobs, checkpoint, every, resume, dry_run, **parameters,
+):  # fmt: skip
+    """SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
+    model.skops, report.html and results.json.
     """
     output = str(Path(output))
     _check_folder(output)
     check_apart(output, where)
-    if _GOALS[learner] in LABELLED:
-        how.check_labels(where)
+    if size is not None:
+        parameters["coreset_size"] = size
+    model = cls(polish=polish, engine=make_engine(jobs), random_state=seed, **parameters)
+    how.check_target(where, _target_of(model))
     from tithe.report.fit_report import write_fit
     from tithe.storage.checkpoint import remove_state
 
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         source = how.open(where)
-        options = {"polish": polish, "engine": make_engine(jobs), "random_state": seed}
-        model = _learner(learner, size, tol, options, **goals)
         if dry_run:
-            goal = make_objective(_GOALS[learner], **goals)
-            _print_plan(source, model, goal, where, output, learner, polish, jobs, seed)
+            _print_plan(source, model, where, output, jobs, seed)
             return
         earlier = earlier_run(checkpoint, resume)
         second = "certifying" if polish == 0 else "polishing"
@@ -108,11 +103,21 @@ def fit(  # type: ignore[no-untyped-def]
             seconds = _fitted(model, watched)
             stop.idle()
             reading.say("writing")
-            results = write_fit(output, model, _facts(model, learner, where, how, source, seconds))
+            results = write_fit(output, model, _facts(model, name, where, how, source, seconds))
         remove_state(checkpoint)
     print_table(output, ["", ""], _about(results))
     click.echo(str(model.certificate_ or "There is no certificate: the rows came only once."))
     click.echo(f"Report: {Path(output) / 'report.html'}")
+
+
+def _target_of(model: Any) -> Target:
+    """What the learner says it needs as y."""
+    from sklearn.base import is_classifier
+    from sklearn.utils import get_tags
+
+    if not get_tags(model).target_tags.required:
+        return None
+    return "class" if is_classifier(model) else "number"
 
 
 def _check_folder(output: str) -> None:
@@ -124,20 +129,6 @@ def _check_folder(output: str) -> None:
         raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
     with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent):
         pass
-
-
-def _learner(
-    name: str, size: Any, tol: float, options: dict[str, Any], *, clusters: int, inverse_penalty: float, **margin: Any
-) -> Any:
-    from tithe import CoresetKMeans, CoresetKMedians, CoresetLogisticRegression, LinearODMClassifier
-
-    if size is not None:
-        options["coreset_size"] = size
-    if name == "logistic":
-        return CoresetLogisticRegression(C=inverse_penalty, tol=tol, **options)
-    if name == "odm":
-        return LinearODMClassifier(**margin, tol=tol, **{"coreset_size": "auto", **options})
-    return (CoresetKMeans if name == "kmeans" else CoresetKMedians)(clusters, **options)
 
 
 def _fitted(model: Any, source: Any) -> float:
@@ -177,14 +168,9 @@ def _about(results: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _print_plan(
-    source: Any, model: Any, goal: Any, where: Any, output: str, learner: str, polish: Any, jobs: int | None, seed: int
-) -> None:
-    size = model.coreset_size
-    if size == "auto":
-        from tithe.learners.base import auto_size
-
-        size = auto_size(source.n_rows, source.n_features)
+def _print_plan(source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int) -> None:
+    goal, size = model.planned(source.n_rows, source.n_features)
+    rounds = model.usual_rounds if model.polish == "auto" else model.polish
     plan = plan_table(
         source,
         goal,
@@ -195,6 +181,6 @@ def _print_plan(
         calibrate=True,
         seed=seed,
         jobs=jobs,
-        passes=_AUTO_PASSES[learner] if polish == "auto" else 2 + polish + (goal.name in LABELLED),
+        passes=2 + rounds + (_target_of(model) == "class"),
     )
     print_table(f"{output}: not written, this is a dry run", ["", ""], plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.common import print_table
+from tithe.cli.text import print_table
 
 
 @click.command()
@@ -18,7 +18,7 @@ def inspect(file: str) -> None:
     """
     import numpy as np
 
-    from tithe.storage.persist import load_coreset
+    from tithe.storage.coresets import load_coreset
 
     coreset = load_coreset(file)
     low, middle, high = np.quantile(coreset.weights(), [0.0, 0.5, 1.0])

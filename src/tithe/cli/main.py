@@ -9,7 +9,6 @@ import click
 from tithe import __version__
 from tithe.cli.build import build
 from tithe.cli.cluster import cluster
-from tithe.cli.common import Stopped
 from tithe.cli.demo import demo
 from tithe.cli.denoise import denoise
 from tithe.cli.fit import fit
@@ -17,6 +16,7 @@ from tithe.cli.inspect import inspect
 from tithe.cli.predict import predict
 from tithe.cli.size import size
 from tithe.cli.stream import stream
+from tithe.cli.text import Stopped
 
 _CALLERS_MISTAKES = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from tithe.cli.common import bytes_text, seconds_text
 from tithe.cli.progress import memory
+from tithe.cli.text import bytes_text, seconds_text
 from tithe.sources.watched import CHECKPOINT_SECONDS
 
 FEW = 5000  # rows to keep where no size can be measured

@@ -9,16 +9,10 @@ from typing import Any
 
 import click
 
-from tithe.cli.common import (
-    SourceOptions,
-    Stopped,
-    check_apart,
-    jobs_option,
-    make_engine,
-    print_table,
-    source_options,
-)
+from tithe.cli.options import jobs_option, make_engine
 from tithe.cli.progress import Reading, Stop, stoppable
+from tithe.cli.sources import SourceOptions, check_apart, source_options
+from tithe.cli.text import Stopped, print_table
 
 _ENDINGS = (".csv", ".parquet", ".pq")
 
@@ -44,12 +38,15 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     """
     if Path(output).suffix.lower() not in _ENDINGS:
         raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
-    from tithe.storage.persist import check_output, load_model
+    from sklearn.utils import get_tags
+
+    from tithe.core.files import check_output
+    from tithe.storage.models import load_model
 
     check_output(output)
     check_apart(output, where)
     fitted = load_model(model)
-    if not hasattr(fitted, "predict"):
+    if get_tags(fitted).estimator_type not in ("classifier", "regressor", "clusterer"):
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} knows no chances.")

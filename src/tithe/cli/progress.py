@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import click
 
-from tithe.cli.common import bytes_text, seconds_text
+from tithe.cli.text import bytes_text, seconds_text
 
 LINE_SECONDS = 30.0  # between two lines where standard error is no terminal
 

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.common import (
-    LABELLED,
-    clusters_option,
-    make_objective,
-    margin_options,
-    penalty_option,
-    print_table,
-    seed_option,
-    source_options,
-)
+from tithe.cli.options import ObjectiveCommand, make_objective, seed_option
+from tithe.cli.sources import source_options
+from tithe.cli.text import print_table
 
 _FORMULAS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "all"), ("rings", "one"))
 
 
-@click.command()
-@click.option(
-    "--objective",
-    type=click.Choice(["kmeans", "kmedian", *LABELLED]),
-    default="kmeans",
-    show_default=True,
-    help="What to preserve.",
-)
-@clusters_option
-@penalty_option
-@margin_options
+@click.command(cls=ObjectiveCommand)
 @click.option("--eps", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
 @click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
@@ -36,22 +19,25 @@ _FORMULAS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "al
 @click.option("--data", metavar="SOURCE", help="Measure on a sample of this file, folder or pattern (the pilot rule).")
 @source_options
 @seed_option
-def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data, how, seed, **margin):  # type: ignore[no-untyped-def]
+def size(objective, eps, delta, features, rows, data, how, seed, **parameters):  # type: ignore[no-untyped-def]
     """Rows for a relative error EPS with probability 1 - DELTA.
 
-    Formulas of theorems are cautious by orders of magnitude, and there is none here for logistic and margin; with
-    --data trial coresets are measured instead.
+    Formulas of theorems are cautious by orders of magnitude, and those here are for clusterings; with --data
+    trial coresets are measured instead.
 
     \b
     Example:
       tithe size -k 20 --eps 0.05 --data rows.parquet
       tithe size --objective logistic --target y --data 'data/*.parquet'
     """
-    if objective in LABELLED:
-        if data is None:
-            raise click.UsageError(f"For {objective} the size is measured: give files with --data.")
-        how.check_labels([data])
-    goal = make_objective(objective, clusters=clusters, inverse_penalty=inverse_penalty, **margin)
+    from tithe.objectives.clustering import ClusteringObjective
+
+    goal = make_objective(objective, parameters)
+    has_formulas = isinstance(goal, ClusteringObjective)
+    if data is None and not has_formulas:
+        raise click.UsageError(f"For {objective} the size is measured: give files with --data.")
+    if data is not None:
+        how.check_target([data], goal.target)
     table = []
     if data is not None:
         from tithe import propose_size
@@ -65,13 +51,10 @@ def size(objective, clusters, inverse_penalty, eps, delta, features, rows, data,
         table.append([f"{proposed:,}", "pilot rule", said])
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
-    for construction, queries in _FORMULAS if objective not in LABELLED else ():
+    for construction, queries in _FORMULAS if has_formulas else ():
         from tithe.reduce.sizing import size_for
 
         bound = size_for(goal, eps, delta, n_features=features, construction=construction, queries=queries, n_rows=rows)
         table.append([f"{bound.size:,}", f"{construction}, formula", bound.formula])
-    about = {
-        "logistic": f"C = {inverse_penalty:g}",
-        "margin": ", ".join(f"{name} = {value:g}" for name, value in sorted(margin.items())),
-    }.get(objective, f"k = {clusters}")
-    print_table(f"{objective}, {about}, eps = {eps}, delta = {delta}", ["rows", "by", "how"], table)
+    about = "".join(f"{name} = {value:g}, " for name, value in parameters.items() if isinstance(value, (int, float)))
+    print_table(f"{objective}, {about}eps = {eps}, delta = {delta}", ["rows", "by", "how"], table)

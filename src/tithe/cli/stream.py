@@ -11,41 +11,19 @@ from typing import Any, Self
 
 import click
 
-from tithe.cli.common import (
-    LABELLED,
-    STDIN,
-    SourceOptions,
-    Stopped,
-    check_apart,
-    classes_option,
-    command_line,
-    make_objective,
-    objective_options,
-    print_table,
-    seed_option,
-    source_options,
-)
+from tithe.cli.options import ObjectiveCommand, construction_options, make_objective, seed_option
 from tithe.cli.plan import checkpoint_every_option
 from tithe.cli.progress import Reading, Stop
-from tithe.core.registry import names
+from tithe.cli.sources import STDIN, SourceOptions, check_apart, source_options
+from tithe.cli.text import Stopped, command_line, print_table
+from tithe.core.registry import resolve
 
-_GOALS = ("clusters", "inverse_penalty", "classes", "lam", "mu", "theta")
 
-
-@click.command()
+@click.command(cls=ObjectiveCommand)
 @click.argument("where", metavar="[SOURCE]...", nargs=-1)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet file to write.")
 @click.option("-m", "--size", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows to keep.")
-@objective_options
-@classes_option
-@click.option(
-    "--construction",
-    type=click.Choice(["auto", *names("construction")]),
-    default="auto",
-    show_default=True,
-    help="How rows are chosen.",
-)
-@click.option("--calibrate/--no-calibrate", default=True, show_default=True, help="Adjust weights to exact totals.")
+@construction_options
 @source_options
 @seed_option
 @click.option("--leaf-size", type=click.IntRange(min=1), help="Rows that are kept raw. [default: 65,536 or more]")
@@ -75,14 +53,13 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
         raise click.UsageError("Give a SOURCE of rows, or --resume with --forget to delete some.")
     if forget and not resume:
         raise click.UsageError("--forget deletes rows of a stream that is there already: it needs --resume.")
-    from tithe.core.files import remove_leftovers
-    from tithe.storage.persist import check_output
+    from tithe.core.files import check_output, remove_leftovers
 
     check_output(output)
     check_apart(output, where)
     remove_leftovers(output)  # of a run that was killed: they hold rows, which may be forgotten now
-    if where and not resume and options["objective"] in LABELLED:
-        how.check_labels(where)
+    if where and not resume:
+        how.check_target(where, resolve("objective", options["objective"]).target)
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         running = _resumed(checkpoint, keep_leaves, options) if resume else None
@@ -143,7 +120,7 @@ class _Keeper:
 
     def write(self) -> Any:
         """The coreset, written; None, and no file any longer, where all rows were forgotten."""
-        from tithe.storage.persist import save_coreset
+        from tithe.storage.coresets import save_coreset
 
         try:
             coreset = self.running.coreset()
@@ -247,7 +224,7 @@ def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[st
 
     if Path(checkpoint).exists():
         raise ValueError(f"{checkpoint!r} is there already: go on with it (--resume), or name another (--checkpoint).")
-    goal = make_objective(options["objective"], **{name: options[name] for name in _GOALS})
+    goal = make_objective(options["objective"], {name: options[name] for name in _parameters(options["objective"])})
     if goal.lacks_classes and source.replayable:  # else those of the first leaf
         goal = replace(goal, classes=tuple(source.classes().tolist()))
     return CoresetStream(
@@ -269,13 +246,10 @@ def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) 
 
     running = CoresetStream.resume(checkpoint, keep_leaves=keep_leaves)
     plan = running.plan
-    options_held = vars(plan.objective)
     held = {
         "size": plan.size,
         "objective": plan.objective.name,
-        "clusters": options_held.get("n_clusters"),
-        "inverse_penalty": options_held.get("C"),
-        **{name: options_held.get(name) for name in ("lam", "mu", "theta")},
+        **{option.parameter: vars(plan.objective)[option.parameter] for option in plan.objective.options},
         "calibrate": plan.calibrate,
         "seed": plan.seed,
         "leaf_size": running.leaf_size,
@@ -283,11 +257,17 @@ def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) 
         "half_life": plan.half_life,
     }
     context = click.get_current_context()
-    for name, value in held.items():
+    for name in {*held, *_parameters(options["objective"])}:
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and options[name] != value:
-            raise click.UsageError(f"The stream in {checkpoint} has {name} = {value}, not {options[name]}.")
+        if given and name != "classes" and options[name] != held.get(name):
+            raise click.UsageError(f"The stream in {checkpoint} has {name} = {held.get(name)}, not {options[name]}.")
     return running
+
+
+def _parameters(objective: str) -> list[str]:
+    """Parameters of an objective that are options of the command."""
+    cls = resolve("objective", objective)
+    return [option.parameter for option in cls.options] + (["classes"] if cls.target == "class" else [])
 
 
 def _row_ids(file: str) -> Any:
@@ -303,7 +283,7 @@ def _row_ids(file: str) -> Any:
 
 def _agreed_names(names: list[str] | None, earlier: str | None) -> list[str] | None:
     """Names of the columns: those of the source, which must be those of the coreset written before."""
-    from tithe.storage.persist import coreset_metadata, free_names
+    from tithe.storage.coresets import coreset_metadata, free_names
 
     names = None if names is None else free_names(names)
     if earlier is None or not Path(earlier).is_file():

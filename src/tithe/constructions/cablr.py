@@ -11,7 +11,7 @@ from tithe.constructions.draw import draw_rows
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import warn_caller
-from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, check_fields
+from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, Storable, check_fields
 from tithe.kernels.sampling import sample_rows
 
 _USELESS = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
@@ -19,7 +19,7 @@ _GLANCE = 65_536  # rows, as many as a leaf has, that are looked at for a warnin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prepared:
+class Prepared(Storable):
     """What is learned once: the clusters, and the radius within which the bound holds."""
 
     clusters: ClusterSet

@@ -13,7 +13,7 @@ from tithe.constructions.draw import draw_rows
 from tithe.core.contracts import Construction, ObjectiveT
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.parallel import over_parts
-from tithe.core.state_checks import Floats, Instance, Optional, check_fields, expect
+from tithe.core.state_checks import Floats, Instance, Optional, Storable, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
 _ROWS = 4096
@@ -23,7 +23,7 @@ _WIDE = 1000  # columns beyond which only the diagonal of the Gram matrix is use
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Leverages:
+class Leverages(Storable):
     """sqrt(z G^-1 z) of any row, z = x - mean, G the mean of z z^T over a sample with a ridge relative to its diagonal.
 
     ``factor`` (d, q) has z G^-1 z = |z factor|^2, in expectation where q < d, and ``offset`` (q,) is

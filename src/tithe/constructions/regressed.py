@@ -19,7 +19,7 @@ from tithe.constructions.regressed_model import SensitivityModel, as_linear, fea
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
-from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, check_fields, expect
+from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, Storable, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
 _NAMES = ("ols", "ridge", "lasso", "elasticnet")
@@ -27,7 +27,7 @@ _LEAST, _MOST = 500, 20_000  # rows of the sample, of which one in a hundred is 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Known:
+class Known(Storable):
     """Rows whose m was computed: their ids in ascending order."""
 
     ids: Array

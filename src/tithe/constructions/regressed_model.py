@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
 from tithe.core.data import Array, Block
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, check_fields, expect
+from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, Storable, check_fields, expect
 from tithe.kernels.linear.scores import linear_scores
 
 _ROWS = 65_536  # rows whose features are written out at a time
@@ -22,7 +22,7 @@ _DRIFT = (0.5, 2.0)  # ratios of exact to predicted scores that pass for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Linear:
+class Linear(Storable):
     """bias[c] + scale[c] * x . coef + norm_coef * |(x, 1)| for a row x of class c."""
 
     coef: Array
@@ -43,7 +43,7 @@ class Linear:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SensitivityModel:
+class SensitivityModel(Storable):
     """Scores rows it has never seen: the predicted m = N s, clipped to [clip_low_, n_rows].
 
     Attributes

@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset, Evaluation, Moments, Rng, Scores, Survey
+from tithe.core.params import Option, Target
+from tithe.core.state_checks import Storable
 from tithe.core.tree import Tree
 
 Params = Any
 
 
-class Objective(ABC):
+class Objective(Storable, ABC):
     """cost(P, q) = sum_i u_i f_q(x_i), with f >= 0: always a sum, never a mean.
 
     An objective is a value: a frozen dataclass, compared with ``==``. One with an array among its fields needs an
@@ -29,6 +31,8 @@ class Objective(ABC):
     """
 
     name: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()  # parameters that the command line offers
+    target: ClassVar[Target] = None  # what y must hold
     best_construction: ClassVar[str] = "uniform"  # what construction="auto" stands for
     totals_at_solution: ClassVar[bool] = False  # whether the drawn rows' solution is the best place for totals
     classes: tuple[Any, ...] | None = None  # labels that y may hold; None: y holds none, or they are not known yet
@@ -291,7 +295,7 @@ ObjectiveT = TypeVar("ObjectiveT", bound=Objective)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Construction(ABC, Generic[ObjectiveT]):
+class Construction(Storable, ABC, Generic[ObjectiveT]):
     """How rows are chosen. Unbiased, unless it says otherwise: E[sum_i w_i f(x_i)] over the draw is the full sum.
 
     A construction is a value: a frozen dataclass, compared with ``==``. What it learns from rows (`prepare`) is kept

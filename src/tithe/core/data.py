@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from tithe.core.state_checks import (
     Labels,
     Number,
     Optional,
+    Storable,
     check_fields,
     expect,
 )
@@ -47,7 +47,7 @@ _DEEPEST = 64  # levels of a tree, and those above that only seed draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
+class Block(Storable):
     """Any weighted rows.
 
     Parameters
@@ -190,12 +190,6 @@ class Coreset(Block):
         Integer().check("first leaf", self.key[1], {})
         expect(_are_notes(self.provenance), "provenance is no mapping of names to values")
         expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a Parquet file that any tool can read. See `tithe.load_coreset`."""
-        from tithe.core.registry import resolve
-
-        resolve("store", "parquet")(self, path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -44,6 +44,17 @@ def replacing(path: str | os.PathLike[str], *, clean: bool = True) -> Iterator[P
         temporary.unlink(missing_ok=True)
 
 
+def check_output(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] | None = None) -> None:
+    """Refuse, before any work is done, a file that could not be written or would replace its own input."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
+    if target.is_dir():
+        raise IsADirectoryError(f"{str(target)!r} is a folder.")
+    if beside is not None and target.exists() and target.samefile(beside):
+        raise ValueError(f"{str(target)!r} is the input itself: choose another name for the output.")
+
+
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
     """Remove temporary files of `replacing` for ``path`` whose process was killed while it wrote."""
     target = Path(path)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tithe.core.data import Array, Block, concat
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Each, Instance, Integer, check_fields
+from tithe.core.state_checks import Each, Instance, Integer, Storable, check_fields
 
 # constants of SplitMix64
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -58,7 +58,7 @@ class HoldOut:
 
 
 @dataclass(kw_only=True, eq=False)
-class Reservoir:
+class Reservoir(Storable):
     """The ``size`` rows with the smallest hash: a uniform draw, in whatever order and pieces rows come.
 
     `among` says which rows of a block may be kept and can be asked by several threads; `keep` takes them.

@@ -19,9 +19,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 
 class Constraint:
@@ -53,7 +51,7 @@ class WholeNumber(Constraint):
     least: int = 0
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= self.least
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= self.least
 
     def __str__(self) -> str:
         return f"a whole number of at least {self.least}"
@@ -94,6 +92,8 @@ class Boolean(Constraint):
     """True or False, of Python or NumPy."""
 
     def accepts(self, value: Any) -> bool:
+        import numpy as np  # the command line reads constraints before it loads anything heavy
+
         return isinstance(value, (bool, np.bool_))
 
     def __str__(self) -> str:
@@ -138,6 +138,21 @@ class Function(Constraint):
     def __str__(self) -> str:
         return "a callable"
 
+
+@dataclass(frozen=True)
+class Option:
+    """A parameter that a command line offers as well. Its default is that of the constructor.
+
+    ``flags`` say how it is written, such as ``("-k", "--clusters")``; by default ``--`` and the parameter's name.
+    """
+
+    parameter: str
+    constraint: Constraint
+    help: str
+    flags: tuple[str, ...] = ()
+
+
+Target = Literal["class", "number"] | None  # what y must hold; None where none is needed
 
 # what the learners on a coreset have in common
 CORESET_SIZE = WholeNumber(least=1) | RealNumber(above=0.0, below=1.0)

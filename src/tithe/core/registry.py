@@ -36,19 +36,22 @@ _OURS: dict[str, dict[str, str]] = {
         "regressed": "tithe.constructions.regressed:Regressed",
         "ball_cover": "tithe.constructions.ball_cover:BallCover",
     },
+    "learner": {
+        "kmeans": "tithe.learners.cluster:CoresetKMeans",
+        "kmedians": "tithe.learners.cluster:CoresetKMedians",
+        "logistic": "tithe.learners.logistic:CoresetLogisticRegression",
+        "odm": "tithe.learners.odm.linear_classifier:LinearODMClassifier",
+    },
     "engine": {
         "serial": "tithe.engines.serial:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
-    },
-    "store": {
-        "parquet": "tithe.storage.persist:save_coreset",
     },
 }
 _ALIASES: dict[str, dict[str, str]] = {
     "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian", "odm": "margin"},
     "construction": {"urs": "uniform", "rdsf": "regressed"},
+    "learner": {},
     "engine": {},
-    "store": {},
 }
 
 

@@ -2,7 +2,7 @@
 
 A file may be well formed and lie: an index out of bounds would be written to by a compiled loop. So a class that is
 stored declares what its attributes are, and `check_loaded` goes through everything that a file held before any of it
-is used. A class has a method ``_check_state(self)``, which calls `check_fields` with a table such as ::
+is used. Such a class is `Storable`, and its method ``_check_state`` calls `check_fields` with a table such as ::
 
     {
         "max_clusters": Integer(least=1, size="p"),      # its value is the size p from here on
@@ -260,6 +260,16 @@ def _shown(value: Any) -> str:
 # -- objects ---------------------------------------------------------------------------------------
 
 
+class Storable:
+    """Base of our classes whose objects may be read from a file; no other class of ours is."""
+
+    __slots__ = ()
+
+    def _check_state(self) -> None:
+        """Raise `FileFormatError` for a state that no object of this class can have; its parts were checked before."""
+        _check_parameters(self)
+
+
 def check_fields(
     thing: Any, table: Mapping[str, Check], *, optional: Iterable[str] = (), sizes: Sizes | None = None
 ) -> Sizes:
@@ -309,12 +319,18 @@ def _walk(thing: Any, more: Callable[[Any], None] | None, seen: set[int], depth:
         _check_array(thing)
     elif sparse.issparse(thing):
         _check_sparse(thing)
-    elif callable(getattr(type(thing), "_check_state", None)):
+    elif isinstance(thing, Storable):
         thing._check_state()
-    elif is_dataclass(thing) and callable(getattr(type(thing), "__post_init__", None)):
-        thing.__post_init__()  # type: ignore[union-attr]  # checks of parameters, as when the object was made
+    else:
+        _check_parameters(thing)
     if more is not None:
         more(thing)
+
+
+def _check_parameters(thing: Any) -> None:
+    """Check the parameters of a dataclass as when an object is made."""
+    if is_dataclass(thing) and callable(getattr(type(thing), "__post_init__", None)):
+        thing.__post_init__()  # type: ignore[union-attr]
 
 
 def _parts(thing: Any) -> Iterable[Any]:

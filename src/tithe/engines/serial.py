@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from tithe.core.data import Block, Coreset
+from tithe.core.state_checks import Storable
 from tithe.core.tree import Merge, Tree
 
 
-class SerialEngine:
+class SerialEngine(Storable):
     """The engine that all others must equal. Kernels still use all cores inside a leaf."""
 
     name: ClassVar[str] = "serial"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -14,9 +14,12 @@ from tithe.certify import polish_rounds
 from tithe.core.contracts import is_source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import Option
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Storable
 from tithe.kernels.labels import encode_labels
+from tithe.learners.charts import BarChart
 from tithe.learners.lazy_fit import Streamed
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
@@ -50,7 +53,7 @@ def note_columns(learner: Any, source: Any, *, reset: bool) -> None:
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
-class CoresetLearner(Streamed):
+class CoresetLearner(Streamed, Storable):
     """Checking rows, reducing them, and remembering which were kept.
 
     Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``polish``, ``engine`` and
@@ -63,6 +66,9 @@ class CoresetLearner(Streamed):
     - ``_learn(coreset, rows, seed)`` sets the attributes; ``rows`` are all rows, a block or a source to be
       polished and certified on, or None where they are gone.
     """
+
+    options: ClassVar[tuple[Option, ...]] = ()  # parameters that `tithe fit` offers besides those of all learners
+    usual_rounds: ClassVar[int] = 3  # of polish="auto", for a plan
 
     coreset_size: Any
     construction: Any
@@ -159,6 +165,23 @@ class CoresetLearner(Streamed):
             self.__dict__["certificate_"] = None
         if hasattr(like, "feature_names_in_"):
             self.feature_names_in_ = like.feature_names_in_
+
+    def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
+        """The objective that a coreset will preserve and its size, as far as they are known before a row is read."""
+        automatic = self.coreset_size is None or self.coreset_size == "auto"
+        return self._unlabelled_objective(), auto_size(n_rows, n_features) if automatic else self.coreset_size
+
+    def _unlabelled_objective(self) -> Any:
+        """The objective before classes are known."""
+        return self._objective()
+
+    def summary(self) -> dict[str, Any]:
+        """What a report says about the solution: numbers, texts and lists of them, by name."""
+        return {}
+
+    def charts(self) -> list[BarChart]:
+        """What a report shows of the solution."""
+        return []
 
     def _check_names(self) -> None:
         """Refuse unknown names at once, not only when there are rows enough to need them."""

@@ -18,6 +18,7 @@ from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from tithe.learners.charts import BarChart
 from tithe.learners.stored import check_clusterer
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
@@ -25,6 +26,8 @@ _SEARCHES = 8  # that n_init="auto" makes on the coreset: they cost little there
 
 
 class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    options = ClusteringObjective.options
+    usual_rounds = 2
     _objective_type: type[ClusteringObjective]
     _fitted = (
         "coreset_",
@@ -220,6 +223,19 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             print(f"{name}: {self.n_clusters} clusters from {len(self.coreset_)} of {self.coreset_.n_seen} rows.")
             for number, cost in enumerate(self.cost_curve_):
                 print(f"{name}: cost {cost:.6g} after {number} rounds of polish.")
+
+    def summary(self) -> dict[str, Any]:
+        """The cost on all rows (on the coreset where they are gone) and the weight of each cluster."""
+        return {"cost": self.inertia_, "cluster_weights": self._cluster_weights().tolist()}
+
+    def charts(self) -> list[BarChart]:
+        """Clusters by weight."""
+        weights = self._cluster_weights()
+        return [BarChart.of_largest("clusters", range(len(weights)), weights, "rows, by weight (from the coreset)")]
+
+    def _cluster_weights(self) -> Array:
+        labels = self._objective().assign(self.coreset_, self.cluster_centers_)
+        return np.bincount(labels, weights=self.coreset_.weights(), minlength=len(self.cluster_centers_))
 
     def _check_state(self) -> None:
         check_clusterer(self)

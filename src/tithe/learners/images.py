@@ -21,6 +21,7 @@ from tithe.core.params import (
     check_value,
 )
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Storable
 from tithe.images.averaging import Coder, Progress, averaged
 from tithe.images.clipping import ClippedNoise, find_clipping
 from tithe.images.inpaint import check_mask, filled
@@ -43,7 +44,7 @@ _NOISIEST = 1e15  # as large as pixels may be
 _OWN = 30.0  # weight of the noisy pixel itself, times sigma, where pixels go to 255
 
 
-class ImageDenoiser(BaseEstimator):
+class ImageDenoiser(Storable, BaseEstimator):
     """Denoising by sparse codes of all overlapping patches, in atoms learned from few of them.
 
     A picture y (h, w) or (h, w, 3) is white noise of standard deviation sigma on top of one whose patches are sums

@@ -15,6 +15,7 @@ from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import Option, RealNumber
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import (
@@ -26,12 +27,15 @@ from tithe.learners.base import (
     read_again,
 )
 from tithe.learners.bases import ClassifierMixin
+from tithe.learners.charts import BarChart, column_names
 from tithe.learners.class_weight import class_factors, is_balanced, weights_by_class
 from tithe.learners.labels import EncodeLabels, class_masses, known_classes
 from tithe.learners.lazy_fit import stream_classes
 from tithe.objectives.labels import LabelledObjective
 from tithe.reduce.build import resolve_size
 from tithe.sources.mapped import MappedSource
+
+TOLERANCE = Option("tol", RealNumber(above=0.0), "Relative excess loss at which --polish auto stops.")
 
 
 class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
@@ -264,6 +268,19 @@ class CoresetLinearClassifier(CoresetLearner, ClassifierMixin, ABC):
     def _weighed(self, codes: Array, weight: Array | None) -> Array | None:
         """The weights of the rows times those of their classes."""
         return weights_by_class(self.class_weight, self.classes_, codes, weight)
+
+    def _unlabelled_objective(self) -> Any:
+        return replace(self._objective((0, 1)), classes=None)
+
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included, and the classes."""
+        return {"loss": self.loss_curve_[-1], "classes": self.classes_.tolist()}
+
+    def charts(self) -> list[BarChart]:
+        """Coefficients; of more than two classes, the largest of each column."""
+        strongest = np.take_along_axis(self.coef_, np.abs(self.coef_).argmax(axis=0)[None], axis=0)[0]
+        axis = f"coefficient, towards {self.classes_[-1]!s}" if len(self.coef_) == 1 else "largest over the classes"
+        return [BarChart.of_largest("coefficients", column_names(self), strongest, axis)]
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
         return self._sized(self.coreset_size, n_rows, n_features)

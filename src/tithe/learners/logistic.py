@@ -16,7 +16,7 @@ from tithe.certify.gap import CurvatureRows, gap_at
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
 from tithe.learners.bases import BaseEstimator
-from tithe.learners.linear_classifier import CoresetLinearClassifier
+from tithe.learners.linear_classifier import TOLERANCE, CoresetLinearClassifier
 from tithe.learners.stored import check_linear_classifier
 from tithe.objectives.logistic import LogisticObjective
 
@@ -92,7 +92,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
     >>> model = CoresetLogisticRegression(coreset_size=2000, random_state=0).fit(X, y)
     >>> model.coef_.round(1).tolist()
     [[1.0, -2.0, 0.5]]
-    >>> model.certificate_.relative < 1e-4
+    >>> model.certificate_.relative_excess < 1e-4
     True
 
     Rows that come in pieces, and are gone afterwards:
@@ -102,10 +102,11 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
     ...     model = model.partial_fit(X[at : at + 10_000], y[at : at + 10_000], classes=["no", "yes"])
     >>> model.coef_.round(1).tolist()
     [[1.0, -2.0, 0.5]]
-    >>> model.certify(X, y).relative < 1e-3
+    >>> model.certify(X, y).relative_excess < 1e-3
     True
     """
 
+    options = (*LogisticObjective.options, TOLERANCE)
     _fitted = (
         "coreset_",
         "coef_",

@@ -11,6 +11,7 @@ from scipy import sparse
 from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective, SteppedObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import Option, WholeNumber
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
 from tithe.kernels.clustering.seeding import dz_seeds
@@ -79,6 +80,9 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     max_iter: int = 100
     tol: float = 1e-4
 
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("n_clusters", WholeNumber(least=1), "Number of clusters.", ("-k", "--clusters")),
+    )
     ratio: ClassVar[tuple[float, float, float]]
 
     def __post_init__(self) -> None:

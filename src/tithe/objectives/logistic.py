@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from tithe.core.data import Array, Block, Evaluation
+from tithe.core.params import Option, RealNumber, Target
 from tithe.kernels.linear.logistic import LogisticSums, logistic_sweep
 from tithe.objectives.linear_model import LinearModelObjective
 from tithe.objectives.logistic_sensitivity import ClusterBounds
@@ -56,6 +57,15 @@ class LogisticObjective(LinearModelObjective, ClusterBounds):
 
     C: float = 1.0
 
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "C",
+            RealNumber(above=0.0, finite=False),
+            "Inverse strength of the penalty.",
+            ("-C", "--inverse-penalty"),
+        ),
+    )
+    target: ClassVar[Target] = "class"
     name: ClassVar[str] = "logistic"
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
 from tithe.core.data import Array, Block
-from tithe.core.state_checks import Floats, Integers, Optional, check_fields, expect
+from tithe.core.state_checks import Floats, Integers, Optional, Storable, check_fields, expect
 from tithe.kernels.linear.sensitivity_bounds import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
 from tithe.objectives.clustering import KMeansObjective
 
@@ -18,7 +18,7 @@ _INITS = 2  # searches for the clusters: any will do, better ones bound more tig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clusters(ClusterSet):
+class Clusters(ClusterSet, Storable):
     """Where rows of a logistic regression lie.
 
     Parameters

@@ -10,7 +10,7 @@ import numpy as np
 
 from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Evaluation, Survey
-from tithe.core.params import Constraint, RealNumber, check_params
+from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.kernels.linear.margin import MarginSums, margin_sweep
 from tithe.kernels.odm.gram import row_squares
 from tithe.objectives.linear_model import LinearModelObjective
@@ -86,6 +86,12 @@ class MarginObjective(LinearModelObjective, SensitivityObjective):
         "theta": RealNumber(least=0.0, below=1.0),
         "intercept_scaling": RealNumber(least=_LEAST, most=_MOST, finite=False),
     }
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("lam", constraints["lam"], "How much margins count beside the penalty."),
+        Option("mu", constraints["mu"], "How much margins above the band count, beside those below."),
+        Option("theta", constraints["theta"], "Half the width of the band in which margins cost nothing."),
+    )
+    target: ClassVar[Target] = "class"
     name: ClassVar[str] = "margin"
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True

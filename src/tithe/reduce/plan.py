@@ -11,7 +11,7 @@ from tithe.core.contracts import Construction, ConvexObjective, Objective, Sampl
 from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Anything, Check, Flag, Integer, Number, Optional, check_fields, expect
+from tithe.core.state_checks import Anything, Check, Flag, Integer, Number, Optional, Storable, check_fields, expect
 from tithe.reduce.calibration import calibrated
 
 _FEW_ROWS = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
@@ -61,7 +61,7 @@ def _check_stored(objective: Any, construction: Any, notes: Any, *, calibrate: b
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Reducer:
+class Reducer(Storable):
     """What happens to a leaf, to two coresets that meet, and to the last one.
 
     Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
@@ -187,7 +187,7 @@ def _rows(block: Block) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Storable):
     """What is decided before a row is seen: names resolved, what they need of one another checked."""
 
     objective: Objective

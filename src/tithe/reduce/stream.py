@@ -15,7 +15,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import Integer, check_loaded, expect
+from tithe.core.state_checks import Integer, Storable, check_loaded, expect
 from tithe.reduce.build import resolve_size
 from tithe.reduce.deletion import Forgets
 from tithe.reduce.plan import Plan, Reducer
@@ -28,7 +28,7 @@ _BLOCKS = 8  # parts of a window that leave it one by one
 _ABSORBED, _LAST = 62, 63  # levels that no tree reaches: they seed the draws where streams meet
 
 
-class CoresetStream(Forgets):
+class CoresetStream(Forgets, Storable):
     """Push rows, ask for a coreset of everything so far at any time.
 
     Rows are kept until a leaf of ``leaf_size`` is full; it is reduced to ``coreset_size`` rows, and

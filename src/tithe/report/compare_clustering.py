@@ -122,7 +122,7 @@ def compare_clusterings(
                 cost_ratio=float(np.median(ratios)),
                 worst_ratio=max(ratios),
                 passes=float(np.median(passes)),
-                says=float(np.median([m.certificate_.relative for m in models if m.certificate_])),
+                says=float(np.median([m.certificate_.coreset_error for m in models if m.certificate_])),
                 distortion=float(np.median(worst)),
             )
         )

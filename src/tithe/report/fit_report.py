@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from tithe import __version__
-from tithe.core.data import Array, Coreset
+from tithe.core.data import Coreset
 from tithe.core.files import replacing
+from tithe.learners.odm.base import MarginMachine
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
-from tithe.storage.persist import free_names, write_coreset, write_model
-
-MOST_BARS = 20
+from tithe.storage.coresets import free_names, write_coreset
+from tithe.storage.models import write_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ def write_fit(folder: str | Path, model: Any, fit: Fit) -> dict[str, Any]:
     coreset = labelled_coreset(model)
     results = _results(model, coreset, fit)
     page = render("fit.html", run=results, certificate=model.certificate_, figures=_figures(model, coreset))
-    names = getattr(model, "feature_names_in_", None)
+    names = vars(model).get("feature_names_in_")
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:  # what is entered last gets its name first
         numbers, html, skops, parquet = (
@@ -64,14 +65,14 @@ def write_fit(folder: str | Path, model: Any, fit: Fit) -> dict[str, Any]:
 def labelled_coreset(model: Any) -> Coreset:
     """The model's coreset with the labels that the rows came with, not the numbers of their classes."""
     coreset: Coreset = model.coreset_
-    if not hasattr(model, "classes_") or coreset.y is None:
+    if not is_classifier(model) or coreset.y is None:
         return coreset
     return replace(coreset, y=model.classes_[coreset.y.astype(np.int64)])
 
 
 def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
     certificate = model.certificate_
-    results = {
+    return {
         **asdict(fit),
         "tithe": __version__,
         "n_rows": coreset.n_seen,
@@ -80,35 +81,14 @@ def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
         "effective_sample_size": coreset.effective_size,
         "provenance": dict(coreset.provenance),
         "certificate": None if certificate is None else asdict(certificate),
+        **model.summary(),
     }
-    if hasattr(model, "cluster_centers_"):
-        results |= {"cost": model.inertia_, "cluster_weights": _cluster_weights(model).tolist()}
-    else:
-        results |= {"loss": model.loss_curve_[-1], "classes": model.classes_.tolist()}
-    return results
-
-
-def _cluster_weights(model: Any) -> Array:
-    """The weight of each cluster, as the coreset has it."""
-    labels = model._objective().assign(model.coreset_, model.cluster_centers_)
-    return np.bincount(labels, weights=model.coreset_.weights(), minlength=len(model.cluster_centers_))
 
 
 def _figures(model: Any, coreset: Coreset) -> dict[str, bytes]:
     figures = {"Weights of the coreset": weight_histogram(coreset)}
-    if hasattr(model, "cluster_centers_"):
-        weights = _cluster_weights(model)
-        largest = np.argsort(-weights, kind="stable")[:MOST_BARS]
-        caption = "Clusters by weight" if len(weights) <= MOST_BARS else f"The {MOST_BARS} largest clusters"
-        figures[caption] = bars([str(i) for i in largest], weights[largest], "rows, by weight (from the coreset)")
-        return figures
-    strongest = np.take_along_axis(model.coef_, np.abs(model.coef_).argmax(axis=0)[None], axis=0)[0]
-    names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(len(strongest))])
-    largest = np.argsort(-np.abs(strongest), kind="stable")[:MOST_BARS]
-    caption = "Coefficients" if len(strongest) <= MOST_BARS else f"The {MOST_BARS} largest coefficients"
-    label = f"coefficient, towards {model.classes_[-1]!s}" if len(model.classes_) == 2 else "largest over the classes"
-    figures[caption] = bars([str(names[j]) for j in largest], strongest[largest], label)
-    if hasattr(model, "theta"):
+    figures |= {chart.title: bars(chart.labels, chart.values, chart.axis) for chart in model.charts()}
+    if isinstance(model, MarginMachine):
         figures["Margins of the rows kept, beside those of LinearSVC fitted on the same rows"] = _margins(model)
     return figures
 

@@ -13,7 +13,8 @@ from tithe.core.files import replacing
 from tithe.learners.cluster import CoresetKMeans
 from tithe.report.compare_classification import Classification
 from tithe.report.compare_clustering import Comparison
-from tithe.storage.persist import save_model
+from tithe.storage.coresets import save_coreset
+from tithe.storage.models import save_model
 
 
 def render(template: str, *, figures: dict[str, bytes], **values: Any) -> str:
@@ -41,6 +42,6 @@ def write_report(
     results = comparison.as_dict() | {"classification": asdict(classified)}
     with replacing(folder / "results.json") as path:
         path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
-    model.coreset_.save(folder / "coreset.parquet")
+    save_coreset(model.coreset_, folder / "coreset.parquet")
     save_model(model, folder / "model.skops")
     return folder / "index.html"

@@ -18,7 +18,7 @@ from tithe.learners.online.paco import PACO
 from tithe.objectives.clustering import KMeansObjective
 from tithe.report.figures import online_curves
 from tithe.report.html import render
-from tithe.storage.persist import write_model
+from tithe.storage.models import write_model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, concat
-from tithe.core.state_checks import Each, Instance, Integer, Optional, check_fields, expect
+from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, check_fields, expect
 from tithe.sources.arrays import as_block, check_weights, plain_weights
 from tithe.sources.leaves import Loaded
 
@@ -22,7 +22,7 @@ def leaf_rows(coreset_size: int) -> int:
     return max(LEAF_ROWS, 4 * coreset_size)
 
 
-class Regrouper:
+class Regrouper(Storable):
     """Rows in order of arrival, cut into leaves of ``leaf_size`` row ids.
 
     Leaf number j holds the rows with ids j * leaf_size .. (j + 1) * leaf_size - 1, so neither the size

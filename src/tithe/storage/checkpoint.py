@@ -26,7 +26,8 @@ from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import umask
 from tithe.core.tree import Merge, Tree
-from tithe.storage.persist import object_bytes, object_from, rows_bytes, rows_from
+from tithe.storage.blocks import rows_bytes, rows_from
+from tithe.storage.models import object_bytes, object_from
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"

@@ -17,7 +17,7 @@ from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.state_checks import expect
 from tithe.core.tree import HIGHEST
-from tithe.storage.persist import rows_bytes, rows_from
+from tithe.storage.blocks import rows_bytes, rows_from
 
 _FORGOTTEN = "forgotten.json"
 _OWNER = "owner"

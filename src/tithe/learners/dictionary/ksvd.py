@@ -328,7 +328,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """Mean squared error of an entry on rows that were not learned from, and how sure that is.
 
         ``X`` is rows or a source; rows that were not seen in training make it an honest estimate for all
-        rows of their kind. ``relative`` compares the error that training ended with.
+        rows of their kind. ``coreset_error`` compares the error that training ended with.
         """
         check_is_fitted(self)
         given = X if is_source(X) else self._signals(X, sample_weight, reset=False)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from tithe.core.data import Array, Block
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
-from tithe.core.state_checks import Each, Number, check_fields
+from tithe.core.state_checks import Each, Number, Storable, check_fields
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import available_if
 from tithe.objectives.margin import MarginObjective
@@ -27,7 +27,7 @@ _FOLDS = 5  # of the cross-validation that probabilities come from, at the most
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginDistribution:
+class MarginDistribution(Storable):
     """How the margins of some rows are distributed.
 
     Parameters

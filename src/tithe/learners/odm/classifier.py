@@ -14,6 +14,7 @@ from tithe.core.errors import warn_caller
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Storable
 from tithe.kernels.columns import column_means
 from tithe.learners.base import encoded_classes
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
@@ -40,7 +41,7 @@ _LARGE = 1e15  # kernel values beyond which it is not
 _PIECE = 1 << 22  # kernel values computed at a time for new rows
 
 
-class ODMClassifier(MarginMachine, ClassifierMixin, BaseEstimator):
+class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
     """Optimal margin distribution machine with a kernel: the mean of the margins up, their variance down.
 
     With margins u_i = y_i f(x_i), f(x) = w . phi(x) + b, weights s_i of sum W and C_i = lam s_i / (W (1 - theta)^2),

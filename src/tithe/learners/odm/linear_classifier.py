@@ -15,7 +15,7 @@ from tithe.core.errors import warn_caller
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Anything
 from tithe.learners.bases import BaseEstimator
-from tithe.learners.linear_classifier import CoresetLinearClassifier
+from tithe.learners.linear_classifier import TOLERANCE, CoresetLinearClassifier
 from tithe.learners.odm.base import ROUNDING, TO_ROUNDING, MarginDistribution, MarginMachine, row_costs
 from tithe.learners.odm.strategy import fit_classes
 from tithe.learners.stored import check_linear_classifier, check_margins
@@ -130,6 +130,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
     True
     """
 
+    options = (*MarginObjective.options, TOLERANCE)
     _fitted = (
         "coreset_",
         "coef_",

@@ -20,6 +20,7 @@ from tithe.core.state_checks import (
     Number,
     Optional,
     Parts,
+    Storable,
     Text,
     check_fields,
     expect,
@@ -97,7 +98,7 @@ def _decay(options: dict[str, Any]) -> float:
     return 1.0 if options["half_life"] is None else 2.0 ** (-1.0 / float(options["half_life"]))
 
 
-class Chain:
+class Chain(Storable):
     """The centres that predict the next row, the past they follow from, and what happened so far.
 
     Parameters

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.core.state_checks import Floats, Integer, Number, check_fields, expect
+from tithe.core.state_checks import Floats, Integer, Number, Storable, check_fields, expect
 
 LIMIT = 65_536  # entries at the most
 
 
-class History:
+class History(Storable):
     """Centres, loss and acceptance of every row; from 65,536 rows on, of every 2, 4, 8, ... rows together.
 
     An entry of several rows has the number of centres at the last of them and the means of the others.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, check_fields, expect
+from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, Storable, check_fields, expect
 from tithe.kernels.online.birth_death import N, look_at_all
 from tithe.objectives.quasi_posterior import N_ATTRIBUTES, QuasiPosteriorObjective
 from tithe.reduce.stream import CoresetStream
@@ -18,7 +18,7 @@ _FARTHEST = 1e71  # no value of a row is larger
 _FIRST = 256  # rows that there is room for at first
 
 
-class Past:
+class Past(Storable):
     """Weighted rows with the loss each was predicted at, its curb, and its nearest and second nearest centre.
 
     Up to ``summary_size`` rows are held as they came. When one more comes they go to a `CoresetStream` as a leaf, and a

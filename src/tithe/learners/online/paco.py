@@ -14,7 +14,7 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, check_fields, expect
+from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, Storable, check_fields, expect
 from tithe.kernels.clustering.distances import assign
 from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
@@ -25,7 +25,7 @@ from tithe.learners.online.schedule import PRESETS
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 
 
-class PACO(RiverClusterer, ClusterMixin, BaseEstimator):
+class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
     """PAC-Bayesian online clustering: each row is predicted, by some number of centres, before it is seen.
 
     After t rows x_1 .. x_t the centres c = (c_1 .. c_k) that predict the next one are a draw, by a reversible-jump

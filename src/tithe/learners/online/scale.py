@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array, Block
-from tithe.core.state_checks import Floats, Integer, Integers, Number, check_fields, expect
+from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, check_fields, expect
 from tithe.kernels.clustering.distances import assign
 from tithe.kernels.online.ward import ward_tree
 from tithe.objectives.clustering import KMeansObjective
@@ -24,7 +24,7 @@ _ROWS_A_PIECE = 3  # that two pieces of the tree must have on average
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class Scale(Storable):
     """What the past looks like: functions of the rows alone, never of where the chain is.
 
     Parameters

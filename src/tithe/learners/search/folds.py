@@ -13,7 +13,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.hashing import Reservoir, fold_of, key_of
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Text, check_fields, expect
+from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.learners.base import all_rows, auto_size, objective_for
 from tithe.reduce.build import reduce_source, resolve_size
 from tithe.reduce.stream import CoresetStream
@@ -60,7 +60,7 @@ def renumbered(block: Block, numbers: Array | None) -> Block:
 
 
 @dataclass(kw_only=True, eq=False)
-class Shares:
+class Shares(Storable):
     """What is known of every fold: its rows, the weight of each class in it, and some rows to judge by.
 
     Parameters
@@ -222,7 +222,7 @@ class FoldReducer:
         return replace(coreset, n_seen=n_train, y=coreset.y if known is None else known[coreset.y])
 
 
-class FoldStreams:
+class FoldStreams(Storable):
     """Rows that keep coming: a stream for the training rows of every fold, one for all rows, and rows to judge by."""
 
     def __init__(self, reducing: FoldReducer, n_folds: int) -> None:

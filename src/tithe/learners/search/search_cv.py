@@ -18,6 +18,7 @@ from tithe.certify.score import LEAST_TO_CERTIFY
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Storable
 from tithe.learners.base import (
     CoresetLearner,
     checked_classes,
@@ -43,7 +44,7 @@ from tithe.sources.mapped import MappedSource
 Folds = tuple[Iterator[Fold], int, int | None]  # with their number and that of all rows
 
 
-class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator):
+class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, BaseEstimator):
     """Search a grid of parameters by cross-validation, on one coreset a fold.
 
     In every fold the training rows are reduced once, and every candidate is fitted on that one
@@ -132,7 +133,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator
     >>> with sklearn.config_context(enable_metadata_routing=True):
     ...     routed = model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
     ...     slow = GridSearchCV(routed, {"C": [1e-5, 1.0]}, cv=3).fit(X, y, sample_weight=weight)
-    >>> slow.best_params_, slow.best_estimator_.certificate_.relative < 1e-4
+    >>> slow.best_params_, slow.best_estimator_.certificate_.relative_excess < 1e-4
     ({'C': 1.0}, True)
 
     Examples
@@ -142,7 +143,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, BaseEstimator
     >>> search = CoresetSearchCV(model, {"C": [1e-5, 1.0]}, coreset_size=1000, cv=3, random_state=0)
     >>> search.fit(X, y, sample_weight=weight).best_params_
     {'C': 1.0}
-    >>> search.certificate_.relative < 1e-4
+    >>> search.certificate_.relative_excess < 1e-4
     True
 
     Candidates drawn at random for a pipeline, with two scores:

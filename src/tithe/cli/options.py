@@ -1,0 +1,132 @@
+"""Options that commands share, those of objectives and learners among them. Heavy imports stay inside functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import click
+
+from tithe.core.params import CORESET_SIZE, Constraint, Option
+from tithe.core.registry import names, resolve
+
+_OBJECTIVE = "kmeans"  # unless another is named
+
+
+class Value(click.ParamType):
+    """A number or a word that a constraint accepts; ``whole`` numbers stay integers."""
+
+    def __init__(self, constraint: Constraint, *, name: str = "NUMBER", whole: bool = True) -> None:
+        self.name, self._constraint, self._whole = name, constraint, whole
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        number = value
+        for kind in (int, float) if self._whole else (float,):
+            try:
+                number = kind(value)
+                break
+            except ValueError:
+                continue
+        if not self._constraint.accepts(number):
+            self.fail(f"{value!r} is not {self._constraint}.", param, ctx)
+        return number
+
+
+size_option = click.option(
+    "-m",
+    "--size",
+    type=Value(CORESET_SIZE, name="ROWS|FRACTION"),
+    help="Rows to keep, or a fraction of them. [default: the learner's; of a build, chosen for --eps]",
+)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+jobs_option = click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Threads; each holds a leaf of the data. [default: all cores]"
+)
+eps_option = click.option(
+    "--eps",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="The error for which a size is chosen if none is given.",
+)
+
+
+def _as_labels(context: Any, param: Any, given: str | None) -> tuple[int | str, ...] | None:
+    """Labels as they stand in a column: whole numbers, if all of them are."""
+    if given is None:
+        return None
+    labels = [name.strip() for name in given.split(",")]
+    return tuple(map(int, labels)) if all(name.lstrip("-").isdigit() for name in labels) else tuple(labels)
+
+
+def default_of(cls: Any, parameter: str) -> Any:
+    """The default of a parameter of a constructor."""
+    return signature(cls).parameters[parameter].default
+
+
+def parameter_options(cls: Any) -> list[click.Option]:
+    """What an objective or a learner declares as its options."""
+    return [_as_click(cls, option) for option in cls.options]
+
+
+def _as_click(cls: Any, option: Option) -> click.Option:
+    flags = option.flags or (f"--{option.parameter.replace('_', '-')}",)
+    default = default_of(cls, option.parameter)
+    kind = Value(option.constraint, whole=not isinstance(default, float))
+    return click.Option([*flags, option.parameter], type=kind, default=default, show_default=True, help=option.help)
+
+
+class ObjectiveCommand(click.Command):
+    """A command with ``--objective``, and with the options that the objective named there declares."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._objective = click.Option(
+            ["--objective"],
+            type=click.Choice(names("objective")),
+            default=_OBJECTIVE,
+            show_default=True,
+            help="What the coreset must preserve. Each has options of its own: --objective NAME --help.",
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for i, arg in enumerate(args):
+            name = args[i + 1] if arg == "--objective" and i + 1 < len(args) else arg.partition("--objective=")[2]
+            if name in names("objective"):
+                ctx.meta[__name__] = name
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        cls = resolve("objective", ctx.meta.get(__name__, _OBJECTIVE))
+        options = [self._objective, *parameter_options(cls)]
+        if cls.target == "class":
+            text = "All classes, where they cannot be looked up beforehand."
+            options.append(click.Option(["--classes"], metavar="A,B,...", callback=_as_labels, help=text))
+        return [*options, *super().get_params(ctx)]
+
+
+def make_objective(name: str, parameters: dict[str, Any]) -> Any:
+    """The objective with the parameters that were given for it on the command line."""
+    return resolve("objective", name)(**parameters)
+
+
+def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--construction`` and ``--calibrate``."""
+    command = click.option(
+        "--calibrate/--no-calibrate", default=True, show_default=True, help="Adjust weights to exact totals."
+    )(command)
+    return click.option(
+        "--construction",
+        type=click.Choice(["auto", *names("construction")]),
+        default="auto",
+        show_default=True,
+        help="How rows are chosen.",
+    )(command)
+
+
+def make_engine(jobs: int | None) -> Any:
+    """Threads, as many as were asked for."""
+    from tithe.engines.threads import ThreadEngine
+
+    return ThreadEngine(jobs)

@@ -1,0 +1,137 @@
+"""Where rows come from: the options that say how files or standard input are read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tithe.core.params import Target
+
+FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
+STDIN = "-"
+_READING = ("format", "target", "weight", "categories", "bad_rows", "n_features", "limits")
+
+
+def skipped_rows(source: Any, coreset: Any) -> int:
+    """Bad rows that were left out: of text files they are counted now, of a pipe those before the last good one."""
+    n_rows = source.n_rows
+    if n_rows is None:
+        n_rows = source.count() if callable(getattr(source, "count", None)) else coreset.last_row + 1
+    return int(n_rows - coreset.n_seen)
+
+
+class SourceOptions(dict[str, Any]):
+    """What `tithe.open_source` is asked for, apart from the place."""
+
+    def open(self, where: Sequence[str], *, live: bool = False) -> Any:
+        """The source: files, or what comes through standard input, ``live`` as soon as it comes."""
+        import pyarrow as pa
+
+        from tithe.sources.files import open_source
+
+        # a command has the process for itself: half the page faults of Arrow's own pools, and no hoard (measured)
+        pa.set_memory_pool(pa.system_memory_pool())
+        if STDIN in where and len(where) > 1:
+            raise click.UsageError("Standard input (-) stands alone: give files, or -.")
+        return open_source(where[0] if len(where) == 1 else list(where), live=live, **self)
+
+    def check_target(self, where: Sequence[str], target: Target) -> None:
+        """Refuse rows without the y that is needed, before they are read: libsvm rows bring theirs along."""
+        if target is None or self["target"] is not None or self["format"] == "libsvm":
+            return
+        if STDIN not in where and self["format"] == "auto":
+            from tithe.sources.paths import find_files
+
+            if find_files(list(where), "auto")[1] == "libsvm":
+                return
+        values = "classes" if target == "class" else "numbers"
+        raise click.UsageError(f"This is learned from a column of {values}: name it with --target.")
+
+
+def _as_limits(context: Any, param: Any, given: Sequence[str]) -> Any:
+    """The limits that ``NAME=NUMBER`` describe; None where none is given."""
+    if not given:
+        return None
+    from tithe.sources.limits import Limits
+
+    names = list(Limits.__dataclass_fields__)
+    values: dict[str, int] = {}
+    for one in given:
+        name, _, number = one.partition("=")
+        if name not in names or not number.isdecimal():
+            raise click.BadParameter(f"{one!r} is not NAME=NUMBER with a name among {', '.join(names)}.")
+        values[name] = int(number)
+    return Limits(**values)
+
+
+limit_option = click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    callback=_as_limits,
+    metavar="NAME=NUMBER",
+    help="Raise a limit on what a file may ask for: row_bytes, columns or unpacked_bytes.",
+)
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how rows are read; the command gets them as one argument, ``how``."""
+
+    @wraps(command)
+    def gathered(**options: Any) -> Any:
+        columns = options.pop("columns")
+        how = SourceOptions(
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            **{name: options.pop(name) for name in _READING},
+        )
+        if how["target"] is not None and how["target"] == how["weight"]:
+            raise click.UsageError("--target and --weight name the same column.")
+        return command(how=how, **options)
+
+    found: Callable[..., Any] = gathered
+    for option in (
+        limit_option,
+        click.option("--n-features", type=click.IntRange(min=1), help="Columns of libsvm rows. [default: those used]"),
+        click.option(
+            "--bad-rows",
+            type=click.Choice(["error", "skip"]),
+            default="error",
+            show_default=True,
+            help="Rows that miss a value, have one that is not finite, or cannot be parsed.",
+        ),
+        click.option(
+            "--categories",
+            type=click.Choice(["error", "onehot", "hash"]),
+            default="error",
+            show_default=True,
+            help="What becomes of text: refused, a column a value, or hashed into a few columns.",
+        ),
+        click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
+        click.option("--weight", metavar="COLUMN", help="Column of weights."),
+        click.option("--target", metavar="COLUMN", help="Column to carry along as y."),
+        click.option(
+            "--format", type=click.Choice(FORMATS), default="auto", show_default=True, help="auto goes by the names."
+        ),
+    ):
+        found = option(found)
+    return found
+
+
+def check_apart(output: str, where: Sequence[str]) -> None:
+    """Refuse an output that is among its own input, or would be the next time."""
+    target = Path(os.path.abspath(output))
+    for one in where:
+        place = Path(os.path.abspath(one))
+        if place.is_dir():
+            within = target == place or place in target.parents
+        elif place.is_file():
+            within = target.exists() and target.samefile(place)
+        else:
+            within = target.match(str(place))
+        if within and one != STDIN:
+            raise ValueError(f"{output!r} is the input itself, or would be read as such: choose another place for it.")

@@ -1,0 +1,80 @@
+"""What commands print: tables, sizes, times, and how to go on after a stop."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+
+class Stopped(Exception):
+    """Someone asked the command to stop; the message says how to go on."""
+
+
+def command_line(*more: str) -> str:
+    """The command as it was given, with some options added that are not there yet."""
+    given = list(click.get_current_context().find_root().obj or ())
+    return shlex.join(["tithe", *given, *(option for option in more if option not in given)])
+
+
+@contextmanager
+def saying_how_to_go_on(checkpoint: str) -> Iterator[None]:
+    """Turn an interruption into a message that says what to do next; the same after a disk that was full."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not _is_kept(checkpoint):
+            raise Stopped(f"Stopped before anything was written down. Start again with: {command_line()}") from None
+        raise Stopped(f"Stopped; the state is in {checkpoint}. Go on with: {command_line('--resume')}") from None
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if _is_kept(checkpoint):
+            click.echo(f"The state is in {checkpoint}. Go on with: {command_line('--resume')}", err=True)
+        raise
+
+
+def _is_kept(checkpoint: str) -> bool:
+    return any(Path(checkpoint).glob("[0-9]" * 8))
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A table, the first column to the left and the others to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    def plain(text: str) -> Text:
+        """Text that a file brought along is shown, never obeyed: no markup, no control characters."""
+        return Text("".join(c if c.isprintable() else "?" for c in text))
+
+    table = Table(title=plain(title), title_justify="left", box=box.SIMPLE_HEAD)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain, row))
+    console = Console()
+    if not console.is_terminal:  # a pipe or file has no width of its own
+        console = Console(width=120)
+    console.print(table)
+
+
+def bytes_text(n_bytes: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:,.0f} {unit}" if unit == "bytes" else f"{n_bytes:,.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:,.1f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time for a person."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

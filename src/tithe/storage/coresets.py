@@ -1,0 +1,176 @@
+"""Coresets as Parquet files that any tool reads: rows, weights and row ids, with JSON metadata in the schema."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy import sparse
+
+from tithe.core.data import Array, Coreset
+from tithe.core.errors import FileFormatError
+from tithe.core.files import replacing
+from tithe.core.state_checks import check_loaded, expect
+
+_KEY = b"tithe"
+_FORMAT = 1
+# what reading metadata that lies can raise
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
+_WEIGHT, _ROW, _TARGET = "sample_weight", "row_id", "y"
+
+
+def free_names(names: list[str]) -> list[str]:
+    """Column names with an underscore added to those that a coreset file needs for itself."""
+    return [f"{name}_" if name in (_WEIGHT, _ROW, _TARGET) else name for name in names]
+
+
+def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_names: list[str] | None = None) -> None:
+    """Write a coreset as a Parquet file of rows, weights and row ids, with JSON metadata in the schema."""
+    table = _as_table(coreset, feature_names)
+    with replacing(path) as temporary:
+        _write_table(table, temporary)
+
+
+def write_coreset(coreset: Coreset, temporary: Path, *, feature_names: list[str] | None = None) -> None:
+    """The same to a temporary file of `replacing`, where several files are to appear together."""
+    _write_table(_as_table(coreset, feature_names), temporary)
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def _as_table(coreset: Coreset, feature_names: list[str] | None) -> pa.Table:
+    d = coreset.n_features
+    names = feature_names or [f"x{j}" for j in range(d)]
+    if len(names) != d or len(set(names)) != d or {_WEIGHT, _ROW, _TARGET} & set(names):
+        raise ValueError(f"feature_names must be {d} distinct names other than {_WEIGHT}, {_ROW} and {_TARGET}.")
+    columns: dict[str, Any] = {}
+    if sparse.issparse(coreset.X):
+        offsets = pa.array(coreset.X.indptr.astype(np.int32))
+        columns["columns"] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.indices.astype(np.int32)))
+        columns["values"] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.data))
+        layout = "csr"
+    else:
+        columns |= {name: pa.array(np.ascontiguousarray(coreset.X[:, j])) for j, name in enumerate(names)}
+        layout = "dense"
+    if coreset.y is not None:
+        columns[_TARGET] = pa.array(coreset.y)
+    columns[_WEIGHT] = pa.array(coreset.weights())
+    columns[_ROW] = pa.array(coreset.row_ids())
+    about = {
+        "format": _FORMAT,
+        "layout": layout,
+        "dtype": str(coreset.X.dtype),
+        "features": names,
+        "n_seen": coreset.n_seen,
+        "weight_seen": coreset.weight_seen,
+        "key": list(coreset.key),
+        "last_row": coreset.last_row,
+        "is_whole": coreset.is_whole,
+        "totals": _packed(coreset.totals),
+        "pilot": _packed(coreset.pilot),
+        "provenance": dict(coreset.provenance),
+    }
+    return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
+
+
+def load_coreset(path: str | os.PathLike[str]) -> Coreset:
+    """Read a coreset written by `save_coreset`. Raises `FileFormatError` (a ValueError) for anything else."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
+    try:
+        table = pq.read_table(os.fspath(path), page_checksum_verification=True, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
+    about = coreset_metadata(table.schema, path)
+    try:
+        coreset: Coreset = check_loaded(_from_table(table, about))
+        return coreset
+    except _DAMAGE as error:
+        raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
+
+
+def coreset_metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The JSON metadata of a coreset file, checked for being ours."""
+    raw = (schema.metadata or {}).get(_KEY)
+    if raw is None:
+        raise FileFormatError(
+            f"{os.fspath(path)!r} is a Parquet file but not a coreset: it was not written by save_coreset."
+        )
+    try:
+        about: dict[str, Any] = json.loads(raw)
+        version = int(about["format"])
+    except _DAMAGE as error:
+        raise FileFormatError(f"{os.fspath(path)!r} has damaged metadata: {error}") from error
+    if version > _FORMAT:
+        raise FileFormatError(f"{os.fspath(path)!r} has format {version}, newer than this version of tithe reads.")
+    return about
+
+
+def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
+    """The coreset in a table, every claim of the metadata checked against the columns."""
+    expect(table.num_rows > 0, "it has no rows")
+    expect(not any(table.column(n).null_count for n in table.column_names if n != _TARGET), "values are missing")
+    weight = table.column(_WEIGHT).to_numpy().astype(np.float64)
+    X = _matrix(table, [str(n) for n in about["features"]], str(about["layout"]), np.dtype(about["dtype"]))
+    values = X.data if sparse.issparse(X) else X
+    expect(bool(np.isfinite(values).all()), "values are not finite")
+    expect(bool(np.isfinite(weight).all() and (weight > 0).all()), "weights are not finite and positive")
+    n_seen, weight_seen = int(about["n_seen"]), float(about["weight_seen"])
+    expect(n_seen >= 1 and 0 < weight_seen < np.inf, "it stands for nothing")
+    return Coreset(
+        X=X,
+        y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,
+        sample_weight=weight,
+        indices=table.column(_ROW).to_numpy().astype(np.int64),
+        n_seen=n_seen,
+        weight_seen=weight_seen,
+        totals=_unpacked(about["totals"]),
+        pilot=_unpacked(about["pilot"]),
+        key=(int(about["key"][0]), int(about["key"][1])),
+        last_row=int(about.get("last_row", -1)),
+        is_whole=about.get("is_whole", False),
+        provenance={str(k): v for k, v in about["provenance"].items() if isinstance(v, (str, int, float))},
+    )
+
+
+def _matrix(table: pa.Table, names: list[str], layout: str, dtype: np.dtype[Any]) -> Any:
+    expect(dtype in (np.float32, np.float64), f"its values are said to be {dtype}")
+    if layout != "csr":
+        X = np.empty((table.num_rows, len(names)), dtype)
+        for j, name in enumerate(names):
+            X[:, j] = table.column(name).to_numpy()
+        return X
+    lists, values = (table.column(name).combine_chunks() for name in ("columns", "values"))
+    expect(lists.offsets.equals(values.offsets), "columns and values do not fit together")
+    offsets = lists.offsets.to_numpy(zero_copy_only=False)
+    csr = sparse.csr_matrix(
+        (
+            values.values.to_numpy(zero_copy_only=False).astype(dtype, copy=False),
+            lists.values.to_numpy(zero_copy_only=False),
+            offsets,
+        ),
+        shape=(table.num_rows, len(names)),
+    )
+    csr.check_format(full_check=True)  # kernels trust column numbers: one out of bounds would be written to
+    return csr
+
+
+def _packed(array: Array | None) -> dict[str, Any] | None:
+    if array is None:
+        return None
+    plain = np.ascontiguousarray(array, np.float64)
+    return {"shape": list(plain.shape), "float64": base64.b64encode(plain.tobytes()).decode()}
+
+
+def _unpacked(packed: dict[str, Any] | None) -> Array | None:
+    if packed is None:
+        return None
+    return np.frombuffer(base64.b64decode(packed["float64"]), np.float64).reshape(packed["shape"]).copy()

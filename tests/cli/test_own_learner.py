@@ -1,0 +1,102 @@
+"""A learner of another package, registered in one line: the commands know it without an edit."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from running import rows_table, run, write_folder
+
+from tithe import load_coreset, load_model
+from tithe.core import registry
+
+LEARNER = '''
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+
+from tithe.certify import cost_certificate
+from tithe.core.params import Option, RealNumber
+from tithe.core.passes import DataPass
+from tithe.learners.base import CoresetLearner, note_columns
+from tithe.learners.charts import BarChart, column_names
+from tithe.objectives.generic import GenericObjective
+
+
+class TinyRidge(CoresetLearner, RegressorMixin, BaseEstimator):
+    """Least squares with a penalty."""
+
+    options = (Option("alpha", RealNumber(least=0.0), "Strength of the penalty."),)
+
+    def __init__(self, alpha=1.0, *, coreset_size=300, construction="auto", calibrate=True, polish=0, engine="auto",
+                 random_state=None):
+        self.alpha, self.coreset_size, self.construction, self.calibrate = alpha, coreset_size, construction, calibrate
+        self.polish, self.engine, self.random_state = polish, engine, random_state
+
+    def _objective(self):
+        return GenericObjective()
+
+    def fit(self, X, y=None):
+        note_columns(self, X, reset=True)
+        self.coreset_ = rows = self._reduce(X, self._objective(), self.random_state)
+        Z = rows.X * rows.weights()[:, None]
+        self.coef_ = np.linalg.solve(Z.T @ rows.X + self.alpha * np.eye(rows.n_features), Z.T @ rows.y)
+        data = DataPass(X, self.engine)
+        full = data.total(lambda leaf: float(np.square(leaf.X @ self.coef_ - leaf.y).sum()))
+        small = float(rows.weights() @ np.square(rows.X @ self.coef_ - rows.y))
+        self.certificate_ = cost_certificate(full, small, data.n_rows, passes=1)
+        return self
+
+    def predict(self, X):
+        return X @ self.coef_
+
+    def summary(self):
+        return {"squared_error": self.certificate_.value}
+
+    def charts(self):
+        return [BarChart.of_largest("coefficients", column_names(self), self.coef_, "coefficient")]
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "tiny_learner.py").write_text(LEARNER)
+    monkeypatch.syspath_prepend(tmp_path / "package")
+    point = EntryPoint(name="tiny", value="tiny_learner:TinyRidge", group="tithe.learner")
+    monkeypatch.setattr(registry, "_theirs", lambda kind: {"tiny": point} if kind == "learner" else {})
+    monkeypatch.chdir(tmp_path)
+    return write_folder(tmp_path / "data", rows_table(4000).drop_columns("label"), 2)
+
+
+def test_it_is_fitted_saved_reported_and_predicts(folder, capsys) -> None:
+    assert run("fit", "tiny", folder, "--target", "c3", "--alpha", 2, "-m", 200, "-o", "out") == 0
+    assert "costs exactly" in capsys.readouterr().out
+    model = load_model("out/model.skops")
+    assert type(model).__name__ == "TinyRidge" and model.alpha == 2.0
+    results = json.loads(Path("out/results.json").read_text())
+    assert results["squared_error"] == model.certificate_.value and results["rows_kept"] <= 200
+    assert Path("out/report.html").read_text().count("data:image/png;base64,") == 2
+    assert load_coreset("out/coreset.parquet").y.dtype.kind == "f"
+    assert run("predict", "out/model.skops", folder, "--columns", "c0,c1,c2", "-o", "p.parquet") == 0
+    X = pd.concat(pd.read_parquet(path) for path in sorted(folder.iterdir()))[["c0", "c1", "c2"]].to_numpy()
+    np.testing.assert_allclose(pd.read_parquet("p.parquet")["prediction"], model.predict(X))
+
+
+def test_it_is_planned_and_explained(folder, capsys) -> None:
+    assert run("fit", "tiny", folder, "--target", "c3", "-o", "out", "--dry-run") == 0
+    assert "300 (asked for, or the default)" in capsys.readouterr().out and not Path("out").exists()
+    assert run("fit", "--help") == 0
+    assert "Least squares with a penalty." in capsys.readouterr().out
+    assert run("fit", "tiny", "--help") == 0
+    said = capsys.readouterr().out
+    assert "--alpha" in said and "Strength of the penalty." in said and "--clusters" not in said
+
+
+@pytest.mark.parametrize("arguments", [[], ["--target", "c3", "--alpha", "-1"], ["--target", "c3", "-k", "3"]])
+def test_a_wrong_option_is_refused(folder, capsys, arguments: list[str]) -> None:
+    assert run("fit", "tiny", folder, *arguments, "-o", "out") == 2
+    assert capsys.readouterr().err.strip() and not Path("out").exists()
