@@ -48,7 +48,7 @@ REMAINING = (
     "learners/base.py:note_columns",
     "learners/dictionary/centring.py:CentredSource.with_leaf_rows",
     "learners/labels.py:known_classes",
-    "learners/linear_classifier.py:CoresetLinearClassifier._labelled",
+    "learners/linear_classifier.py:CoresetLinearClassifier._prepare_source",
     "learners/search/search_cv.py:CoresetSearchCV._keep_winner",
     "reduce/build.py:reduce_source",
     "reduce/build.py:_started",

@@ -173,7 +173,7 @@ def test_hard_queries_of_linear_models(objective: LogisticObjective) -> None:
     X = rng.normal(size=(300, 3))
     X[7] = 100.0
     y = rng.integers(0, objective.n_classes, 300).astype(np.int32)
-    shape = (objective.n_margins, 4)
+    shape = (objective.n_scores, 4)
     for rows in (X, sparse.csr_matrix(X)):
         queries = hard_queries(Block(X=rows, y=y), objective, seed=0)
         assert all(q.shape == shape and np.isfinite(q).all() for q in queries)

@@ -51,7 +51,7 @@ def test_solution_equals_scikit_learn(n_classes: int, fit_intercept: bool, rng: 
 def test_gradient_and_value_agree(n_classes: int, rng: np.random.Generator) -> None:
     block = problem(rng, 300, 3, n_classes)
     objective = LogisticObjective(classes=tuple(range(n_classes)), C=2.0)
-    at = rng.normal(size=(objective.n_margins, 4)) * 0.3
+    at = rng.normal(size=(objective.n_scores, 4)) * 0.3
     gradient = objective.evaluate(block, at).gradient
     for index in np.ndindex(at.shape):
         ahead, behind = at.copy(), at.copy()
@@ -66,7 +66,7 @@ def test_gradient_and_value_agree(n_classes: int, rng: np.random.Generator) -> N
 def test_metric_is_the_second_derivative(n_classes: int, rng: np.random.Generator) -> None:
     block = problem(rng, 400, 3, n_classes)
     objective = LogisticObjective(classes=tuple(range(n_classes)))
-    at = rng.normal(size=(objective.n_margins, 4)) * 0.2
+    at = rng.normal(size=(objective.n_scores, 4)) * 0.2
     if n_classes > 2:
         at -= at.mean(axis=0)  # steps of a softmax add up to zero, and so must the place
     step = objective.metric(block, at).solve(objective.evaluate(block, at).gradient)
@@ -150,9 +150,9 @@ def test_labels_of_any_kind_reach_the_coreset(rng: np.random.Generator) -> None:
 def test_totals_are_the_sums_of_all_moments(n_classes: int, rng: np.random.Generator) -> None:
     block = problem(rng, 500, 3, n_classes)
     objective = LogisticObjective(classes=tuple(range(n_classes)))
-    at = rng.normal(size=(objective.n_margins, 4))
+    at = rng.normal(size=(objective.n_scores, 4))
     values = objective.moments(block, at).values
-    assert values.shape[1] == n_classes + objective.n_margins * 4
+    assert values.shape[1] == n_classes + objective.n_scores * 4
     np.testing.assert_allclose(block.weights() @ values, objective.survey(block, at).totals[0], rtol=1e-9, atol=1e-8)
 
 

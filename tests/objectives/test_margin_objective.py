@@ -75,7 +75,7 @@ def test_a_free_intercept_equals_ridge_with_one(rng: np.random.Generator) -> Non
 def test_weight_two_is_a_row_twice_and_the_unit_of_weights_is_no_matter(n_classes, rng: np.random.Generator) -> None:
     block = problem(rng, 200, 3, n_classes)
     objective = MarginObjective(classes=tuple(range(n_classes)), lam=30.0)
-    at = rng.normal(size=(objective.n_margins, 4))
+    at = rng.normal(size=(objective.n_scores, 4))
     times = block.weights().astype(int)
     twice = Block(X=np.repeat(block.X, times, axis=0), y=np.repeat(block.y, times))
     scaled = replace(block, sample_weight=1e6 * block.weights())
@@ -93,7 +93,7 @@ def test_weight_two_is_a_row_twice_and_the_unit_of_weights_is_no_matter(n_classe
 def test_gradient_and_curvature_are_derivatives_of_the_value(n_classes, given, rng: np.random.Generator) -> None:
     block = problem(rng, 300, 3, n_classes)
     objective = MarginObjective(classes=tuple(range(n_classes)), lam=7.0, **given)
-    at = rng.normal(size=(objective.n_margins, 4)) * 0.5
+    at = rng.normal(size=(objective.n_scores, 4)) * 0.5
     at -= at.mean(axis=0) * (n_classes > 2)
     at[:, -1] *= objective.fit_intercept
     here = objective.evaluate(block, at)
@@ -174,7 +174,7 @@ def test_sensitivity_is_an_upper_bound(n_classes: int, lam: float, rng: np.rando
         pilot = objective.pilot(block, rng=rng)
         score = objective.sensitivity(block, objective.survey(block, pilot))
         unit = lam / (2.0 * block.total_weight * (1.0 - objective.theta) ** 2)
-        shape = (objective.n_margins, 3)
+        shape = (objective.n_scores, 3)
         queries = [rng.normal(size=shape) * 10.0 ** rng.uniform(-2, 3) for _ in range(300)]
         queries += [pilot + rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 1) for _ in range(100)]
         queries += [objective.solve(block.take(rng.choice(14, 7, replace=False)), rng=rng) for _ in range(2)]

@@ -11,19 +11,17 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
-from tithe.certify.certificate import percent
-from tithe.certify.gap import CurvatureRows, gap_at
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
-from tithe.learners.bases import BaseEstimator
-from tithe.learners.linear_classifier import TOLERANCE, CoresetLinearClassifier
+from tithe.learners.linear_classifier import CoresetLinearClassifier
+from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.stored import check_linear_classifier
 from tithe.objectives.logistic import LogisticObjective
 
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
 
 
-class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
+class CoresetLogisticRegression(CoresetLinearClassifier):
     """Logistic regression (L2) on a calibrated coreset, polished and certified on all rows.
 
     Minimises sum_i u_i (-ln P(y_i | x_i)) + |coefficients|^2 / (2 C), the intercept free: the same as
@@ -147,28 +145,10 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def _fit_all(self, objective: LogisticObjective, rows: Any, start: Array | None, seed: int) -> Array:
-        block = rows if isinstance(rows, Block) else self.coreset_
-        params, looks = objective.minimise(self.coreset_, init=start)
-        point = objective.evaluate(block, params)
-        curvature = CurvatureRows.all_of(objective, self.coreset_, params)
-        gap = gap_at(objective, point, curvature, params, objective.centre(block))
-        if not (gap.below(self.tol) or self._separates(block, params)):
-            warnings.warn(
-                f"The loss may exceed the smallest possible by {percent(gap.largest / point.value)}, more than "
-                f"tol={self.tol:g}: the fit stopped after {looks} passes. Raise max_iter={self.max_iter}.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        self.loss_curve_, self.n_iter_, self.n_passes_ = [point.value], 1, looks + 3
-        if rows is not None:
-            self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)
-        return params
-
     def _learn(self, coreset: Coreset | None, rows: Any, seed: int, **other: Any) -> None:
         super()._learn(coreset, rows, seed, **other)
-        params = self._solution()[1]
-        if self._separates(self.coreset_ if rows is None else rows, params):
+        params = self._params()
+        if self._has_no_minimum(self.coreset_ if rows is None else rows, params):
             warnings.warn(
                 "The classes can be separated, and without a penalty (C=inf) the loss has no minimum: coefficients "
                 "grow with every round. Set a finite C.",
@@ -185,7 +165,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier, BaseEstimator):
         precision = self.coreset_.X.dtype
         self.coef_, self.intercept_ = self.coef_.astype(precision), self.intercept_.astype(precision)
 
-    def _separates(self, rows: Any, params: Array) -> bool:
+    def _has_no_minimum(self, rows: Any, params: Array) -> bool:
         """Without a penalty: whether every row's own class is the most likely one, so that no minimum exists."""
         if not np.isinf(self.C):
             return False

@@ -1,4 +1,4 @@
-"""What the objectives of linear scores share: moments, curvature, and the way down."""
+"""What the objectives of linear models share: moments, curvature, and minimisation."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from tithe.core.data import Array, Block, Evaluation, Moments, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Optional
 from tithe.kernels.columns import column_means
-from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import sample_rows
-from tithe.objectives.labels import LabelledObjective
-from tithe.objectives.linear_queries import hard_queries
+from tithe.objectives.linear_queries import hard_queries, random_queries
 from tithe.solvers.curvature import MOST_COORDINATES, curvature_blocks, curvature_cost, effective_support
 from tithe.solvers.descent import Descent, Metric
 
@@ -33,23 +31,24 @@ _CHUNK_ROWS = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjective):
+class LinearModelObjective(ConvexObjective, InfluenceObjective):
     """A sum of losses of linear scores, and a penalty.
 
-    Parameters are (k, d + 1), intercepts last: k = 1 score for two classes, else one a class. With r the
-    derivative of a row's loss in each score (k numbers), the moments are 1, the indicators of all classes but
-    the first, r, and r times x. Reproducing their totals gives the coreset the gradient of the full data at the
-    pilot, so that its solution errs to second order only.
+    Parameters are (k, d + 1), intercepts last: one row for each score of a row of data. With r the derivatives of a
+    row's loss in its scores (k numbers), the moments are the basic ones (the count, and what a subclass adds), r, and
+    r times x. Reproducing their totals gives the coreset the gradient of the full data at the pilot, so that its
+    solution errs to second order only.
 
-    Few rows. With fewer rows than coefficients a fit separates whatever rows it gets, and those of large influence are
+    Few rows. With fewer rows than coefficients a fit explains whatever rows it gets, and those of large influence are
     the ones that hardly any line explains: fits on an influence draw had up to five times the excess loss of fits on a
-    uniform one. How many rows are enough depends on the penalty and on how far the classes are apart (from .3 to 2
-    rows per coefficient on the sets tried), so it is measured: where fewer than 1.5 rows of the smallest class are
-    kept for each column that occurs (`rows_per_coefficient`), ``construction="auto"`` draws both ways, fits on each,
-    and keeps the way with the smaller loss on the rows at hand. ``provenance["draw"]`` notes it.
+    uniform one. How many rows are enough depends on the penalty and the data (from .3 to 2 rows per coefficient on the
+    sets tried), so it is measured: where fewer than 1.5 rows are kept for each column that occurs
+    (`rows_per_coefficient`), ``construction="auto"`` draws both ways, fits on each, and keeps the way with the smaller
+    loss on the rows at hand. ``provenance["draw"]`` notes it.
 
-    A subclass brings `_sweep`, `evaluation`, `_residuals`, `_bends`, `_penalty` and `bend`; with more than two
-    classes its loss must not change where all scores of a row move alike.
+    A subclass defines `n_scores`, `_loss_pass`, `_gradient_sums`, `evaluation`, `_residuals`, `_hessian_weights`,
+    `_penalty`, `strengthened` and `bend`. See `SingleScoreObjective` for one score and an elementwise loss, and
+    `LabelledLinearObjective` for classes.
 
     Parameters
     ----------
@@ -65,28 +64,32 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
     def __post_init__(self) -> None:
         if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
             raise ValueError(f"max_iter must be a whole number of at least 1, got {self.max_iter!r}.")
-        super().__post_init__()
 
-    # -- what a subclass knows -----------------------------------------------------------------
+    # -- what a subclass defines ---------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def n_scores(self) -> int:
+        """k: the number of scores of a row."""
 
     @abstractmethod
-    def _sweep(self, block: Block, params: Array, **what: Any) -> tuple[Any, Any]:
-        """Costs (n,), and sums with ``count`` (K,), ``diagonal`` and the gradient of the losses."""
+    def _loss_pass(self, block: Block, params: Array, **what: Any) -> tuple[Any, Any]:
+        """Losses (n,), and sums with ``count`` (basic moments,), ``diagonal`` and the gradient of the losses."""
 
     @abstractmethod
     def evaluation(self, sums: Any, params: Array) -> Evaluation:
         """What `evaluate` says of all rows that were added up."""
 
     @abstractmethod
-    def _slopes(self, sums: Any) -> Array:
+    def _gradient_sums(self, sums: Any) -> Array:
         """Sums of r times (x, 1): (k, d + 1)."""
 
     @abstractmethod
-    def _residuals(self, block: Block, params: Array, codes: Array) -> Array:
-        """r: (n, k)."""
+    def _residuals(self, block: Block, params: Array) -> Array:
+        """r, the derivatives of each row's loss in its scores: (n, k)."""
 
     @abstractmethod
-    def _bends(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         """Weighted second derivatives of each row's loss: in each score (n, k), and for pairs of them, by rows."""
 
     @abstractmethod
@@ -105,12 +108,41 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
 
-    # -- what constructions and calibration need -----------------------------------------------
+    # -- what a subclass may define ------------------------------------------------------------
 
     @property
-    def n_margins(self) -> int:
-        """k: one for two classes, else one a class."""
-        return 1 if self.n_classes == 2 else self.n_classes
+    def n_basic_moments(self) -> int:
+        """Moments that calibration reproduces before all others."""
+        return 1
+
+    def _basic_moments(self, block: Block) -> Array:
+        """(n, n_basic_moments); the first column is 1."""
+        return np.ones((len(block), 1))
+
+    @property
+    def _shift_invariant(self) -> bool:
+        """Whether the losses stay the same where all scores of a row change by the same number."""
+        return False
+
+    def _coded(self, block: Block) -> tuple[Self, Block]:
+        """The objective and the rows as `minimise` uses them, with y in the form that is quickest to read."""
+        return self, block
+
+    def _rows_to_learn_from(self, block: Block, size: int) -> float:
+        """Rows that tell something about each coefficient, if ``size`` rows are drawn uniformly."""
+        return float(size)
+
+    def sample_for_query(self, block: Block, size: int, rng: np.random.Generator) -> Block:
+        """Random rows that a fit is possible on."""
+        return sample_rows(block, size, rng)
+
+    def query_direction(self, block: Block, row: int, along: Array) -> Array:
+        """Parameters (k, d + 1) with scores along ``along`` (d + 1,) for one row."""
+        direction = np.zeros((self.n_scores, len(along)))
+        direction[0] = along
+        return direction
+
+    # -- what constructions and calibration need -----------------------------------------------
 
     @property
     def constant(self) -> float:
@@ -129,45 +161,37 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
         return replace(self, tol=_ROUGH, max_iter=_ROUNDS)
 
     def rows_per_coefficient(self, block: Block, size: int) -> float:
-        """Rows of the smallest class among ``size`` drawn uniformly, for each column that occurs and the intercept.
-
-        With K classes of equal size these are the rows for each of the K (d + 1) coefficients.
-        """
-        codes, weight = self.codes(block), block.sample_weight
-        if weight is None:
-            mass = count_codes(codes, self.n_classes)[:-1]
-        else:
-            mass = np.bincount(codes, weights=weight, minlength=self.n_classes)
+        """Rows among ``size`` drawn uniformly, for each column that occurs and the intercept."""
         columns = np.count_nonzero(block.X.getnnz(axis=0)) if sparse.issparse(block.X) else block.n_features
-        return float(size * mass[mass > 0.0].min() / mass.sum() / (columns + 1))
+        return self._rows_to_learn_from(block, size) / (columns + 1)
 
     def survey(self, block: Block, pilot: Array) -> Survey:
-        cost, sums = self._sweep(block, pilot)
+        cost, sums = self._loss_pass(block, pilot)
         return Survey(cost=cost, labels=None, totals=self.totals_of(sums))
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
         """Whether a pilot and totals that were read from a file fit the rows."""
         columns = block.n_features + 1
-        Floats(self.n_margins, columns).check("pilot", pilot, {})
-        Optional(Floats(1, self.n_classes + self.n_margins * columns)).check("totals", totals, {})
+        Floats(self.n_scores, columns).check("pilot", pilot, {})
+        Optional(Floats(1, self.n_basic_moments + self.n_scores * columns)).check("totals", totals, {})
 
     def totals_of(self, sums: Any) -> Array:
         """The totals of the moments (1, q), from the sums of a sweep."""
-        along = self._slopes(sums)
+        along = self._gradient_sums(sums)
         return np.concatenate([[sums.count.sum()], sums.count[1:], along[:, -1], along[:, :-1].ravel()])[None]
 
     def moments(self, block: Block, pilot: Array) -> Moments:
         """(n, q) for the few rows that were drawn; only the counts where so few rows cannot be steered by more."""
-        codes = self.codes(block)
-        truth = np.equal.outer(codes, np.arange(1, self.n_classes)).astype(np.float64)
-        basic = [np.ones((len(block), 1)), truth]
-        width = self.n_classes + self.n_margins * (block.n_features + 1)
+        parts = [self._basic_moments(block)]
+        width = self.n_basic_moments + self.n_scores * (block.n_features + 1)
         if len(block) >= _ROWS_EACH * width and len(block) * width * width <= _FLOPS:
-            residual = self._residuals(block, pilot, codes)
+            residual = self._residuals(block, pilot)
             rows = block.X.toarray() if sparse.issparse(block.X) else block.X
-            basic += [residual, *(r[:, None] * rows for r in residual.T)]
+            parts += [residual, *(r[:, None] * rows for r in residual.T)]
         # measured: these guards let calibration use rare columns, and nothing was made worse by it
-        return Moments(values=np.concatenate(basic, axis=1), n_basic=self.n_classes, support=3.0, standard_errors=4.0)
+        return Moments(
+            values=np.concatenate(parts, axis=1), n_basic=self.n_basic_moments, support=3.0, standard_errors=4.0
+        )
 
     def centred_moments(self, block: Block, moments: Moments, totals: Array) -> tuple[Moments, Array]:
         """The same moments and totals with r (x - mean) in place of r x, the mean being that of the block.
@@ -175,7 +199,7 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
         It is the same to reproduce either, r being among them; but far from the origin r x is hardly
         more than r again, and what is more would be lost to the ridge.
         """
-        first, k, d = self.n_classes, self.n_margins, block.n_features
+        first, k, d = self.n_basic_moments, self.n_scores, block.n_features
         if moments.values.shape[1] <= first:
             return moments, totals
         centre = column_means(block)
@@ -190,7 +214,7 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
     def cost(self, block: Block, params: Array) -> Array:
         """The loss of every row: (n,)."""
-        cost: Array = self._sweep(block, params, gradient=False)[0]
+        cost: Array = self._loss_pass(block, params, gradient=False)[0]
         return cost
 
     def margins(self, X: Any, params: Array) -> Array:
@@ -199,21 +223,8 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
         return scores
 
     def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
-        """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large.
-
-        They are for trying how well a coreset keeps the loss (`tithe.distortion`).
-        """
-        some = sample_rows(block, _SAMPLE, rng)
-        rows = some.X.toarray() if sparse.issparse(some.X) else some.X
-        scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
-        unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0) / np.sqrt(len(scale))
-        found: list[Array] = []
-        for _ in range(n_bases):
-            base = self.pilot(block, rng=rng)
-            found.append(base)
-            found += [base + far * unit * rng.standard_normal(base.shape) for far in (0.1, 1.0, 10.0)]
-            found.append(100.0 * base)
-        return found
+        """Solutions and places around them, for trying how well a coreset keeps the loss (`tithe.distortion`)."""
+        return random_queries(self, block, n_bases, rng)
 
     def hard_params(self, block: Block, *, rng: np.random.Generator) -> list[Array]:
         """Queries on which a coreset errs more than on most (`hard_queries`), for choosing sizes (`propose_size`)."""
@@ -237,7 +248,7 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
     def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
         """What `evaluation` needs to know of some rows; add up what others say of theirs."""
-        return self._sweep(block, params, cost=False, diagonal=diagonal, centre=centre)[1]
+        return self._loss_pass(block, params, cost=False, diagonal=diagonal, centre=centre)[1]
 
     def metric(
         self,
@@ -255,7 +266,7 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
         k, size = params.shape
         some = self._thinned(block)
         unit = self._unit(some.total_weight)
-        bend, cross = self._bends(some, params)
+        bend, cross = self._hessian_weights(some, params)
         hessian = curvature_blocks(some, bend, cross, centre)
         if hessian is not None:
             hessian *= unit
@@ -264,13 +275,14 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
         if diagonal is None and hessian is not None and not drawn:
             diagonal = np.einsum("bss->bs", hessian).reshape(k, size)
         elif diagonal is None:
-            diagonal = unit * self._sweep(block, params, cost=False, diagonal=True, centre=centre)[1].diagonal
+            diagonal = unit * self._loss_pass(block, params, cost=False, diagonal=True, centre=centre)[1].diagonal
         assert diagonal is not None
         exact = diagonal.copy()
         if not self.fit_intercept:
             exact[:, -1] = 0.0
         support = effective_support(some.X, bend, centre).ravel() / caution if drawn else None
-        return Metric(hessian, exact.ravel(), self._penalties((k, size)), support, centre, balanced=k > 1)
+        penalties = self._penalties((k, size))
+        return Metric(hessian, exact.ravel(), penalties, support, centre, balanced=self._shift_invariant)
 
     @property
     def convex(self) -> bool:
@@ -288,18 +300,18 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
         ``total_weight`` is that of all rows, where these are some of them.
         """
-        bend, cross = self._bends(block, params)
+        bend, cross = self._hessian_weights(block, params)
         hessian = curvature_blocks(block, bend, cross, centre)
         unit = self._unit(block.total_weight if total_weight is None else total_weight)
         return None if hessian is None else unit * hessian
 
     def metric_of(self, hessian: Array, centre: Array | None = None) -> Metric:
         """A curvature that is believed as it is, with the penalty."""
-        k = self.n_margins
-        diagonal = np.einsum("bss->bs", hessian).reshape(k, -1).copy()
+        diagonal = np.einsum("bss->bs", hessian).reshape(self.n_scores, -1).copy()
         if not self.fit_intercept:
             diagonal[:, -1] = 0.0
-        return Metric(hessian, diagonal.ravel(), self._penalties(diagonal.shape), None, centre, balanced=k > 1)
+        penalties = self._penalties(diagonal.shape)
+        return Metric(hessian, diagonal.ravel(), penalties, None, centre, balanced=self._shift_invariant)
 
     def _penalties(self, shape: tuple[int, ...]) -> Array:
         """What the penalty adds to the diagonal of the curvature."""
@@ -310,7 +322,7 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
     def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
         """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
-        bend = self._bends(block, params)[0]
+        bend = self._hessian_weights(block, params)[0]
         inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
         part = np.empty(len(block))
         for start in range(0, len(block), _CHUNK_ROWS):
@@ -325,7 +337,8 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
     def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
         """Effective number of rows that the curvature in the column known least comes from."""
-        return float(effective_support(block.X, self._bends(block, params)[0], centre)[:, : block.n_features].min())
+        support = effective_support(block.X, self._hessian_weights(block, params)[0], centre)
+        return float(support[:, : block.n_features].min())
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
         """The minimiser (k, d + 1) for the weighted rows, by Newton's method or preconditioned L-BFGS."""
@@ -333,12 +346,11 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
         """What `solve` gives, and how many times it looked at all rows."""
-        flat = np.zeros((self.n_margins, block.n_features + 1))
-        block = Block(X=block.X, y=self.codes(block), sample_weight=block.sample_weight)
-        coded = replace(self, classes=tuple(range(self.n_classes)))
+        flat = np.zeros((self.n_scores, block.n_features + 1))
+        coded, block = self._coded(block)
         start, renewals = flat, 1
         if init is not None:
-            given = _centred(np.array(init, np.float64))
+            given = self._balanced(np.array(init, np.float64))
             renewals += 2
             # from far off, where all losses are flat, no way leads down
             if coded.evaluate(block, given).value <= coded.evaluate(block, flat).value:
@@ -362,7 +374,7 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
         better = np.linalg.norm(last.gradient) < np.linalg.norm(descent.point.gradient)
         if not (better and last.value <= descent.point.value * (1.0 + 1e-12)):
             params = descent.params
-        return _centred(params), descent.n_evaluations + renewals + 1
+        return self._balanced(params), descent.n_evaluations + renewals + 1
 
     def _least_value(self, block: Block) -> float:
         """A value below which the descent would go on for ever, since there is no minimum."""
@@ -370,13 +382,12 @@ class LinearModelObjective(LabelledObjective, ConvexObjective, InfluenceObjectiv
 
     def _thinned(self, block: Block) -> Block:
         """The rows, or as many evenly spaced ones as a curvature can be afforded from; weights stand for all."""
-        step = -(-curvature_cost(block, self.n_margins) // _FLOPS)
+        step = -(-curvature_cost(block, self.n_scores) // _FLOPS)
         if step <= 1:
             return block
         rows = np.flatnonzero(block.weights() > 0.0)[::step]
         return block.take(rows, block.weights()[rows] * (block.total_weight / block.weights()[rows].sum()))
 
-
-def _centred(params: Array) -> Array:
-    """Rows that add up to zero: with more than two classes a common shift changes the penalty alone."""
-    return params - params.mean(axis=0) if len(params) > 1 else params
+    def _balanced(self, params: Array) -> Array:
+        """Parameters that add up to zero over the scores, where a common shift changes the penalty alone."""
+        return params - params.mean(axis=0) if self._shift_invariant else params

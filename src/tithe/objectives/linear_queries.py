@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -10,6 +10,10 @@ from scipy import sparse
 from tithe.core.data import Array, Block
 from tithe.kernels.sampling import sample_rows
 
+if TYPE_CHECKING:
+    from tithe.objectives.linear_model import LinearModelObjective
+
+_SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
 _SAMPLE = 10_000  # rows that stand for all where solutions are fitted
 _STRENGTHS = (1e-3, 0.1, 10.0, 1e3)  # of the losses beside the penalty, times that of the objective
 _SUBSETS = 20, 1000  # rows of subsets, and ...
@@ -19,43 +23,47 @@ _SCORES = (3.0, -3.0)  # that a far row gets by a direction of its own
 _SPREADS = (0.3, 1.0, 3.0)  # of the scores along random directions
 
 
-def hard_queries(objective: Any, block: Block, rng: np.random.Generator) -> list[Array]:
+def random_queries(
+    objective: LinearModelObjective, block: Block, n_bases: int, rng: np.random.Generator
+) -> list[Array]:
+    """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
+    sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
+    rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
+    scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
+    unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0) / np.sqrt(len(scale))
+    queries: list[Array] = []
+    for _ in range(n_bases):
+        base = objective.pilot(block, rng=rng)
+        queries.append(base)
+        queries += [base + distance * unit * rng.standard_normal(base.shape) for distance in (0.1, 1.0, 10.0)]
+        queries.append(100.0 * base)
+    return queries
+
+
+def hard_queries(objective: LinearModelObjective, block: Block, rng: np.random.Generator) -> list[Array]:
     """Parameters (k, d + 1) each: zero, solutions on subsets and with other penalties, far rows, random directions."""
-    some = _of_all_classes(objective, block, _SAMPLE, rng)
+    some = objective.sample_for_query(block, _SAMPLE, rng)
     rough = objective.rough()
     stands = block.total_weight / some.total_weight
     scaled = Block(X=some.X, y=some.y, sample_weight=some.weights() * stands)
     base: Array = rough.solve(scaled, rng=rng)
     sizes = [*_SUBSETS, _SUBSET_PER_COLUMN * (block.n_features + 1)]
-    subsets = [rough.solve(_of_all_classes(objective, some, size, rng), rng=rng) for size in sizes]
+    subsets = [rough.solve(objective.sample_for_query(some, size, rng), rng=rng) for size in sizes]
     others = [rough.strengthened(factor).solve(scaled, rng=rng) for factor in _STRENGTHS]
     queries = [0.0 * base, 0.1 * base, base, 10.0 * base, *subsets, *(10.0 * q for q in subsets), *others]
     return [*queries, *_far(objective, some, base, rng), *_random(some, base, rng)]
 
 
-def _of_all_classes(objective: Any, block: Block, size: int, rng: np.random.Generator) -> Block:
-    """Random rows, and some of each class that would be missing."""
-    some = sample_rows(block, size, rng)
-    codes, drawn = objective.codes(block), objective.codes(some)
-    missing = np.setdiff1d(np.unique(codes), drawn)
-    if len(missing) == 0:
-        return some
-    more = [rng.permutation(np.flatnonzero(codes == code))[:3] for code in missing]
-    rows = rng.permutation(len(block))[:size]
-    return block.take(np.unique(np.concatenate([rows, *more])))
-
-
-def _far(objective: Any, some: Block, base: Array, rng: np.random.Generator) -> list[Array]:
+def _far(objective: LinearModelObjective, some: Block, base: Array, rng: np.random.Generator) -> list[Array]:
     """Directions of the farthest row and of another far one, alone and against the solution ``base``."""
     X = some.X
     norms = np.asarray(X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)).ravel()
-    order, codes = np.argsort(-norms, kind="stable"), objective.codes(some)
+    order = np.argsort(-norms, kind="stable")
     queries = []
     for i in (order[0], rng.choice(order[: min(_FAR_POOL, len(order))])):
         row = X[[i]].toarray()[0] if sparse.issparse(X) else np.asarray(X[i], np.float64)
         along = np.append(row / max(float(norms[i]), 1e-300), 0.0)
-        away = np.zeros_like(base)
-        away[codes[i] if len(base) > 1 else 0] = along if len(base) > 1 or codes[i] == 1 else -along
+        away = objective.query_direction(some, int(i), along)
         queries += [score * away for score in _SCORES]
         queries.append(base - 5.0 * away)
     return queries

@@ -13,12 +13,12 @@ from scipy.special import expit, softmax
 from tithe.core.data import Array, Block, Evaluation
 from tithe.core.params import Option, RealNumber, Target
 from tithe.kernels.linear.logistic import LogisticSums, logistic_sweep
-from tithe.objectives.linear_model import LinearModelObjective
+from tithe.objectives.labelled_linear import LabelledLinearObjective
 from tithe.objectives.logistic_sensitivity import ClusterBounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticObjective(LinearModelObjective, ClusterBounds):
+class LogisticObjective(LabelledLinearObjective, ClusterBounds):
     """f(x, y) = -ln P(y | x), with penalty |coefficients|^2 / (2 C) on top of the sum.
 
     Parameters
@@ -90,7 +90,7 @@ class LogisticObjective(LinearModelObjective, ClusterBounds):
         there one without a penalty where classes can be separated: the first place found that separates them is given.
         """
         if not np.bincount(self.codes(block), weights=block.sample_weight, minlength=self.n_classes).all():
-            return np.zeros((self.n_margins, block.n_features + 1)), 0
+            return np.zeros((self.n_scores, block.n_features + 1)), 0
         return super().minimise(block, init=init)
 
     def evaluation(self, sums: LogisticSums, params: Array) -> Evaluation:
@@ -123,12 +123,12 @@ class LogisticObjective(LinearModelObjective, ClusterBounds):
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _sweep(self, block: Block, params: Array, **what: Any) -> tuple[Array, LogisticSums]:
+    def _loss_pass(self, block: Block, params: Array, **what: Any) -> tuple[Array, LogisticSums]:
         return logistic_sweep(
             block.X, self.codes(block), params, n_classes=self.n_classes, weight=block.sample_weight, **what
         )
 
-    def _slopes(self, sums: LogisticSums) -> Array:
+    def _gradient_sums(self, sums: LogisticSums) -> Array:
         slopes: Array = sums.gradient.sum(axis=0)
         return slopes
 
@@ -146,12 +146,12 @@ class LogisticObjective(LinearModelObjective, ClusterBounds):
         chances: Array = softmax(margins, axis=1) if self.n_classes > 2 else expit(margins)
         return chances
 
-    def _residuals(self, block: Block, params: Array, codes: Array) -> Array:
+    def _residuals(self, block: Block, params: Array) -> Array:
         """P - [y = class]: (n, k)."""
         first = 1 if self.n_classes == 2 else 0
-        return self._chances(block, params) - np.equal.outer(codes, np.arange(first, self.n_classes))
+        return self._chances(block, params) - np.equal.outer(self.codes(block), np.arange(first, self.n_classes))
 
-    def _bends(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         chance, weight = self._chances(block, params), block.weights()
         bend = chance * (1.0 - chance) * weight[:, None]
         return bend, lambda a, b, at: -chance[at, a] * chance[at, b] * weight[at]

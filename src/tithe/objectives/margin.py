@@ -13,13 +13,13 @@ from tithe.core.data import Array, Block, Evaluation, Survey
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.kernels.linear.margin import MarginSums, margin_sweep
 from tithe.kernels.odm.gram import row_squares
-from tithe.objectives.linear_model import LinearModelObjective
+from tithe.objectives.labelled_linear import LabelledLinearObjective
 
 _LEAST, _MOST = 1e-100, 1e100  # of numbers whose squares must be numbers too
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginObjective(LinearModelObjective, SensitivityObjective):
+class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     """f(x, y) = loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u of a row.
 
     Two classes: u = +-(x . w + b), + for the second. K > 2 classes: u = f_y - max_(l != y) f_l of the scores
@@ -183,7 +183,7 @@ class MarginObjective(LinearModelObjective, SensitivityObjective):
     def _free(self) -> bool:
         return self.fit_intercept and not np.isfinite(self.intercept_scaling)
 
-    def _sweep(self, block: Block, params: Array, **what: Any) -> tuple[Array | None, MarginSums]:
+    def _loss_pass(self, block: Block, params: Array, **what: Any) -> tuple[Array | None, MarginSums]:
         return margin_sweep(
             block.X,
             self.codes(block),
@@ -196,7 +196,7 @@ class MarginObjective(LinearModelObjective, SensitivityObjective):
             **what,
         )
 
-    def _slopes(self, sums: MarginSums) -> Array:
+    def _gradient_sums(self, sums: MarginSums) -> Array:
         return sums.gradient
 
     def _penalty(self) -> tuple[float, float]:
@@ -229,13 +229,13 @@ class MarginObjective(LinearModelObjective, SensitivityObjective):
         """loss''."""
         return 2.0 * (margin < 1.0 - self.theta) + 2.0 * self.mu * (margin > 1.0 + self.theta)
 
-    def _residuals(self, block: Block, params: Array, codes: Array) -> Array:
+    def _residuals(self, block: Block, params: Array) -> Array:
         """loss' times the derivative of the margin: (n, k)."""
-        toward, u = self._margins(block, params, codes)
+        toward, u = self._margins(block, params, self.codes(block))
         slope = -2.0 * np.maximum(0.0, 1.0 - self.theta - u) + 2.0 * self.mu * np.maximum(0.0, u - 1.0 - self.theta)
         return slope[:, None] * toward
 
-    def _bends(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         toward, margin = self._margins(block, params, self.codes(block))
         second = self._second(margin) * block.weights()
         return second[:, None] * toward * toward, lambda a, b, at: second[at] * toward[at, a] * toward[at, b]

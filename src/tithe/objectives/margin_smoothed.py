@@ -66,7 +66,7 @@ class SmoothedMargin(MarginObjective):
         toward[rows, codes] = 1.0
         return toward, own - self.temperature * top
 
-    def _bends(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         codes = self.codes(block)
         toward, u = self._smooth(block.X, params, codes)
         second = self._second(u) * block.weights()

@@ -14,8 +14,8 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Anything
-from tithe.learners.bases import BaseEstimator
-from tithe.learners.linear_classifier import TOLERANCE, CoresetLinearClassifier
+from tithe.learners.linear_classifier import CoresetLinearClassifier
+from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.odm.base import ROUNDING, TO_ROUNDING, MarginDistribution, MarginMachine, row_costs
 from tithe.learners.odm.strategy import fit_classes
 from tithe.learners.stored import check_linear_classifier, check_margins
@@ -27,7 +27,7 @@ from tithe.solvers.odm.linear_solvers import check_solver, solve
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
 
 
-class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator):
+class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     """Linear optimal margin distribution machine: margins y f(x) near 1, neither far below nor far above.
 
     Minimises, for weights s_i of the rows, W = sum_i s_i, and f(x) = x . w + b,
@@ -212,7 +212,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         self.__dict__.pop("calibrated_", None)
         super().fit(X, y, sample_weight)
         if self.probability:
-            block = self._encoded(self._checked(X, y, sample_weight, reset=False))
+            block = self._prepare_block(self._checked(X, y, sample_weight, reset=False), reset=True)
             labelled = replace(block, y=self.classes_[block.y], mean=None)
             self._calibrate_probabilities(labelled.take(np.flatnonzero(block.weights())))
         return self
@@ -245,7 +245,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
         return bool(self.fit_intercept and np.isinf(self.intercept_scaling))
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
-        return self._sized("auto" if self.coreset_size is None else self.coreset_size, n_rows, n_features)
+        return self._resolved_size("auto" if self.coreset_size is None else self.coreset_size, n_rows, n_features)
 
     def _takes_all(self, rows: Block) -> bool:
         return self.coreset_size is None
@@ -259,7 +259,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier, BaseEstimator)
             self.gap_ = np.inf if found is None or found.bound is None else float(found.bound)
         seen = rows if isinstance(rows, Block) else self.coreset_
         objective = self._objective()
-        margins = objective.row_margins(seen, self._solution()[1])
+        margins = objective.row_margins(seen, self._params())
         self.margin_distribution_ = MarginDistribution.of(margins, seen.sample_weight)
         # the intercepts are coefficients of a constant feature, unless they are free
         beside = 0.0 if self._free or objective.constant == 0.0 else 1.0 / objective.constant

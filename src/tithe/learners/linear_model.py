@@ -1,0 +1,262 @@
+"""What linear models on a coreset share: fitting, polish and certificates, sources and streams, warm starts."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent, polish_rounds
+from tithe.certify.certificate import percent
+from tithe.certify.gap import CurvatureRows, gap_at
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.parallel import single_blas_thread
+from tithe.core.params import Option, RealNumber
+from tithe.core.registry import make
+from tithe.core.seeding import as_seed, rng_for
+from tithe.learners.base import CoresetLearner, auto_size, is_source, read_again
+from tithe.learners.bases import BaseEstimator
+from tithe.objectives.linear_model import LinearModelObjective
+from tithe.reduce.build import resolve_size
+
+TOLERANCE = Option("tol", RealNumber(above=0.0), "Relative excess loss at which --polish auto stops.")
+
+
+class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
+    """A model whose parameters are (k, d + 1), one row for each score, intercepts last.
+
+    Subclasses have, besides those of `CoresetLearner`, the parameters ``tol``, ``fit_intercept`` and ``warm_start``.
+    They define:
+
+    - ``_objective()``: what a coreset has to preserve, and what is polished;
+    - ``_prepare_block(block, reset)`` and ``_prepare_source(source, reset)``: rows with the target as the objective
+      reads it. With ``reset`` what there is to know about the target is noted, else it is known from a fit;
+    - ``_params()`` and ``_store(params)``: the parameters from and into ``coef_`` and ``intercept_``.
+
+    They may define ``_fit_all``, ``_takes_all``, ``_check_coreset`` and ``_construction``.
+    """
+
+    tol: float
+    fit_intercept: bool
+    warm_start: bool
+
+    certificate_: Certificate | None
+    loss_curve_: list[float]
+    n_iter_: int
+    n_passes_: int
+    coreset_: Coreset
+
+    @abstractmethod
+    def _objective(self) -> LinearModelObjective:
+        """What a coreset has to preserve."""
+
+    @abstractmethod
+    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+        """The rows with the target as the objective reads it."""
+
+    @abstractmethod
+    def _prepare_source(self, source: Any, *, reset: bool) -> tuple[Any, int]:
+        """The same for every leaf of a source, and how many times it was read for that."""
+
+    @abstractmethod
+    def _params(self) -> Array:
+        """Coefficients and intercepts (k, d + 1) in double precision."""
+
+    @abstractmethod
+    def _store(self, params: Array) -> None:
+        """Set ``coef_`` and ``intercept_``."""
+
+    def _takes_all(self, rows: Block) -> bool:
+        """Whether rows in memory are used as they are, and no coreset is made or kept."""
+        return False
+
+    def _known_classes(self) -> tuple[Any, ...]:
+        """The classes of a classifier: parameters of other classes are no warm start."""
+        return ()
+
+    def _check_coreset(self, coreset: Coreset) -> None:
+        """Refuse rows that no solution can be found on."""
+
+    def _check_objective(self) -> None:
+        """Refuse wrong parameters of the objective."""
+        self._objective()
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d), or a source
+            A source (`open_source`) is read leaf by leaf, once to reduce it and once for every pass of polish. One
+            that cannot be read again is fitted without polish and certificate.
+        y : array of shape (n,)
+            That of a source comes with its rows.
+        sample_weight : array of shape (n,), optional
+        """
+        self._check_options()
+        before = (self._known_classes(), self._params()) if self.warm_start and hasattr(self, "coef_") else None
+        rows = self._given(X, y if is_source(X) else self._required(y), sample_weight, reset=True)
+        self._drop_stream()
+        n_passes = 0
+        if isinstance(rows, Block):
+            rows = self._prepare_block(rows, reset=True)
+        else:
+            rows, n_passes = self._prepare_source(rows, reset=True)
+        again = read_again(rows, self.polish)
+        objective = self._objective()
+        seed = as_seed(self.random_state)
+        if isinstance(rows, Block) and self._takes_all(rows):
+            self._learn(None, rows, seed, before=before)
+            return self
+        with single_blas_thread():
+            construction = self._construction(rows, objective, seed)
+            # what is to be polished is calibrated there, at the first fit: the best place for the totals
+            drawn = self.calibrate and again is None
+            coreset = self._reduce(rows, objective, seed, construction=construction, calibrate=drawn)
+            self._learn(coreset, again, seed, before=before)
+        if again is not None and not coreset.is_whole:
+            drawn_by = make(
+                "construction", coreset.provenance["construction"] if construction == "auto" else construction
+            )
+            self.n_passes_ += 1 + (drawn_by.n_passes if isinstance(rows, Block) else n_passes)
+        return self
+
+    def _start(self, before: tuple[tuple[Any, ...], Array] | None) -> Array | None:
+        """The parameters of the fit ``before``, if it had the same columns and classes."""
+        if before is None:
+            return None
+        classes, params = before
+        same = classes == self._known_classes() and params.shape[1] == self.n_features_in_ + 1
+        return params if same else None
+
+    def _learn(
+        self, coreset: Coreset | None, rows: Any, seed: int, *, before: tuple[tuple[Any, ...], Array] | None = None
+    ) -> None:
+        """Fit on the coreset, polish and certify on the rows; None: they are gone, or there is no coreset."""
+        objective, start = self._objective(), self._start(before)
+        self.certificate_ = None
+        self.__dict__.pop("coreset_", None)
+        if coreset is not None:
+            if not isinstance(rows, Block):
+                self._check_coreset(coreset)
+            self.coreset_ = coreset
+        if coreset is None or coreset.is_whole:
+            params = self._fit_all(objective, rows, start, seed)
+        elif rows is None:
+            params, _ = objective.minimise(coreset, init=coreset.pilot)
+            self.loss_curve_, self.n_iter_, self.n_passes_ = [objective.evaluate(coreset, params).value], 1, 1
+        else:
+            params = self._fit_coreset(objective, rows, seed, start)
+        self._store(params)
+
+    def _fit_all(self, objective: Any, rows: Any, start: Array | None, seed: int) -> Array:
+        """The parameters where all rows are used: those in ``rows``, or in ``coreset_`` where these are not at hand.
+
+        Sets ``certificate_`` and what else there is to say about the fit.
+        """
+        block = rows if isinstance(rows, Block) else self.coreset_
+        params, n_passes = objective.minimise(self.coreset_, init=start)
+        point = objective.evaluate(block, params)
+        curvature = CurvatureRows.all_of(objective, self.coreset_, params)
+        gap = gap_at(objective, point, curvature, params, objective.centre(block))
+        if not (gap.below(self.tol) or self._has_no_minimum(block, params)):
+            warnings.warn(
+                f"The loss may exceed the smallest possible by {percent(gap.largest / point.value)}, more than "
+                f"tol={self.tol:g}: the fit stopped after {n_passes} passes. Raise max_iter={objective.max_iter}.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        self.loss_curve_, self.n_iter_, self.n_passes_ = [point.value], 1, n_passes + 3
+        if rows is not None:
+            self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)
+        return params
+
+    def _has_no_minimum(self, rows: Any, params: Array) -> bool:
+        """Whether these parameters show that the loss falls for ever."""
+        return False
+
+    def _fit_coreset(self, objective: Any, rows: Any, seed: int, start: Array | None) -> Array:
+        coreset = self.coreset_
+        rng = rng_for(seed, "solve")
+        polished = polish_by_descent(
+            objective,
+            rows,
+            coreset,
+            objective.solve(coreset, rng=rng, init=coreset.pilot if start is None else start),
+            polish=self.polish,
+            tol=self.tol,
+            calibrate=self.calibrate,
+            rng=rng,
+            engine=self.engine,
+        )
+        self.coreset_ = polished.coreset
+        self.loss_curve_ = polished.curve
+        self.n_iter_ = len(polished.curve)
+        self.n_passes_ = polished.passes
+        self.certificate_ = polished.gap.certificate(polished.n_rows, passes=polished.passes)
+        return polished.params
+
+    def _construction(self, rows: Any, objective: Any, seed: int) -> Any:
+        """The construction that draws the rows, or "auto"."""
+        if isinstance(self.construction, str) and self.construction == "auto":
+            return "auto"
+        return make("construction", self.construction)
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _check_options(self) -> None:
+        self._check_objective()
+        self._check_names()
+        if not (isinstance(self.polish, str) and self.polish == "auto"):
+            polish_rounds(self.polish)
+        if not (isinstance(self.tol, numbers.Real) and 0.0 < self.tol < np.inf):
+            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
+        for name in ("fit_intercept", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+
+    def _required(self, y: Any) -> Any:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        return y
+
+    def _size(self, n_rows: int | None, n_features: int) -> int:
+        return self._resolved_size(self.coreset_size, n_rows, n_features)
+
+    def _resolved_size(self, coreset_size: Any, n_rows: int | None, n_features: int) -> int:
+        if isinstance(coreset_size, str) and coreset_size == "auto":
+            return auto_size(n_rows, n_features)
+        return resolve_size(coreset_size, n_rows)
+
+    # -- what a fitted model does --------------------------------------------------------------
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """How far the loss on these rows, or those of a source, is from the smallest possible on them, in one pass.
+
+        The estimate takes its curvature from these rows, and says how uncertain it is; without a coreset there is
+        only the bound.
+        """
+        check_is_fitted(self)
+        rows: Any
+        if is_source(X):
+            rows = self._prepare_source(self._given(X, y, sample_weight, reset=False), reset=False)[0]
+        else:
+            rows = self._prepare_block(self._checked(X, self._required(y), sample_weight, reset=False), reset=False)
+        params, coreset = self._params(), getattr(self, "coreset_", None)
+        if coreset is None:
+            return certify_bound(self._objective(), rows, params, engine=self.engine)
+        return certify_gap(self._objective(), rows, params, coreset, engine=self.engine)
+
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included."""
+        return {"loss": self.loss_curve_[-1]}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
