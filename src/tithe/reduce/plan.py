@@ -14,17 +14,17 @@ from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Anything, Check, Flag, Integer, Number, Optional, Storable, check_fields, expect
 from tithe.reduce.calibration import calibrated
 
-_FEW_ROWS = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
+_FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
 _TRIAL_DRAWS = 3  # of each kind, where the rows at hand are a sample
 
 Notes = dict[str, str | int | float]
-_LEAST = float(np.finfo(np.float64).tiny)
+_TINY = float(np.finfo(np.float64).tiny)
 _STATE: dict[str, Check] = {
     "objective": Anything(),
     "construction": Anything(),
     "size": Integer(least=1),
     "seed": Integer(least=0, most=2**64),
-    "half_life": Optional(Number(least=_LEAST)),
+    "half_life": Optional(Number(least=_TINY)),
 }
 
 
@@ -289,7 +289,7 @@ def _safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: B
     if len(at_hand) <= reducer.size:
         return reducer
     rows_each = objective.rows_per_coefficient(at_hand, reducer.size)
-    if rows_each >= _FEW_ROWS:
+    if rows_each >= _FEW_ROWS_PER_COEFFICIENT:
         return reducer
     if not whole and n_rows is not None:  # a penalty stands beside the sum over all rows
         at_hand = replace(at_hand, sample_weight=at_hand.weights() * (n_rows / len(at_hand)), mean=None)
