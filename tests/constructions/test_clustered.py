@@ -98,7 +98,7 @@ def test_a_tree_warns_once(name: str) -> None:
 
 
 def test_a_warning_needs_no_more_rows_than_a_leaf_has(monkeypatch) -> None:
-    monkeypatch.setattr(cablr, "_GLANCE", 600)
+    monkeypatch.setattr(cablr, "_ROWS_TO_JUDGE", 600)
     with pytest.warns(UserWarning, match="for 600 rows"):
         Cablr(radius=30.0).prepare(_problem(3000, 2), LogisticObjective(classes=(0, 1)), rng=np.random.default_rng(0))
 

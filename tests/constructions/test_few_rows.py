@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe import Block, CoresetLogisticRegression, LogisticObjective, MarginObjective, build_coreset
+from tithe import Block, CoresetLogisticRegression, CoresetStream, LogisticObjective, MarginObjective, build_coreset
 
 RNG = np.random.default_rng(0)
 
@@ -84,3 +84,16 @@ def test_rows_of_the_smallest_class_count_for_columns_that_occur() -> None:
     rows_each = LogisticObjective(classes=(0, 1)).rows_per_coefficient
     assert rows_each(Block(X=X, y=y), 30) == pytest.approx(30 * 0.2 / 3)
     assert rows_each(Block(X=X.toarray(), y=y), 51) == pytest.approx(51 * 0.2 / 51)
+
+
+def test_a_stream_that_draws_uniformly_can_be_resumed_and_forked(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 30))
+    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
+    stream = CoresetStream("logistic", coreset_size=20, leaf_size=150, random_state=0).push(X, y)
+    assert str(stream.coreset().provenance["draw"]).startswith("uniform")
+    for number, other in enumerate((stream, stream.fork(random_state=1).push(X, y))):
+        other.checkpoint(tmp_path / str(number))
+        resumed = CoresetStream.resume(tmp_path / str(number)).coreset()
+        assert np.array_equal(resumed.row_ids(), other.coreset().row_ids())
+        assert resumed.provenance == other.coreset().provenance

@@ -14,8 +14,8 @@ from tithe.core.errors import warn_caller
 from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, Storable, check_fields
 from tithe.kernels.sampling import sample_rows
 
-_USELESS = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
-_GLANCE = 65_536  # rows, as many as a leaf has, that are looked at for a warning
+_USELESS_SHARE = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
+_ROWS_TO_JUDGE = 65_536  # rows that the warning about useless bounds is based on, as many as a leaf has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,14 +40,14 @@ def check_radius(radius: float | str) -> None:
 def find_radius(
     radius: float | str,
     block: Block,
-    some: Block,
+    sample: Block,
     clusters: ClusterSet,
     objective: ClusterBoundedObjective,
     rng: Rng,
 ) -> float:
     """R: the number given, the objective's rule on the clustered rows, or that from a pilot fit."""
     if radius == "auto":
-        return objective.default_radius(some, clusters)
+        return objective.default_radius(sample, clusters)
     if radius == "pilot":
         return objective.radius_from(objective.pilot(block, rng=rng))
     return float(radius)
@@ -94,9 +94,9 @@ class _Clustered(Construction[ClusterBoundedObjective]):
         """The same construction, with clusters and radius found unless it has them."""
         if self.prepared is not None:
             return self
-        some = self.clustered_rows(block, rng)
-        clusters = objective.clusters(some, self.n_clusters, rng=rng)
-        radius = find_radius(self.radius, block, some, clusters, objective, rng)
+        sample = self.clustered_rows(block, rng)
+        clusters = objective.clusters(sample, self.n_clusters, rng=rng)
+        radius = find_radius(self.radius, block, sample, clusters, objective, rng)
         ready = replace(self, prepared=Prepared(clusters=clusters, radius=radius))
         ready._warn_if_useless(block, objective)
         return ready
@@ -117,15 +117,15 @@ class _Clustered(Construction[ClusterBoundedObjective]):
     def _warn_if_useless(self, block: Block, objective: ClusterBoundedObjective) -> None:
         """Said once, when the clusters are found: a tree has hundreds of nodes that would all say it."""
         assert self.prepared is not None
-        step = -(-len(block) // _GLANCE)
-        some = block if step <= 1 else block.take(np.arange(0, len(block), step))
-        mean = float(self.scores(some, objective).sum())
+        step = -(-len(block) // _ROWS_TO_JUDGE)
+        sample = block if step <= 1 else block.take(np.arange(0, len(block), step))
+        mean = float(self.scores(sample, objective).sum())
         # rows of a coreset stand for as many as they weigh
-        if mean > _USELESS * max(len(some), some.total_weight):
+        if mean > _USELESS_SHARE * max(len(sample), sample.total_weight):
             warn_caller(
-                f"The mean sensitivity is {mean:.3g} for {len(some)} rows at radius {self.prepared.radius:.3g}: nearly "
-                "every row may matter, and sampling by these bounds is near useless. Lower the radius, standardise the "
-                "columns, or use construction='influence'.",
+                f"The mean sensitivity is {mean:.3g} for {len(sample)} rows at radius {self.prepared.radius:.3g}: "
+                "nearly every row may matter, and sampling by these bounds is near useless. Lower the radius, "
+                "standardise the columns, or use construction='influence'.",
             )
 
     def reduce(

@@ -8,18 +8,18 @@ from tithe.core.data import Array, Block, Rng, Scores
 from tithe.kernels.sampling import draw
 from tithe.kernels.strata import draw_in_classes
 
-LEAST = 10  # draws that a class gets however little its rows score
+MIN_DRAWS_OF_A_CLASS = 10  # however small the scores of its rows
 
 
 def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, codes: Array | None = None) -> Block:
     """Rows drawn by scores that contain their weights u, each weighing u / (size p); by class with ``codes``."""
     positions, inverse = draw_by_class(scores, codes, size, rng)
-    own = block.sample_weight
-    return block.take(positions, inverse if own is None else inverse * own[positions])
+    weight = block.sample_weight
+    return block.take(positions, inverse if weight is None else inverse * weight[positions])
 
 
 def draw_by_class(
-    scores: Scores | Array, strata: Array | None, size: int, rng: Rng, *, least: int = LEAST
+    scores: Scores | Array, strata: Array | None, size: int, rng: Rng, *, least: int = MIN_DRAWS_OF_A_CLASS
 ) -> tuple[Array, Array]:
     """At most ``size`` draws, a number fixed beforehand from each class: distinct positions, ascending, and weights.
 

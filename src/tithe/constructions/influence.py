@@ -15,10 +15,10 @@ from tithe.core.parallel import limit_threads, over_parts
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw
 
-_MANY = 800_000  # rows beyond which not all are scored, but ...
-_LOOK, _PER_ROW = 200_000, 5  # ... that many, or so many for each row kept
+_ALL_SCORED_UP_TO = 800_000  # of more rows only a part is scored:
+_MIN_SCORED, _SCORED_PER_ROW_KEPT = 200_000, 5  # so many at the least, and so many for each row kept
 _CHUNK_ROWS = 16_384  # rows that are scored together
-_RARE = 20_000  # rows of a class up to which all are scored
+_RARE_CLASS_ROWS = 20_000  # classes of no more rows are scored whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class Influence(Leverage[InfluenceObjective]):
     ) -> Block:
         assert pilot is not None
         codes = objective.codes(block)
-        look = max(_LOOK, _PER_ROW * size)
-        if len(block) <= max(_MANY, 2 * look):
+        n_scored = max(_MIN_SCORED, _SCORED_PER_ROW_KEPT * size)
+        if len(block) <= max(_ALL_SCORED_UP_TO, 2 * n_scored):
             weight, positions = block.weights(), np.arange(len(block))
             cost = objective.cost(block, pilot) if survey is None else survey.cost
             root = self.roots(block, rng)
         else:
-            positions, stands = _one_of_each_run(block, codes, objective, look, rng)
+            positions, stands = _one_of_each_run(block, codes, objective, n_scored, rng)
             weight = stands if block.sample_weight is None else stands * block.sample_weight[positions]
             codes = None if codes is None else codes[positions]
             leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
@@ -90,20 +90,20 @@ def _costs_and_roots(
 
 
 def _one_of_each_run(
-    block: Block, codes: Array | None, objective: Objective, look: int, rng: Rng
+    block: Block, codes: Array | None, objective: Objective, n_scored: int, rng: Rng
 ) -> tuple[Array, Array]:
     """Positions of about ``look`` rows, ascending, and how many rows like it each stands for."""
     n, weight = len(block), block.sample_weight
     if weight is None:
-        edges = n * np.arange(look + 1) // look
+        edges = n * np.arange(n_scored + 1) // n_scored
         runs = np.diff(edges)
-        positions, stands = edges[:-1] + (rng.random(look) * runs).astype(np.int64), runs.astype(np.float64)
+        positions, stands = edges[:-1] + (rng.random(n_scored) * runs).astype(np.int64), runs.astype(np.float64)
     else:
-        positions, stands = draw(weight, look, rng)  # runs of equal weight
+        positions, stands = draw(weight, n_scored, rng)  # runs of equal weight
     if codes is None:
         return positions, stands
-    there = codes if weight is None else codes[weight > 0.0]
-    rare = np.flatnonzero(count_codes(there, objective.n_classes)[:-1] <= _RARE)
+    carrying = codes if weight is None else codes[weight > 0.0]
+    rare = np.flatnonzero(count_codes(carrying, objective.n_classes)[:-1] <= _RARE_CLASS_ROWS)
     if len(rare) == 0:
         return positions, stands
     common = ~np.isin(codes[positions], rare)

@@ -16,10 +16,10 @@ from tithe.core.parallel import over_parts
 from tithe.core.state_checks import Floats, Instance, Optional, Storable, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
-_ROWS = 4096
-_SKETCH = 20_000  # rows the Gram matrix is taken from
-_DIRECTIONS = 64  # random directions that stand for all: a leverage is then off by a sixth, which only costs variance
-_WIDE = 1000  # columns beyond which only the diagonal of the Gram matrix is used
+_CHUNK_ROWS = 4096
+_SAMPLE_ROWS = 20_000  # rows the Gram matrix is taken from
+_N_DIRECTIONS = 64  # random directions that stand for all: a leverage is then off by a sixth, which only costs variance
+_MAX_GRAM_COLUMNS = 1000  # columns beyond which only the diagonal of the Gram matrix is used
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,12 +42,12 @@ class Leverages(Storable):
 
     @classmethod
     def of(cls, block: Block, rng: Rng) -> Self:
-        rows = sample_rows(block, _SKETCH, rng)
+        rows = sample_rows(block, _SAMPLE_ROWS, rng)
         X, weight = rows.X.astype(np.float64), rows.weights()
         d = block.n_features
         total = weight.sum()
         mean = np.asarray(X.T @ weight).ravel() / total
-        if d > _WIDE or not np.isfinite(mean).all():
+        if d > _MAX_GRAM_COLUMNS or not np.isfinite(mean).all():
             square = np.asarray((X.multiply(X) if sparse.issparse(X) else X * X).T @ weight).ravel() / total
             return cls(factor=1.0 / np.where(square > 0.0, square, 1.0))
         if sparse.issparse(X):
@@ -58,8 +58,8 @@ class Leverages(Storable):
                 gram = (X * weight[:, None]).T @ X / total
         if not np.isfinite(gram).all():
             raise ValueError("Squares of the columns overflow in double precision. Rescale the columns or the weights.")
-        own = np.diagonal(gram)
-        scale = np.sqrt(np.where(own > 1e-12 * mean * mean, own, 1.0))
+        part = np.diagonal(gram)
+        scale = np.sqrt(np.where(part > 1e-12 * mean * mean, part, 1.0))
         gram = gram / np.outer(scale, scale)
         # relative to each column's own scale: a column that the sample never saw must not become infinite
         gram[np.diag_indices(d)] += 0.01 + 1e-6
@@ -67,7 +67,7 @@ class Leverages(Storable):
             lower = cholesky(gram, lower=True)
         except LinAlgError:
             return cls(factor=np.diag(1.0 / scale), offset=mean / scale)
-        directions = np.eye(d) if d <= _DIRECTIONS else rng.normal(size=(d, _DIRECTIONS)) / np.sqrt(_DIRECTIONS)
+        directions = np.eye(d) if d <= _N_DIRECTIONS else rng.normal(size=(d, _N_DIRECTIONS)) / np.sqrt(_N_DIRECTIONS)
         factor = solve_triangular(lower, directions, lower=True, trans="T") / scale[:, None]
         return cls(factor=factor, offset=mean @ factor)
 
@@ -80,7 +80,7 @@ class Leverages(Storable):
 
         def run(first: int, last: int) -> None:
             for part in range(first, last):
-                at = slice(part * _ROWS, (part + 1) * _ROWS)
+                at = slice(part * _CHUNK_ROWS, (part + 1) * _CHUNK_ROWS)
                 rows = X[at]
                 if factor.ndim == 1:
                     square = (rows.multiply(rows) if sparse.issparse(rows) else rows * rows) @ factor
@@ -89,7 +89,7 @@ class Leverages(Storable):
                     square = np.einsum("ij,ij->i", turned, turned)
                 root[at] = np.sqrt(square)
 
-        over_parts(run, -(-n // _ROWS), serial=n <= _ROWS)
+        over_parts(run, -(-n // _CHUNK_ROWS), serial=n <= _CHUNK_ROWS)
         return root
 
 
@@ -97,9 +97,9 @@ def shares(parts: list[tuple[float, Array | None]], weight: Array) -> Array:
     """sum_k a_k u v_k / sum(u v_k): a mixture of scores (n,) that sums to 1; None stands for ones."""
     mixture = np.zeros(len(weight))
     for amount, score in parts:
-        own = weight if score is None else weight * score
-        total = own.sum()
-        mixture += own * (amount / total) if 0.0 < total < np.inf else weight * (amount / weight.sum())
+        part = weight if score is None else weight * score
+        total = part.sum()
+        mixture += part * (amount / total) if 0.0 < total < np.inf else weight * (amount / weight.sum())
     return mixture
 
 

@@ -40,8 +40,8 @@ class Lightweight(Construction[MeanPilotObjective]):
     ) -> Block:
         assert survey is not None
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
-        own = block.sample_weight
+        weights = block.sample_weight
         scores = Scores(
-            cost=survey.cost, slope=1.0 / cost if cost > 0 else 0.0, base=np.array([1.0 / weight]), weight=own
+            cost=survey.cost, slope=1.0 / cost if cost > 0 else 0.0, base=np.array([1.0 / weight]), weight=weights
         )
         return draw_rows(block, scores, size, rng)

@@ -22,8 +22,8 @@ from tithe.core.errors import unknown_name
 from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, Storable, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
-_NAMES = ("ols", "ridge", "lasso", "elasticnet")
-_LEAST, _MOST = 500, 20_000  # rows of the sample, of which one in a hundred is taken between these
+_REGRESSORS = ("ols", "ridge", "lasso", "elasticnet")
+_MIN_SAMPLE, _MAX_SAMPLE = 500, 20_000  # limits of the sample, which is one row in a hundred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,12 +80,12 @@ class Regressed(Construction[ClusterBoundedObjective]):
     requires: ClassVar[tuple[type[Objective], ...]] = (ClusterBoundedObjective,)
 
     def __post_init__(self) -> None:
-        if isinstance(self.regressor, str) and self.regressor not in _NAMES:
-            raise unknown_name("regressor", self.regressor, _NAMES)
+        if isinstance(self.regressor, str) and self.regressor not in _REGRESSORS:
+            raise unknown_name("regressor", self.regressor, _REGRESSORS)
         if not isinstance(self.regressor, str) and not (
             hasattr(self.regressor, "fit") and hasattr(self.regressor, "predict")
         ):
-            raise ValueError(f"regressor must be one of {', '.join(_NAMES)} or have fit() and predict().")
+            raise ValueError(f"regressor must be one of {', '.join(_REGRESSORS)} or have fit() and predict().")
         if self.n_clusters < 1:
             raise ValueError(f"n_clusters must be at least 1, got {self.n_clusters!r}.")
         if self.sample_size is not None and self.sample_size < 2:
@@ -138,49 +138,49 @@ class Regressed(Construction[ClusterBoundedObjective]):
         """The same construction, its regression fitted on a sample of the rows unless it has one."""
         if self.sensitivity_model_ is not None:
             return self
-        size = self.sample_size or min(_MOST, max(_LEAST, len(block) // 100))
-        some = sample_rows(block, size, rng)
-        if some.sample_weight is not None:
-            some = some.take(np.flatnonzero(some.sample_weight > 0.0))
-        few = sample_rows(some, 1000 * self.n_clusters, rng)
-        clusters = objective.clusters(few, self.n_clusters, rng=rng)
-        radius = find_radius(self.radius, block, few, clusters, objective, rng)
-        bound = objective.cluster_bound(some, clusters, radius=radius, certified=self.certified)
+        size = self.sample_size or min(_MAX_SAMPLE, max(_MIN_SAMPLE, len(block) // 100))
+        sample = sample_rows(block, size, rng)
+        if sample.sample_weight is not None:
+            sample = sample.take(np.flatnonzero(sample.sample_weight > 0.0))
+        clustered = sample_rows(sample, 1000 * self.n_clusters, rng)
+        clusters = objective.clusters(clustered, self.n_clusters, rng=rng)
+        radius = find_radius(self.radius, block, clustered, clusters, objective, rng)
+        bound = objective.cluster_bound(sample, clusters, radius=radius, certified=self.certified)
         # per unit of weight, and free of its scale: b s for rows of equal weight
-        m = bound * (some.total_weight / some.weights())
-        model = self._fit(some, objective, m, len(block), objective.settle(some, clusters), radius)
-        ids = some.row_ids()
+        m = bound * (sample.total_weight / sample.weights())
+        model = self._fit(sample, objective, m, len(block), objective.settle(sample, clusters), radius)
+        ids = sample.row_ids()
         order = np.argsort(ids, kind="stable")
         return replace(self, sensitivity_model_=model, known=Known(ids=ids[order], values=m[order]))
 
     def _fit(
         self,
-        some: Block,
+        sample: Block,
         objective: ClusterBoundedObjective,
         m: Array,
         n_rows: int,
         clusters: ClusterSet,
         radius: float,
     ) -> SensitivityModel:
-        what = self.regressor
-        if isinstance(what, str) and len(some) < 2 * (some.n_features + 1):
-            what = "ridge"
-        rows = features(objective, some, self.norm_feature)
-        regressor, weights, raw = _regress(what, rows, m)
+        wanted = self.regressor
+        if isinstance(wanted, str) and len(sample) < 2 * (sample.n_features + 1):
+            wanted = "ridge"
+        rows = features(objective, sample, self.norm_feature)
+        regressor, weights, raw = _regress(wanted, rows, m)
         low = max(1.0, float(np.quantile(m, 0.05)))
         spread = float(np.square(m - m.mean()).sum())
         missed = float(np.square(m - raw).sum())
         return SensitivityModel(
             objective=objective,
             regressor=regressor,
-            linear=None if weights is None else as_linear(weights, some.n_features, objective, self.norm_feature),
+            linear=None if weights is None else as_linear(weights, sample.n_features, objective, self.norm_feature),
             norm_feature=self.norm_feature,
             clusters=clusters,
             radius=radius,
-            n_features=some.n_features,
+            n_features=sample.n_features,
             n_rows=n_rows,
-            sample_size=len(some),
-            sample_weight=some.total_weight,
+            sample_size=len(sample),
+            sample_weight=sample.total_weight,
             r2_=1.0 - missed / spread if spread > 0.0 else 0.0,
             clip_low_=low,
             clipped_share_=float(np.mean((raw < low) | (raw > n_rows))),
@@ -213,11 +213,11 @@ class Regressed(Construction[ClusterBoundedObjective]):
         ready = self.prepare(block, objective, rng=rng)
         model = ready.sensitivity_model_
         assert model is not None
-        codes, own = objective.codes(block), block.sample_weight
+        codes, weight = objective.codes(block), block.sample_weight
         m, clipped = ready.scores(block, codes=codes)
-        total = float(m.sum() if own is None else m @ own)
+        total = float(m.sum() if weight is None else m @ weight)
         share = np.array([self.mix / block.total_weight])
-        scores = Scores(cost=m, slope=(1.0 - self.mix) / total, base=share, weight=own)
+        scores = Scores(cost=m, slope=(1.0 - self.mix) / total, base=share, weight=weight)
         drawn = draw_rows(block, scores, size, rng, codes=codes)
         name = self.regressor if isinstance(self.regressor, str) else type(self.regressor).__name__
         forced = isinstance(self.regressor, str) and model.sample_size < 2 * (block.n_features + 1)
@@ -232,34 +232,34 @@ class Regressed(Construction[ClusterBoundedObjective]):
         return replace(drawn, notes=notes)
 
 
-def _regress(what: Any, rows: Any, m: Array) -> tuple[Any, Array | None, Array]:
+def _regress(wanted: Any, rows: Any, m: Array) -> tuple[Any, Array | None, Array]:
     """The fitted regressor (None: least squares), intercept and coefficients if it is linear, and its predictions."""
-    if isinstance(what, str) and what == "ols" and not sparse.issparse(rows):
+    if isinstance(wanted, str) and wanted == "ols" and not sparse.issparse(rows):
         weights = _least_squares(rows, m)
         return None, weights, rows @ weights[1:] + weights[0]
-    if isinstance(what, str):
-        regressor = _named(what, rows)
+    if isinstance(wanted, str):
+        regressor = _make_regressor(wanted, rows)
     else:
-        regressor = clone(what)
+        regressor = clone(wanted)
     regressor.fit(rows, m)
     raw = np.asarray(regressor.predict(rows), np.float64).reshape(-1)
-    found = _coefficients(regressor)
-    if found is not None and len(found) == rows.shape[1] + 1:
-        again = rows @ found[1:] + found[0]
+    coefficients = _coefficients(regressor)
+    if coefficients is not None and len(coefficients) == rows.shape[1] + 1:
+        again = rows @ coefficients[1:] + coefficients[0]
         # some regressors have coefficients and predict something else from them
         if np.allclose(again, raw, rtol=1e-6, atol=1e-6 * np.abs(raw).max(initial=1.0)):
-            return regressor, found, raw
+            return regressor, coefficients, raw
     return regressor, None, raw
 
 
-def _named(what: str, rows: Any) -> Any:
-    if what == "ols":
+def _make_regressor(wanted: str, rows: Any) -> Any:
+    if wanted == "ols":
         return LinearRegression()
     scaler = StandardScaler(with_mean=not sparse.issparse(rows))
-    if what == "ridge":
+    if wanted == "ridge":
         # leaving one out is cheap only while one side is short
         return make_pipeline(scaler, RidgeCV(np.logspace(-4, 6, 21), cv=None if min(rows.shape) <= 2000 else 3))
-    if what == "lasso":
+    if wanted == "lasso":
         return make_pipeline(scaler, LassoCV(cv=5))
     return make_pipeline(scaler, ElasticNetCV(l1_ratio=[0.1, 0.5, 0.9], cv=5))
 

@@ -15,10 +15,10 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, Storable, check_fields, expect
 from tithe.kernels.linear.scores import linear_scores
 
-_ROWS = 65_536  # rows whose features are written out at a time
-_CHECKED = 0.01  # share of a stream that is scored exactly
-_ENOUGH = 100  # rows scored exactly before anything is said about drift
-_DRIFT = (0.5, 2.0)  # ratios of exact to predicted scores that pass for none
+_CHUNK_ROWS = 65_536  # rows whose features are written out at a time
+_CHECKED_SHARE = 0.01  # share of a stream that is scored exactly
+_MIN_CHECKED = 100  # rows scored exactly before drift is reported
+_NO_DRIFT = (0.5, 2.0)  # ratios of exact to predicted scores that count as no drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,9 +120,9 @@ class SensitivityModel(Storable):
                 high=high,
             )
         raw = np.empty(len(block))
-        for start in range(0, len(block), _ROWS):
-            some = block.cut(start, start + _ROWS)
-            raw[start : start + _ROWS] = self.regressor.predict(features(self.objective, some, self.norm_feature))
+        for start in range(0, len(block), _CHUNK_ROWS):
+            part = block.cut(start, start + _CHUNK_ROWS)
+            raw[start : start + _CHUNK_ROWS] = self.regressor.predict(features(self.objective, part, self.norm_feature))
         outside = float(np.mean((raw < low) | (raw > high))) if len(raw) else 0.0
         return np.clip(raw, low, high, out=raw), outside
 
@@ -182,7 +182,7 @@ class OnlineInclusion:
         running = np.cumsum(np.concatenate([[self._total], scores]))
         chance = np.minimum(1.0, self.size * scores / running[1:])
         kept = self._draws.random(len(block)) < chance
-        checked = np.flatnonzero(self._checks.random(len(block)) < _CHECKED)
+        checked = np.flatnonzero(self._checks.random(len(block)) < _CHECKED_SHARE)
         if len(checked):
             self._exact += float(self.model.exact(block.take(checked)).sum())
             self._predicted += float(scores[checked].sum())
@@ -198,7 +198,7 @@ class OnlineInclusion:
     @property
     def drifted(self) -> bool:
         """Whether the scores have left the rows they were fitted on by a factor of two, as far as is known."""
-        return self.n_checked_ >= _ENOUGH and not _DRIFT[0] <= self.drift_ <= _DRIFT[1]
+        return self.n_checked_ >= _MIN_CHECKED and not _NO_DRIFT[0] <= self.drift_ <= _NO_DRIFT[1]
 
 
 def features(objective: ClusterBoundedObjective, block: Block, norm_feature: bool) -> Any:

@@ -36,8 +36,8 @@ class Rings(Construction[NearestObjective]):
     def ring_of(self, block: Block, survey: Survey, power: int) -> tuple[Array, int]:
         """A number per row that is the same exactly for rows of one ring, (n,) int32, and how many there may be."""
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
-        own = block.sample_weight
-        lightest = 1.0 if own is None else own[own > 0].min()
+        weights = block.sample_weight
+        lightest = 1.0 if weights is None else weights[weights > 0].min()
         # a row beyond the last layer would cost more than all rows together
         last = max(0, int(np.ceil((np.log2(self.alpha) + np.log2(weight) - np.log2(lightest)) / power)))
         factor = self.alpha * weight / cost if cost > 0 else 0.0

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tithe.constructions.draw import LEAST, draw_rows
+from tithe.constructions.draw import MIN_DRAWS_OF_A_CLASS, draw_rows
 from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 
@@ -30,7 +30,7 @@ class Uniform(Construction[Objective]):
         codes = objective.codes(block)
         if codes is not None:
             mass = np.bincount(codes, weights=block.sample_weight)
-            if mass[mass > 0.0].min() * size < LEAST * mass.sum():
+            if mass[mass > 0.0].min() * size < MIN_DRAWS_OF_A_CLASS * mass.sum():
                 return draw_rows(block, block.weights(), size, rng, codes=codes)
         if block.sample_weight is None:
             return block.take(np.sort(rng.choice(n, size, replace=False)), np.full(size, n / size))

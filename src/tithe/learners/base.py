@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import polish_rounds
-from tithe.core.contracts import is_source
+from tithe.core.contracts import Objective, is_source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Option
@@ -239,11 +239,11 @@ def checked_classes(y: Array) -> Array:
     return y
 
 
-def objective_for(wanted: Any, n_classes: int) -> Any:
+def objective_for(wanted: str | Objective, n_classes: int) -> Objective:
     """An objective by name or as it is; y holds numbers below ``n_classes``, or is not a class where that is 0."""
     if isinstance(wanted, str) and wanted == GenericObjective.name:
         return GenericObjective(n_classes=n_classes)
-    objective = make("objective", wanted)
+    objective: Objective = make("objective", wanted)
     if n_classes and isinstance(objective, LabelledObjective):
         return replace(objective, classes=tuple(range(n_classes)))
     return objective

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.contracts import SampledObjective
 from tithe.core.data import Array, Block, Coreset, Moments
 from tithe.reduce.calibration import calibrate
 
@@ -32,7 +33,7 @@ def residuals(estimator: Any, labels: Array | None, block: Block) -> Array:
     return (truth[:, 1:] - guess[:, 1:]).astype(np.float64)
 
 
-def recalibrated(coreset: Coreset, block: Block, objective: Any, unexplained: Residuals) -> Coreset:
+def recalibrated(coreset: Coreset, block: Block, objective: SampledObjective, unexplained: Residuals) -> Coreset:
     """The coreset with weights that also reproduce the products of residuals and columns on all rows of the block."""
     pilot = coreset.pilot
     assert pilot is not None and coreset.totals is not None
@@ -50,8 +51,8 @@ def recalibrated(coreset: Coreset, block: Block, objective: Any, unexplained: Re
     return replace(coreset, sample_weight=weight, provenance={**coreset.provenance, **report.provenance()})
 
 
-def _residual_moments(block: Block, objective: Any, pilot: Array, unexplained: Residuals) -> Moments:
-    moments: Moments = objective.moments(block, pilot)
+def _residual_moments(block: Block, objective: SampledObjective, pilot: Array, unexplained: Residuals) -> Moments:
+    moments = objective.moments(block, pilot)
     residual = unexplained(block)
     z = moments.values[:, 2 : 2 + block.n_features]
     products = [r[:, None] * z for r in residual.T]

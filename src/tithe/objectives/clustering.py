@@ -19,7 +19,7 @@ from tithe.kernels.columns import column_means
 from tithe.kernels.sampling import sample_rows
 from tithe.objectives.clustering_queries import hard_centres, random_centres
 
-_HEAT = 4  # steps of a search before the worse half of the searches is given up
+_STEPS_OF_A_HEAT = 4  # after so many steps the worse half of the searches is dropped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,8 +97,8 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
         """2k centres (p, d): D^z seeding and three steps on a sample of the rows."""
-        some = sample_rows(block, max(5000, 100 * self.n_clusters), rng)
-        rows, weight = some.X, some.sample_weight
+        sample = sample_rows(block, max(5000, 100 * self.n_clusters), rng)
+        rows, weight = sample.X, sample.sample_weight
         with single_blas_thread():
             centers = dz_seeds(rows, 2 * self.n_clusters, weight=weight, power=self.power, rng=rng)
             return self._descend(rows, weight, centers, max_iter=3)[0]
@@ -204,7 +204,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         with single_blas_thread():
             runs = [(centers, np.inf) for centers in starts]
             while len(runs) > 1:
-                runs = [self._descend(rows, weight, centers, max_iter=_HEAT) for centers, _ in runs]
+                runs = [self._descend(rows, weight, centers, max_iter=_STEPS_OF_A_HEAT) for centers, _ in runs]
                 runs = sorted(runs, key=lambda run: run[1])[: (len(runs) + 1) // 2]
             best = self._descend(rows, weight, runs[0][0], max_iter=self.max_iter)[0]
         missing = self.n_clusters - len(best)

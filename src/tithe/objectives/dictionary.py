@@ -20,8 +20,8 @@ from tithe.solvers.ksvd import Coding, data_atoms, learn_dictionary, unit
 
 Reference = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
 
-_LEAST = float(np.finfo(np.float64).tiny)  # what is less has no inverse
-_SAMPLE = 5000  # rows that a reference is learned from
+_TINY = float(np.finfo(np.float64).tiny)  # a smaller number has no inverse
+_SAMPLE_ROWS = 5000  # rows that a reference is learned from
 _RESTARTS, _TURNS = 3, 5  # of the search for subspaces
 
 
@@ -95,16 +95,16 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         if self.reference == "mean_line":
             line = unit(column_means(block)[None])
             return line if len(line) else np.full((1, d), d**-0.5)
-        some = sample_rows(_carrying(block), max(_SAMPLE, 20 * self.n_components), rng)
-        X, most = np.asarray(some.X, np.float64), self._most(d, self.n_components)
+        sample = sample_rows(_with_weight(block), max(_SAMPLE_ROWS, 20 * self.n_components), rng)
+        X, most = np.asarray(sample.X, np.float64), self._most(d, self.n_components)
         with single_blas_thread():
             if self.reference == "singular":
-                return _top_directions(X, some.weights(), most)[None]
+                return _top_directions(X, sample.weights(), most)[None]
             if self.reference == "ksvd":
                 start = data_atoms(X, self.n_components, rng)
                 coding = Coding(n_nonzero=most)
-                return learn_dictionary(X, some.sample_weight, start, coding, max_iter=1, rng=rng)[0]
-            return _subspaces(X, some.weights(), max(1, self.n_components // most), most, rng)
+                return learn_dictionary(X, sample.sample_weight, start, coding, max_iter=1, rng=rng)[0]
+            return _subspaces(X, sample.weights(), max(1, self.n_components // most), most, rng)
 
     def mean_pilot(self, block: Block) -> Array:
         """The mean row, as a point (d,)."""
@@ -114,9 +114,9 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         """Errors, and totals (1, 3): count, error, energy."""
         error = self.cost(block, pilot)
         parts = (np.ones(len(block)), error, _energy(block))
-        own = block.sample_weight
+        weights = block.sample_weight
         # not by BLAS, which adds in another order on two threads
-        totals = np.array([[np.add.reduce(part if own is None else own * part) for part in parts]])
+        totals = np.array([[np.add.reduce(part if weights is None else weights * part) for part in parts]])
         return Survey(cost=error, labels=None, totals=totals)
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
@@ -128,7 +128,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
         """(1 - beta) u err / cost + beta u / W."""
         weight, cost, _ = survey.totals[0]
-        slope, base = ((1.0 - self.beta) / cost, self.beta / weight) if cost > _LEAST else (0.0, 1.0 / weight)
+        slope, base = ((1.0 - self.beta) / cost, self.beta / weight) if cost > _TINY else (0.0, 1.0 / weight)
         return Scores(cost=survey.cost, slope=slope, base=np.array([base]), weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
@@ -148,7 +148,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
         """k atoms (k, d) by K-SVD, from ``init`` or from rows of the block; the best met."""
         _dense(block)
-        block = _carrying(block)
+        block = _with_weight(block)
         start = data_atoms(block.X, self.n_components, rng, positive=self.positive) if init is None else unit(init)
         coding = Coding(n_nonzero=self._most(block.n_features, len(start)), positive=self.positive)
         return learn_dictionary(block.X, block.sample_weight, start, coding, max_iter=self.max_iter, rng=rng)[0]
@@ -173,10 +173,10 @@ def _dense(block: Block) -> None:
         raise ValueError("Dictionary learning needs dense rows: X is sparse. Convert it with X.toarray() if it fits.")
 
 
-def _carrying(block: Block) -> Block:
-    """The rows that carry weight: others must not become atoms."""
-    own = block.sample_weight
-    return block if own is None or own.all() else block.take(np.flatnonzero(own))
+def _with_weight(block: Block) -> Block:
+    """The rows of positive weight: others must not become atoms."""
+    weights = block.sample_weight
+    return block if weights is None or weights.all() else block.take(np.flatnonzero(weights))
 
 
 def _energy(block: Block) -> Array:

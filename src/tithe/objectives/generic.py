@@ -14,8 +14,8 @@ from tithe.core.state_checks import Floats, Integer, Optional, check_fields, exp
 from tithe.kernels.columns import column_means, column_sums
 from tithe.kernels.sampling import sample_rows
 
-_ROWS = 8192
-_WIDE = 1000  # columns beyond which only counts and costs are preserved: moments would outnumber the rows kept
+_CHUNK_ROWS = 8192
+_MAX_MOMENT_COLUMNS = 1000  # with more columns only counts and costs are preserved: moments would outnumber rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
             square = column_sums(block.X.multiply(block.X).tocsr(), weight) / total - mean * mean
         else:
             square = np.zeros_like(mean)
-            for start in range(0, len(block), _ROWS):
-                part = block.cut(start, start + _ROWS)
+            for start in range(0, len(block), _CHUNK_ROWS):
+                part = block.cut(start, start + _CHUNK_ROWS)
                 gap = part.X - mean
                 square += part.weights() @ (gap * gap)
             square /= total
@@ -72,14 +72,14 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         labels = self._classes(block)
         cost = np.empty(len(block))
         totals: Array | None = None
-        for start in range(0, len(block), _ROWS):
-            part = block.cut(start, start + _ROWS)
+        for start in range(0, len(block), _CHUNK_ROWS):
+            part = block.cut(start, start + _CHUNK_ROWS)
             values = self.moments(part, pilot).values
-            here = slice(start, start + len(part))
-            cost[here] = values[:, 1]
+            rows = slice(start, start + len(part))
+            cost[rows] = values[:, 1]
             if totals is None:
                 totals = np.zeros((max(1, self.n_classes), values.shape[1]))
-            np.add.at(totals, labels[here], values * part.weights()[:, None])
+            np.add.at(totals, labels[rows], values * part.weights()[:, None])
         assert totals is not None
         return Survey(cost=cost, labels=labels, totals=totals)
 
@@ -88,7 +88,7 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         d = block.n_features
         Floats(3, d + 1).check("pilot", pilot, {})
         expect((pilot[1, :-1] > 0.0).all(), "scales of columns are not positive")
-        columns = 2 if d > _WIDE else 2 + 2 * d + (2 + d if self._has_target(block) else 0)
+        columns = 2 if d > _MAX_MOMENT_COLUMNS else 2 + 2 * d + (2 + d if self._has_target(block) else 0)
         Optional(Floats(max(1, self.n_classes), columns)).check("totals", totals, {})
         self._classes(block)
 
@@ -103,7 +103,7 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         return Scores(cost=survey.cost, labels=survey.labels, slope=slope, base=base, weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
-        if block.n_features > _WIDE:
+        if block.n_features > _MAX_MOMENT_COLUMNS:
             basic = np.column_stack([np.ones(len(block)), _wide_cost(block, pilot)])
             return Moments(values=basic, groups=self._classes(block), n_basic=2)
         z = _scaled(block, pilot)
@@ -116,7 +116,7 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         return Moments(values=np.column_stack(values), groups=self._classes(block), n_basic=2)
 
     def _has_target(self, block: Block) -> bool:
-        if block.y is None or self.n_classes or block.n_features > _WIDE:
+        if block.y is None or self.n_classes or block.n_features > _MAX_MOMENT_COLUMNS:
             return False
         return bool(np.issubdtype(block.y.dtype, np.number))
 
@@ -149,8 +149,8 @@ def _least_squares(block: Block, pilot: Array) -> Array:
     assert block.y is not None
     d = block.n_features
     gram, against = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
-    for start in range(0, len(block), _ROWS):
-        part = block.cut(start, start + _ROWS)
+    for start in range(0, len(block), _CHUNK_ROWS):
+        part = block.cut(start, start + _CHUNK_ROWS)
         design = np.column_stack([_scaled(part, pilot), np.ones(len(part))])
         weighted = design * part.weights()[:, None]
         gram += weighted.T @ design

@@ -220,10 +220,7 @@ class _Keeper:
     def _check(self, reducer: Reducer, tree: Tree) -> None:
         """Whether reducer and nodes that were read from a file are those of this build."""
         plan, d = self._plan, self._source.n_features
-        same = (reducer.size, reducer.seed, reducer.half_life) == (plan.size, plan.seed, plan.half_life)
-        for name in ("objective", "construction"):
-            same = same and type(getattr(reducer, name)) is type(getattr(plan, name))
-        expect(same and reducer.totals == plan.calibrate, "a reducer is not that of its plan")
+        expect(reducer.belongs_to(plan) and reducer.plan.seed == plan.seed, "a reducer is not that of its plan")
         few = self._source.n_rows is not None and self._source.n_rows <= plan.size
         expect(few or reducer.has_pilot, "a pilot is missing")
         Integer().check("n_leaves", tree.n_leaves, {})

@@ -16,7 +16,7 @@ from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 
 _JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
-_SAMPLE = 200_000  # rows that stand for those of a source where solutions are fitted
+_SAMPLE_ROWS = 200_000  # rows that stand for those of a source where solutions are fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,26 +109,26 @@ def distortion(
     """
     goal: Objective = make("objective", objective)
     coreset = _as_block(coreset)
-    some = full
+    sample = full
     if is_source(full):
-        some = full.sample(_SAMPLE, rng=rng_for(random_state, "sample")) if queries is None else full
+        sample = full.sample(_SAMPLE_ROWS, rng=rng_for(random_state, "sample")) if queries is None else full
         climb = 0  # a look at files is dear
     else:
-        full = some = _as_block(full)
+        full = sample = _as_block(full)
     objective = goal.for_rows(coreset)
     if queries is None:
         check_contracts(objective, (SampledObjective,), needed_by="distortion without queries")
         assert isinstance(objective, SampledObjective)
         queries = {
-            "full": [objective.solve(some, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
+            "full": [objective.solve(sample, rng=rng_for(random_state, "full", i)) for i in range(n_fits)],
             "coreset": [objective.solve(coreset, rng=rng_for(random_state, "coreset", i)) for i in range(n_fits)],
-            "random": random_queries(some, objective, n_bases=n_bases, seed=random_state),
-            "rough": [objective.pilot(some, rng=rng_for(random_state, "rough"))],
+            "random": random_queries(sample, objective, n_bases=n_bases, seed=random_state),
+            "rough": [objective.pilot(sample, rng=rng_for(random_state, "rough"))],
         }
         if climb:
             queries = {**queries, "climb": [_climb(full, coreset, objective, queries["rough"][0], climb, random_state)]}
-    every = [q for family in queries.values() for q in family]
-    costs = zip(total_costs(coreset, objective, every), total_costs(full, objective, every), strict=True)
+    all_queries = [q for family in queries.values() for q in family]
+    costs = zip(total_costs(coreset, objective, all_queries), total_costs(full, objective, all_queries), strict=True)
     errors = [ratio_error(small, large) for small, large in costs]
     values, at = {}, 0
     for name, family in queries.items():
@@ -159,9 +159,9 @@ def _climb(full: Block, coreset: Block, objective: Objective, query: Array, budg
     worst, height = query, _error(full, coreset, objective, query)
     for _ in range(budget):
         step = rng.choice(_JITTERS) * spread
-        tried = worst.copy()
-        tried[rng.integers(len(query))] += step * rng.standard_normal(query.shape[1])
-        found = _error(full, coreset, objective, tried)
-        if found > height:
-            worst, height = tried, found
+        candidate = worst.copy()
+        candidate[rng.integers(len(query))] += step * rng.standard_normal(query.shape[1])
+        error = _error(full, coreset, objective, candidate)
+        if error > height:
+            worst, height = candidate, error
     return worst

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tithe.core.contracts import Construction, ConvexObjective, Objective, SampledObjective, check_contracts
 from tithe.core.data import Array, Block, Coreset, Survey, concat
-from tithe.core.registry import make
+from tithe.core.registry import make, resolve
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Anything, Check, Flag, Integer, Number, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import (
+    Check,
+    Flag,
+    Instance,
+    Integer,
+    Number,
+    Optional,
+    Storable,
+    Text,
+    check_fields,
+    expect,
+)
 from tithe.reduce.calibration import calibrated
 
-_FEW_ROWS = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
+_FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
 _TRIAL_DRAWS = 3  # of each kind, where the rows at hand are a sample
 
 Notes = dict[str, str | int | float]
-_LEAST = float(np.finfo(np.float64).tiny)
-_STATE: dict[str, Check] = {
-    "objective": Anything(),
-    "construction": Anything(),
-    "size": Integer(least=1),
-    "seed": Integer(least=0, most=2**64),
-    "half_life": Optional(Number(least=_LEAST)),
-}
+_TINY = float(np.finfo(np.float64).tiny)
+_PAIR: dict[str, Check] = {"objective": Instance(Objective), "construction": Instance(Construction)}
 
 
 def check_together(objective: Objective, construction: Construction[Any], *, calibrate: bool) -> None:
@@ -51,144 +56,23 @@ def resolve_pair(objective: Any, construction: Any, *, calibrate: bool) -> tuple
     return objective, construction, auto
 
 
-def _check_stored(objective: Any, construction: Any, notes: Any, *, calibrate: bool) -> None:
-    """What must hold of an objective and a construction that were read from a file."""
-    expect(isinstance(objective, Objective), f"{type(objective).__name__} is no objective")
-    expect(isinstance(construction, Construction), f"{type(construction).__name__} is no construction")
-    check_together(objective, construction, calibrate=calibrate)
-    plain = isinstance(notes, dict) and all(isinstance(v, (str, int, float)) for kv in notes.items() for v in kv)
-    expect(plain, "notes are no names and values")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Reducer(Storable):
-    """What happens to a leaf, to two coresets that meet, and to the last one.
-
-    Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
-    meet, rows are scored at a pilot of their own. Draws are plain and unbiased; calibration against
-    the exact totals comes once, at the end, and takes out the error of the whole tree.
-    ``totals=False`` leaves the totals to a later pass.
-
-    With a ``half_life`` h a row weighs u 2^(-(t - i)/h), i its row id and t the id of the last row
-    the coreset stands for: weights, totals and the weight seen alike.
-    """
-
-    objective: Objective
-    construction: Construction[Any]
-    size: int
-    totals: bool
-    seed: int
-    pilot: Array | None
-    half_life: float | None = None
-    notes: Notes = field(default_factory=dict)
-
-    def _check_state(self) -> None:
-        check_fields(self, {**_STATE, "totals": Flag()})
-        _check_stored(self.objective, self.construction, self.notes, calibrate=self.totals)
-        expect(self.pilot is None or isinstance(self.pilot, np.ndarray), "a pilot is no array")
-
-    @property
-    def has_pilot(self) -> bool:
-        """Whether there is a pilot, or none is needed to reduce rows."""
-        needed = self.totals or self.construction.needs_pilot
-        return self.pilot is not None or not needed
-
-    def check_rows(self, node: Block) -> None:
-        """Whether rows that were read from a file fit the pilot: kernels go by its shape."""
-        totals = None
-        if isinstance(node, Coreset):
-            totals = node.totals
-            expect(
-                (totals is not None) == (self.totals and self.pilot is not None), "totals are missing, or unasked for"
-            )
-            same = node.pilot is not None and self.pilot is not None and np.array_equal(node.pilot, self.pilot)
-            expect(totals is None or same, "totals were not taken at the pilot")
-        if self.pilot is not None:
-            self.sampled.check_pilot(self.pilot, totals, node)
-        self.objective.codes(node)
-
-    @property
-    def sampled(self) -> SampledObjective:
-        """The objective, where there is a pilot."""
-        assert isinstance(self.objective, SampledObjective)
-        return self.objective
-
-    def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
-        if len(block) <= self.size:
-            return block.take(np.flatnonzero(block.weights() > 0), None)
-        rng = rng_for(self.seed, *key, "draw")
-        return self.construction.reduce(block, self.objective, self.size, pilot=pilot, survey=survey, rng=rng)
-
-    def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
-        """Score, draw, and take the exact totals, in one pass; None where no row carries weight."""
-        n_seen, last_row = len(block), block.last_row_id
-        if self.half_life is not None and n_seen:
-            age = last_row - block.row_ids()
-            block = replace(block, sample_weight=block.weights() * np.exp2(-age / self.half_life), mean=None)
-        if n_seen == 0 or not block.total_weight > 0.0:
-            return None
-        survey = None
-        if self.pilot is not None and (self.totals or self.construction.needs_survey):
-            survey = self.sampled.survey(block, self.pilot)
-        chosen = self._draw(block, self.pilot, survey, key)
-        return Coreset(
-            **_rows(chosen),
-            n_seen=n_seen,
-            weight_seen=block.total_weight,
-            totals=survey.totals if survey is not None and self.totals else None,
-            pilot=self.pilot,
-            key=key,
-            last_row=last_row,
-            provenance=chosen.notes or {},
-        )
-
-    def merge(self, left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
-        """Both under one another, reduced to size again."""
-        last_row = max(left.last_row, right.last_row)
-        left, right = self._aged(left, last_row), self._aged(right, last_row)
-        both = concat([left, right])
-        local, survey = self.pilot, None
-        if len(both) > self.size and self.pilot is not None and self.construction.needs_survey:
-            local = self.construction.pilot(both, self.objective, rng=rng_for(self.seed, *key, "pilot"))
-            survey = self.sampled.survey(both, local)
-        return Coreset(
-            **_rows(self._draw(both, local, survey, key)),
-            n_seen=left.n_seen + right.n_seen,
-            weight_seen=left.weight_seen + right.weight_seen,
-            totals=None if left.totals is None or right.totals is None else left.totals + right.totals,
-            pilot=self.pilot,
-            key=key,
-            last_row=last_row,
-            provenance={**right.provenance, **left.provenance},
-        )
-
-    def _aged(self, coreset: Coreset, last_row: int) -> Coreset:
-        """The coreset as it weighs at a later row."""
-        if self.half_life is None or last_row == coreset.last_row:
-            return coreset
-        factor = float(np.exp2(-(last_row - coreset.last_row) / self.half_life))
-        return replace(
-            coreset,
-            sample_weight=coreset.weights() * factor,
-            weight_seen=coreset.weight_seen * factor,
-            totals=None if coreset.totals is None else coreset.totals * factor,
-        )
-
-    def finish(self, coreset: Coreset) -> Coreset:
-        """The last one: calibrated to the totals it carries, and how it came about written down."""
-        whole = coreset.n_seen <= self.size
-        made: Notes = {"construction": "all"} if whole else dict(coreset.provenance)
-        coreset = replace(coreset, is_whole=whole, provenance={**self.notes, **made, "calibrated": 0})
-        return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
-
-
-def _rows(block: Block) -> dict[str, Any]:
-    return {"X": block.X, "y": block.y, "sample_weight": block.sample_weight, "indices": block.row_ids()}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan(Storable):
-    """What is decided before a row is seen: names resolved, what they need of one another checked."""
+    """What is asked of a reduction, decided before a row is read. All options of `build_coreset` that shape the result.
+
+    Parameters
+    ----------
+    objective, construction : Objective, Construction
+        They work together: `of` checks it.
+    size : int
+        Rows to keep at the most.
+    calibrate : bool
+    seed : int
+    half_life : float or None
+        Rows after which a weight has halved; None: weights stay.
+    auto : bool
+        Whether the construction was left to the objective.
+    """
 
     objective: Objective
     construction: Construction[Any]
@@ -196,30 +80,32 @@ class Plan(Storable):
     calibrate: bool
     seed: int
     half_life: float | None = None
-    auto: bool = False  # whether the construction was left to the objective
-    notes: Notes = field(default_factory=dict)
+    auto: bool = False
 
     def _check_state(self) -> None:
-        check_fields(self, {**_STATE, "calibrate": Flag(), "auto": Flag()})
-        _check_stored(self.objective, self.construction, self.notes, calibrate=self.calibrate)
+        table: dict[str, Check] = {
+            "size": Integer(least=1),
+            "calibrate": Flag(),
+            "seed": Integer(least=0, most=2**64),
+            "half_life": Optional(Number(least=_TINY)),
+            "auto": Flag(),
+        }
+        check_fields(self, {**_PAIR, **table})
+        check_together(self.objective, self.construction, calibrate=self.calibrate)
 
     @classmethod
     def of(
         cls,
-        objective: Any,
-        construction: Any,
+        objective: str | Objective,
+        construction: str | Construction[Any],
         size: int,
         *,
         calibrate: bool,
         seed: int,
         half_life: float | None = None,
     ) -> Plan:
-        """From names or instances. Fails before the first byte is read if they do not fit together."""
+        """From names or instances. Raises ValueError if they do not work together."""
         objective, construction, auto = resolve_pair(objective, construction, calibrate=calibrate)
-        notes: Notes = {"objective": objective.name, **({"construction_asked": "auto"} if auto else {})}
-        notes |= {"construction": construction.name, "coreset_size": size, "seed": seed}
-        if half_life is not None:
-            notes["half_life"] = half_life
         return cls(
             objective=objective,
             construction=construction,
@@ -228,8 +114,14 @@ class Plan(Storable):
             seed=seed,
             half_life=half_life,
             auto=auto,
-            notes=notes,
         )
+
+    @property
+    def notes(self) -> Notes:
+        """What the provenance of a coreset says about the plan."""
+        notes: Notes = {"objective": self.objective.name, **({"construction_asked": "auto"} if self.auto else {})}
+        notes |= {"construction": self.construction.name, "coreset_size": self.size, "seed": self.seed}
+        return notes if self.half_life is None else {**notes, "half_life": self.half_life}
 
     def differences(self, other: Plan) -> dict[str, tuple[Any, Any]]:
         """The options in which two plans differ, with the values of both; seeds are not compared."""
@@ -261,23 +153,161 @@ class Plan(Storable):
             construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))
             if totals and objective.totals_at_solution:
                 stands = 1.0 if n_rows is None else n_rows / len(at_hand)  # a penalty stands beside the sum of all
-                some = replace(at_hand, sample_weight=at_hand.weights() * stands)
-                pilot = objective.solve(some, rng=rng_for(self.seed, "pilot"))
+                rows = replace(at_hand, sample_weight=at_hand.weights() * stands)
+                pilot = objective.solve(rows, rng=rng_for(self.seed, "pilot"))
             elif totals or construction.needs_pilot:
                 pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
-        reducer = Reducer(
-            objective=objective,
-            construction=construction,
-            size=self.size,
-            totals=totals,
-            seed=self.seed,
-            pilot=pilot,
-            half_life=self.half_life,
-            notes={**self.notes, "construction": construction.name},
-        )
+        reducer = Reducer(plan=self, objective=objective, construction=construction, totals=totals, pilot=pilot)
         if not self.auto or not isinstance(objective, ConvexObjective):
             return reducer
         return _safe_with_few_rows(reducer, objective, at_hand, n_rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reducer(Storable):
+    """What happens to a leaf, to two coresets that meet, and to the last one.
+
+    Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
+    meet, rows are scored at a pilot of their own. Draws are plain and unbiased; calibration against
+    the exact totals comes once, at the end, and takes out the error of the whole tree.
+
+    With a half-life h a row weighs u 2^(-(t - i)/h), i its row id and t the id of the last row
+    the coreset stands for: weights, totals and the weight seen alike.
+
+    Parameters
+    ----------
+    plan : Plan
+    objective, construction : Objective, Construction
+        Those of the plan, once they know the classes and what is learned from a sample.
+    totals : bool
+        Whether leaves take totals; False leaves them to a later pass.
+    pilot : array or None
+    draw : str
+        Why rows are drawn in this way, where that was found by trying.
+    """
+
+    plan: Plan
+    objective: Objective
+    construction: Construction[Any]
+    totals: bool
+    pilot: Array | None
+    draw: str = ""
+
+    def _check_state(self) -> None:
+        check_fields(self, {**_PAIR, "plan": Instance(Plan), "totals": Flag(), "draw": Text()})
+        check_together(self.objective, self.construction, calibrate=self.totals)
+        expect(self.pilot is None or isinstance(self.pilot, np.ndarray), "a pilot is no array")
+        planned = {type(self.plan.construction), *([resolve("construction", "uniform")] if self.draw else [])}
+        same = type(self.objective) is type(self.plan.objective) and type(self.construction) in planned
+        expect(same, "a reducer is not that of its plan")
+
+    def belongs_to(self, plan: Plan) -> bool:
+        """Whether a reducer that was read from a file can be one that the plan started, or a fork of it."""
+        ours, theirs = self.plan, plan
+        same = (ours.size, ours.half_life, self.totals) == (theirs.size, theirs.half_life, theirs.calibrate)
+        return same and type(ours.objective) is type(theirs.objective) and ours.construction == theirs.construction
+
+    @property
+    def has_pilot(self) -> bool:
+        """Whether there is a pilot, or none is needed to reduce rows."""
+        needed = self.totals or self.construction.needs_pilot
+        return self.pilot is not None or not needed
+
+    def check_rows(self, node: Block) -> None:
+        """Whether rows that were read from a file fit the pilot: kernels go by its shape."""
+        totals = None
+        if isinstance(node, Coreset):
+            totals = node.totals
+            expect(
+                (totals is not None) == (self.totals and self.pilot is not None), "totals are missing, or unasked for"
+            )
+            same = node.pilot is not None and self.pilot is not None and np.array_equal(node.pilot, self.pilot)
+            expect(totals is None or same, "totals were not taken at the pilot")
+        if self.pilot is not None:
+            self.sampled.check_pilot(self.pilot, totals, node)
+        self.objective.codes(node)
+
+    @property
+    def sampled(self) -> SampledObjective:
+        """The objective, where there is a pilot."""
+        assert isinstance(self.objective, SampledObjective)
+        return self.objective
+
+    def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
+        if len(block) <= self.plan.size:
+            return block.take(np.flatnonzero(block.weights() > 0), None)
+        rng = rng_for(self.plan.seed, *key, "draw")
+        return self.construction.reduce(block, self.objective, self.plan.size, pilot=pilot, survey=survey, rng=rng)
+
+    def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
+        """Score, draw, and take the exact totals, in one pass; None where no row carries weight."""
+        n_seen, last_row = len(block), block.last_row_id
+        if self.plan.half_life is not None and n_seen:
+            age = last_row - block.row_ids()
+            block = replace(block, sample_weight=block.weights() * np.exp2(-age / self.plan.half_life), mean=None)
+        if n_seen == 0 or not block.total_weight > 0.0:
+            return None
+        survey = None
+        if self.pilot is not None and (self.totals or self.construction.needs_survey):
+            survey = self.sampled.survey(block, self.pilot)
+        chosen = self._draw(block, self.pilot, survey, key)
+        return Coreset(
+            **_rows(chosen),
+            n_seen=n_seen,
+            weight_seen=block.total_weight,
+            totals=survey.totals if survey is not None and self.totals else None,
+            pilot=self.pilot,
+            key=key,
+            last_row=last_row,
+            provenance=chosen.notes or {},
+        )
+
+    def merge(self, left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+        """Both under one another, reduced to size again."""
+        last_row = max(left.last_row, right.last_row)
+        left, right = self._aged(left, last_row), self._aged(right, last_row)
+        both = concat([left, right])
+        local, survey = self.pilot, None
+        if len(both) > self.plan.size and self.pilot is not None and self.construction.needs_survey:
+            local = self.construction.pilot(both, self.objective, rng=rng_for(self.plan.seed, *key, "pilot"))
+            survey = self.sampled.survey(both, local)
+        return Coreset(
+            **_rows(self._draw(both, local, survey, key)),
+            n_seen=left.n_seen + right.n_seen,
+            weight_seen=left.weight_seen + right.weight_seen,
+            totals=None if left.totals is None or right.totals is None else left.totals + right.totals,
+            pilot=self.pilot,
+            key=key,
+            last_row=last_row,
+            provenance={**right.provenance, **left.provenance},
+        )
+
+    def _aged(self, coreset: Coreset, last_row: int) -> Coreset:
+        """The coreset as it weighs at a later row."""
+        if self.plan.half_life is None or last_row == coreset.last_row:
+            return coreset
+        factor = float(np.exp2(-(last_row - coreset.last_row) / self.plan.half_life))
+        return replace(
+            coreset,
+            sample_weight=coreset.weights() * factor,
+            weight_seen=coreset.weight_seen * factor,
+            totals=None if coreset.totals is None else coreset.totals * factor,
+        )
+
+    def finish(self, coreset: Coreset) -> Coreset:
+        """The last one: calibrated to the totals it carries, and how it came about written down."""
+        whole = coreset.n_seen <= self.plan.size
+        made: Notes = {"construction": "all"} if whole else dict(coreset.provenance)
+        coreset = replace(coreset, is_whole=whole, provenance={**self._notes(), **made, "calibrated": 0})
+        return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
+
+    def _notes(self) -> Notes:
+        notes: Notes = {**self.plan.notes, "construction": self.construction.name}
+        return {**notes, "draw": self.draw} if self.draw else notes
+
+
+def _rows(block: Block) -> dict[str, Any]:
+    return {"X": block.X, "y": block.y, "sample_weight": block.sample_weight, "indices": block.row_ids()}
 
 
 def _safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: Block, n_rows: int | None) -> Reducer:
@@ -286,22 +316,20 @@ def _safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: B
     Where the rows at hand are all rows, the very draws that will be made are compared, else three of each kind.
     """
     whole = n_rows == len(at_hand)
-    if len(at_hand) <= reducer.size:
+    if len(at_hand) <= reducer.plan.size:
         return reducer
-    rows_each = objective.rows_per_coefficient(at_hand, reducer.size)
-    if rows_each >= _FEW_ROWS:
+    rows_each = objective.rows_per_coefficient(at_hand, reducer.plan.size)
+    if rows_each >= _FEW_ROWS_PER_COEFFICIENT:
         return reducer
     if not whole and n_rows is not None:  # a penalty stands beside the sum over all rows
         at_hand = replace(at_hand, sample_weight=at_hand.weights() * (n_rows / len(at_hand)), mean=None)
-    seeds = [int(rng_for(reducer.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
-    draws = [replace(reducer, totals=False, seed=seed) for seed in ([reducer.seed] if whole else seeds)]
-    uniform = make("construction", "uniform")
+    plan, uniform = reducer.plan, make("construction", "uniform")
+    seeds = [int(rng_for(plan.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
+    draws = [replace(reducer, totals=False, plan=replace(plan, seed=s)) for s in ([plan.seed] if whole else seeds)]
     loss = np.median([_trial_loss(draw, objective, at_hand) for draw in draws])
     if np.median([_trial_loss(replace(draw, construction=uniform), objective, at_hand) for draw in draws]) < loss:
         reducer = replace(reducer, construction=uniform)
-    name = reducer.construction.name
-    about = {"construction": name, "draw": f"{name}: {rows_each:.2g} rows per coefficient"}
-    return replace(reducer, notes={**reducer.notes, **about})
+    return replace(reducer, draw=f"{reducer.construction.name}: {rows_each:.2g} rows per coefficient")
 
 
 def _trial_loss(reducer: Reducer, objective: ConvexObjective, rows: Block) -> float:
@@ -309,5 +337,5 @@ def _trial_loss(reducer: Reducer, objective: ConvexObjective, rows: Block) -> fl
     coreset = reducer.leaf(rows, (0, 0))
     if coreset is None:
         return np.inf
-    solution = objective.solve(coreset, rng=rng_for(reducer.seed, "trial"), init=reducer.pilot)
+    solution = objective.solve(coreset, rng=rng_for(reducer.plan.seed, "trial"), init=reducer.pilot)
     return objective.evaluate(rows, solution).value

@@ -17,12 +17,12 @@ from tithe.reduce.build import reduce_source
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
 from tithe.sources.arrays import ArraySource, as_block
 
-_FEW = 100  # rows too few to measure anything on: keep them all
-_SAMPLE = 200_000  # rows of a source that sizes are measured on
-_TREE = 1.5  # by how much merging may add to the error of a draw; the theory of balanced costs says 1.41
-_TRIES = 5  # coresets of each size
-_STUDENT = 2.132  # quantile of Student's t at .95 with _TRIES - 1 degrees of freedom
-_LEAST = 8  # rows for each number of the pilot: with fewer, calibration steers by nothing
+_MIN_ROWS_TO_MEASURE = 100  # with fewer rows nothing can be measured, and all are kept
+_SAMPLE_ROWS = 200_000  # rows of a source that sizes are measured on
+_MERGE_FACTOR = 1.5  # by how much merging may add to the error of a draw; the theory of balanced costs says 1.41
+_N_TRIALS = 5  # coresets of each size
+_STUDENT_QUANTILE = 2.132  # quantile of Student's t at .95 with _N_TRIALS - 1 degrees of freedom
+_MIN_ROWS_PER_NUMBER = 8  # rows for each number of the pilot; calibration needs that many
 _LARGEST_ERROR = 1e3  # infinite ones, of a cost of nothing, count as this: nearly all rows are then proposed
 _OTHER_STRENGTH = 100.0  # of the losses beside the penalty, at which a trial coreset is fitted as well
 
@@ -59,18 +59,19 @@ def propose_size(
     seed = as_seed(random_state)
     n_rows: int | None
     if is_source(X):
-        block, n_rows, within = X.sample(_SAMPLE, rng=rng_for(seed, "propose")), X.n_rows, eps / _TREE
+        block, n_rows, within = X.sample(_SAMPLE_ROWS, rng=rng_for(seed, "propose")), X.n_rows, eps / _MERGE_FACTOR
     else:
         block = as_block(X, y, sample_weight)
         n_rows, within = len(block), eps
     goal = goal.for_rows(block)
     assert isinstance(goal, SampledObjective)
-    if len(block) < _FEW:
+    if len(block) < _MIN_ROWS_TO_MEASURE:
         return (len(block) if n_rows is None else n_rows), 0.0
     pilot = goal.pilot(block, rng=rng_for(seed, "rough"))
     trial = _Trial.of(block, goal, pilot, seed)
-    least = min(_LEAST * pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1)), len(block) // 4)
     largest = len(block) // 4  # of a size to measure: a coreset of all rows tells nothing
+    numbers = pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1))
+    least = min(_MIN_ROWS_PER_NUMBER * numbers, largest)
     size = min(max(pilot_size, least), largest)
     limit = trial.limit(size)
     proposed = max(least, size_from_pilot(limit, size, within))
@@ -101,9 +102,9 @@ class _Trial:
 
     def limit(self, size: int) -> float:
         """What the largest distortion of one more coreset of this size stays below, with a probability of .95."""
-        errors = np.array([self._largest_error(size, i) for i in range(_TRIES)])
+        errors = np.array([self._largest_error(size, i) for i in range(_N_TRIALS)])
         logs = np.log(np.clip(errors, 1e-12, _LARGEST_ERROR))
-        return float(np.exp(logs.mean() + _STUDENT * math.sqrt(1.0 + 1.0 / _TRIES) * logs.std(ddof=1)))
+        return float(np.exp(logs.mean() + _STUDENT_QUANTILE * math.sqrt(1.0 + 1.0 / _N_TRIALS) * logs.std(ddof=1)))
 
     def _largest_error(self, size: int, number: int) -> float:
         """The largest distortion of one coreset, its own solutions included."""
@@ -114,12 +115,12 @@ class _Trial:
             random_state=int(rng_for(self.seed, "propose", number).integers(2**62)),
         )
         rng = rng_for(self.seed, "own", number)
-        own = [self.objective.solve(coreset, rng=rng)]
+        solutions = [self.objective.solve(coreset, rng=rng)]
         stronger = self.objective.strengthened(_OTHER_STRENGTH)
         if stronger is not None:
-            own.append(stronger.solve(coreset, rng=rng))
-        full = [*self.costs, *total_costs(self.block, self.objective, own)]
-        small = total_costs(coreset, self.objective, [*self.queries, *own])
+            solutions.append(stronger.solve(coreset, rng=rng))
+        full = [*self.costs, *total_costs(self.block, self.objective, solutions)]
+        small = total_costs(coreset, self.objective, [*self.queries, *solutions])
         return max(ratio_error(a, b) for a, b in zip(small, full, strict=True))
 
 

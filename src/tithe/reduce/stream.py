@@ -217,8 +217,9 @@ class CoresetStream(Forgets, Storable):
             calibrate=self.plan.calibrate,
             random_state=random_state,
         )
+        other.plan = replace(self.plan, seed=other.plan.seed)
         if self._reducer is not None:
-            other._reducer = replace(self._reducer, seed=other.plan.seed)
+            other._reducer = replace(self._reducer, plan=other.plan)
         return other
 
     @single_blas_thread()
@@ -241,7 +242,7 @@ class CoresetStream(Forgets, Storable):
             self._rows.next_row = max(self.n_rows, offset + other.n_rows)
             return self
         if self._reducer is None:
-            self._reducer = replace(other._reducer, seed=self.plan.seed)
+            self._reducer = replace(other._reducer, plan=self.plan)
         reducer, node = other._collapsed()
         pilot = self._reducer.pilot
         if node.totals is not None and pilot is not None and not np.array_equal(_place(node), pilot):

@@ -52,7 +52,4 @@ def check_stream(stream: Any) -> None:
 
 
 def _check_reducer(plan: Plan, reducer: Reducer) -> None:
-    same = (reducer.size, reducer.half_life) == (plan.size, plan.half_life)
-    for name in ("objective", "construction"):
-        same = same and type(getattr(reducer, name)) is type(getattr(plan, name))
-    expect(same and reducer.totals == plan.calibrate and reducer.has_pilot, "a reducer is not that of its plan")
+    expect(reducer.belongs_to(plan) and reducer.has_pilot, "a reducer is not that of its plan")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.hashing import Reservoir, fold_of, key_of
 from tithe.core.passes import DataPass
@@ -150,9 +151,9 @@ class FoldReducer:
     y holds numbers below ``n_classes``, or is not a class where that is 0.
     """
 
-    objective: Any
+    objective: str | Objective
     coreset_size: Any
-    construction: Any
+    construction: str | Construction[Any]
     calibrate: bool
     n_features: int
     n_classes: int
@@ -163,9 +164,10 @@ class FoldReducer:
             return resolve_size(self.coreset_size, n_rows)
         return auto_size(n_rows, self.n_features)
 
-    def objective_for(self, n_classes: int) -> Any:
+    def objective_for(self, n_classes: int) -> Objective:
         auto = isinstance(self.objective, str) and self.objective == "auto"
-        return objective_for(("logistic" if n_classes > 1 else "generic") if auto else self.objective, n_classes)
+        usual = "logistic" if n_classes > 1 else "generic"
+        return objective_for(usual if auto else self.objective, n_classes)
 
     def seed_of(self, fold: int) -> int:
         return int(rng_for(self.seed, "fold", fold).integers(2**62))
