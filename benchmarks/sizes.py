@@ -127,7 +127,8 @@ def other_linear_queries(block: Block, objective: Any, rng: np.random.Generator)
     sparse_ones = [np.where(np.isin(np.arange(d + 1), [*order[:n], d]), full, 0.0) for n in (1, 3, max(4, d // 4))]
     for column in rng.choice(d, min(d, 4), replace=False):
         sparse_ones.append(np.zeros((1, d + 1)))
-        sparse_ones[-1][0, column] = rng.choice([-2.0, 2.0]) / max(X[:, column].std(), 1e-12)
+        entries = X[X[:, column] != 0.0, column]  # a score of 2 where the column is there at all, however rare it is
+        sparse_ones[-1][0, column] = rng.choice([-2.0, 2.0]) / np.sqrt(np.mean(entries**2)) if len(entries) else 0.0
     sparse_ones.append(np.append(np.zeros(d), 1.0)[None])
     small = objective.solve(some_rows(block, 3 * d, rng), rng=rng)
     return {
