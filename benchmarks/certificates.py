@@ -1,6 +1,6 @@
 """Do the intervals of logistic certificates hold? Coverage on problems that were made to be hard.
 
-    python benchmarks/certificates.py [--fits 200] [--only REGEX]
+    python benchmarks/certificates.py [--fits 200] [--only REGEX] [--jobs 2]
 
 Each problem is generated: imbalance from 1:10 to 1:2000, heavy tails, nearly separable classes, one-hot and
 correlated columns, three classes, strong and weak penalties, coresets from 3 rows a coefficient up. Each is fitted
@@ -154,15 +154,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fits", type=int, default=200, help="fits of each problem for each polish")
     parser.add_argument("--only", default="", help="problems whose names match")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--output", default="certificates", help="name of the JSON file")
     options = parser.parse_args()
     chosen = [p for p in problems() if re.search(options.only, p.name)]
-    every = Parallel(n_jobs=2)(delayed(fits_of)(p, options.fits) for p in chosen)
-    cells = [cell([f for f in fits if f["polish"] == str(polish)]) for fits in every for polish in POLISH]
+    cells = []
+    every = Parallel(n_jobs=options.jobs, return_as="generator")(delayed(fits_of)(p, options.fits) for p in chosen)
+    for fits in every:
+        cells += [cell([f for f in fits if f["polish"] == str(polish)]) for polish in POLISH]
+        of_problem = cells[-len(POLISH) :]
+        said = ", ".join(f"polish {c['polish']}: {c['coverage']} of {c['with interval']:.1%}" for c in of_problem)
+        print(f"  {of_problem[0]['problem']}: {said}", flush=True)
     columns = list(cells[0])
     show(f"{len(cells)} cells of {options.fits} fits", columns, [[c[name] for name in columns] for c in cells])
     worst = min((c["coverage"] for c in cells if c["coverage"] is not None), default=None)
     print(f"lowest coverage {worst}, bounds violated {sum(c['bound violated'] for c in cells)}")
-    save("certificates", {"fits": options.fits, "cells": cells})
+    save(options.output, {"fits": options.fits, "cells": cells})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 For each set, objective and eps a size is proposed, and coresets of that size are built. The largest relative error
 |cost on the coreset / cost on all rows - 1| is taken over queries that know neither the coreset nor the queries that
-the proposal was measured on:
+the proposal was measured on. Those of the kinds that `propose_size` tries as well ("like"):
 
 subset    solutions on random subsets of all rows, from tiny ones to a fifth
 strength  solutions on all rows with other strengths of the penalty (linear models), or numbers of centres (clusters)
@@ -12,6 +12,13 @@ scaled    these ten times as large, and a tenth
 zero      all parameters zero
 far       parameters that point at one row far from the others
 random    random directions (linear models), or random rows as centres (clusters)
+
+Those of kinds that it does not try ("other"):
+
+foreign   solutions of another objective: least squares and the other loss (linear models), medians for means
+sparse    all but some coefficients of a solution zero, and single columns (linear models), single centres (clusters)
+scaled    solutions times -1, .5, 2, 3 and 30, and between two of them
+part      solutions on the rows of the largest values of one column, and on the first tenth of all
 
 A trial is one coreset; it is violated where that error is above eps.
 """
@@ -26,6 +33,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.linear_model import Ridge
 
 from common import load_labelled, save, show, timed
 from tithe import (
@@ -108,6 +116,62 @@ def centre_queries(block: Block, objective: Any, rng: np.random.Generator) -> li
     return queries
 
 
+def other_linear_queries(block: Block, objective: Any, rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
+    """Parameters (1, d + 1) of kinds that `propose_size` does not try."""
+    some = some_rows(block, 20_000, rng)
+    X, d = dense(some.X), block.X.shape[1]
+    full = objective.solve(some, rng=rng)
+    foreign = MarginObjective if isinstance(objective, LogisticObjective) else LogisticObjective
+    ridge = Ridge(alpha=1.0).fit(X, 2.0 * some.y - 1.0)
+    order = np.argsort(-np.abs(full[0, :-1]) * X.std(axis=0))
+    sparse_ones = [np.where(np.isin(np.arange(d + 1), [*order[:n], d]), full, 0.0) for n in (1, 3, max(4, d // 4))]
+    for column in rng.choice(d, min(d, 4), replace=False):
+        sparse_ones.append(np.zeros((1, d + 1)))
+        entries = X[X[:, column] != 0.0, column]  # a score of 2 where the column is there at all, however rare it is
+        sparse_ones[-1][0, column] = rng.choice([-2.0, 2.0]) / np.sqrt(np.mean(entries**2)) if len(entries) else 0.0
+    sparse_ones.append(np.append(np.zeros(d), 1.0)[None])
+    small = objective.solve(some_rows(block, 3 * d, rng), rng=rng)
+    return {
+        "foreign": [
+            foreign(classes=(0, 1)).solve(some, rng=rng),
+            np.append(ridge.coef_, ridge.intercept_)[None],
+            3.0 * np.append(ridge.coef_, ridge.intercept_)[None],
+        ],
+        "sparse": sparse_ones,
+        "scaled": [
+            *(factor * full for factor in (-1.0, 0.5, 2.0, 3.0, 30.0)),
+            0.5 * (full + small),
+            2.0 * full - small,
+        ],
+        "part": [objective.solve(rows, rng=rng) for rows in parts_of(some, X, rng)],
+    }
+
+
+def parts_of(some: Block, X: np.ndarray, rng: np.random.Generator) -> list[Block]:
+    """The first tenth of the rows, and those of the largest values of two columns; with both classes, if any."""
+    tenth = len(some) // 10
+    chosen = [np.arange(tenth)]
+    chosen += [np.sort(np.argsort(X[:, column])[-tenth:]) for column in rng.choice(X.shape[1], 2, replace=False)]
+    parts = [some.take(rows) for rows in chosen]
+    return [part for part in parts if part.y is None or len(np.unique(part.y)) == 2]
+
+
+def other_centre_queries(block: Block, objective: Any, rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
+    """Centres (k, d) of kinds that `propose_size` does not try."""
+    some = some_rows(block, 5000, rng)
+    full = objective.solve(some, rng=rng)
+    foreign = KMedianObjective if isinstance(objective, KMeansObjective) else KMeansObjective
+    mean, spread = dense(some.X).mean(axis=0), dense(some.X).std(axis=0)
+    one_far = full.copy()
+    one_far[0] = mean + 30.0 * spread
+    return {
+        "foreign": [foreign(n_clusters=objective.n_clusters).solve(some, rng=rng), mean[None]],
+        "sparse": [full[i : i + 1] for i in range(3)],
+        "scaled": [*(factor * full for factor in (-1.0, 0.5, 2.0, 3.0, 30.0)), one_far, 0.5 * (full + mean)],
+        "part": [objective.solve(rows, rng=rng) for rows in parts_of(some, dense(some.X), rng)],
+    }
+
+
 def costs(block: Block, objective: Any, queries: list[np.ndarray]) -> np.ndarray:
     return np.array([float(objective.cost(block, q) @ block.weights()) for q in queries])
 
@@ -121,26 +185,80 @@ def rows_of(folder: Path, name: str, labelled: bool, most: int) -> Block:
 
 
 def trials(block: Block, name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row for each eps: the size, and the largest error of each coreset."""
+    """One row for each eps: the size, and the largest error of each coreset by kind of queries."""
     objective, rng = OBJECTIVES[name], np.random.default_rng(12345)
-    make = centre_queries if hasattr(objective, "n_clusters") else linear_queries
-    queries = make(block, objective, rng)
-    full = costs(block, objective, queries)
-    sound = full > 1e-9 * full.max()  # a cost of nothing has no relative error
+    clusters = hasattr(objective, "n_clusters")
+    queries = {"like": (centre_queries if clusters else linear_queries)(block, objective, rng)}
+    queries |= (other_centre_queries if clusters else other_linear_queries)(block, objective, rng)
+    full = {kind: costs(block, objective, some) for kind, some in queries.items()}
+    sound = {
+        kind: values > 1e-9 * values.max() for kind, values in full.items()
+    }  # a cost of nothing has no relative error
     rows = []
     for eps in EPS:
         (size, said), seconds = timed(
             lambda eps=eps: propose_size(block.X, block.y, objective=objective, eps=eps, random_state=0)
         )
-        worst = []
+        worst: dict[str, list[float]] = {kind: [] for kind in queries}
         for seed in range(arguments.seeds if size < len(block) else 0):
             coreset = build_coreset(block.X, block.y, objective=objective, coreset_size=size, random_state=1000 + seed)
             own = [objective.solve(coreset, rng=rng)]
-            error = np.abs(costs(coreset, objective, queries) / full - 1.0)[sound].max()
-            error = max(error, np.abs(costs(coreset, objective, own) / costs(block, objective, own) - 1.0).max())
-            worst.append(float(error))
-        rows.append({"eps": eps, "size": size, "said": said, "worst": worst or [0.0] * arguments.seeds, "s": seconds})
+            for kind, some in queries.items():
+                error = np.abs(costs(coreset, objective, some) / full[kind] - 1.0)[sound[kind]].max(initial=0.0)
+                worst[kind].append(float(error))
+            error = np.abs(costs(coreset, objective, own) / costs(block, objective, own) - 1.0).max()
+            worst["like"][-1] = max(worst["like"][-1], float(error))
+        rows.append(
+            {"eps": eps, "size": size, "said": said, "coresets": len(worst["like"]), "worst": worst, "s": seconds}
+        )
     return rows
+
+
+def errors_of(cells: list[dict[str, Any]], kinds: list[str]) -> np.ndarray:
+    """The largest error of each coreset over queries of these kinds, in units of eps."""
+    return np.array([max(r["worst"][k][i] for k in kinds) / r["eps"] for r in cells for i in range(r["coresets"])])
+
+
+def show_violations(found: list[dict[str, Any]], objectives: list[str]) -> None:
+    """Coresets that err by more than eps: by objective and eps, and by kind of queries.
+
+    A proposal to keep all rows is counted apart: it cannot be violated.
+    """
+    kinds = list(found[0]["worst"])
+    for title, some in {"like": ["like"], "other": kinds[1:]}.items():
+        table = []
+        for name in objectives:
+            for eps in EPS:
+                cells = [r for r in found if r["objective"] == name and r["eps"] == eps]
+                errors = errors_of(cells, some)
+                whole, size = sum(r["coresets"] == 0 for r in cells), float(np.median([r["size"] for r in cells]))
+                middle = float(np.median(errors)) if len(errors) else 0.0
+                bad = int((errors > 1.0).sum())
+                table.append(
+                    [name, eps, len(cells), whole, len(errors), bad, middle, float(errors.max(initial=0.0)), size]
+                )
+        n, bad = sum(row[4] for row in table), sum(row[5] for row in table)
+        columns = [
+            "objective",
+            "eps",
+            "sets",
+            "all rows",
+            "coresets",
+            "violated",
+            "median error / eps",
+            "largest",
+            "median size",
+        ]
+        show(
+            f"sizes, queries {title!r}: {bad} of {n} coresets err by more than eps ({bad / max(n, 1):.1%})",
+            columns,
+            table,
+        )
+    every = {
+        kind: [errors_of([r for r in found if r["objective"] == name], [kind]) for name in objectives] for kind in kinds
+    }
+    table = [[kind, *(f"{(e > 1.0).sum()} of {len(e)}" for e in errors)] for kind, errors in every.items()]
+    show("coresets violated by kind of queries", ["queries", *objectives], table)
 
 
 def main() -> None:
@@ -160,33 +278,11 @@ def main() -> None:
             block = rows_of(arguments.data, set_name, labelled, arguments.rows)
             for row in trials(block, name, arguments):
                 found.append({"set": set_name, "objective": name, "rows": len(block), **row})
-                about = f"{row['size']} rows, {max(row['worst']) / row['eps']:.2f} eps, {row['s']:.1f} s"
-                print(f"  {set_name} {name} eps {row['eps']}: {about}", flush=True)
-    table = []
-    for name in arguments.objectives:
-        for eps in EPS:
-            cells = [r for r in found if r["objective"] == name and r["eps"] == eps]
-            errors = np.array([e for r in cells for e in r["worst"]]) / eps
-            sizes = [r["size"] for r in cells]
-            bad = int((errors > 1.0).sum())
-            table.append(
-                [
-                    name,
-                    eps,
-                    len(errors),
-                    bad,
-                    bad / len(errors),
-                    float(np.median(errors)),
-                    float(errors.max()),
-                    float(np.median(sizes)),
-                ]
-            )
-    n_trials, n_bad = sum(row[2] for row in table), sum(row[3] for row in table)
-    show(
-        f"sizes: {n_bad} of {n_trials} coresets of the proposed size err by more than eps ({n_bad / n_trials:.1%})",
-        ["objective", "eps", "coresets", "violated", "share", "median error / eps", "largest", "median size"],
-        table,
-    )
+                worst = {kind: round(max(errors, default=0.0) / row["eps"], 2) for kind, errors in row["worst"].items()}
+                print(
+                    f"  {set_name} {name} eps {row['eps']}: {row['size']} rows, {row['s']:.1f} s, {worst}", flush=True
+                )
+    show_violations(found, arguments.objectives)
     save(arguments.output, {"seeds": arguments.seeds, "rows": arguments.rows, "trials": found})
 
 
