@@ -12,7 +12,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import tithe
-from tithe import Block, CoresetKMeans, CoresetStream, KMeansObjective, LogisticObjective, build_coreset, save_coreset
+from tithe import Block, CoresetKMeans, CoresetStream, build_coreset, save_coreset
 from tithe.constructions.cablr import Cablr
 from tithe.constructions.influence import Influence
 from tithe.constructions.leverage import Leverage
@@ -20,6 +20,7 @@ from tithe.constructions.regressed import Regressed
 from tithe.core import contracts
 from tithe.core.contracts import Construction, Objective, SampledObjective, check_contracts
 from tithe.core.registry import _OURS, resolve
+from tithe.objectives import KMeansObjective, LogisticObjective
 
 SOURCE = Path(tithe.__file__).parent
 GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "estimator", "engine", "fitted", "winner"}

@@ -14,16 +14,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from tithe import (
-    Block,
-    Coreset,
-    CoresetStream,
-    GenericObjective,
-    KMeansObjective,
-    KMedianObjective,
-    LogisticObjective,
-    build_coreset,
-)
+from tithe import Block, Coreset, CoresetStream, build_coreset
+from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
 
 KMEANS = KMeansObjective(n_clusters=3)
 OBJECTIVES = {
