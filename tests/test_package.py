@@ -33,7 +33,7 @@ def test_the_root_holds_what_most_users_need_and_every_other_name_one_place() ->
     for package in tithe._PACKAGES:
         assert not {*vars(getattr(tithe, package))} & {*tithe._PUBLIC}
     for kind in ("objective", "construction", "engine"):
-        for name in registry._OURS[kind]:
+        for name in registry._BUILT_IN[kind]:
             cls = registry.resolve(kind, name)
             assert getattr(getattr(tithe, f"{kind}s"), cls.__name__) is cls
 

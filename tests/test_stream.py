@@ -614,7 +614,9 @@ def test_an_objective_of_another_package(problem, tmp_path, monkeypatch) -> None
     with pytest.raises(ValueError, match="entry point"):
         stream.checkpoint(tmp_path / "c")
     point = SimpleNamespace(load=lambda: Foreign)
-    monkeypatch.setattr("tithe.core.registry._theirs", lambda kind: {"foreign": point} if kind == "objective" else {})
+    monkeypatch.setattr(
+        "tithe.core.registry._installed", lambda kind: {"foreign": point} if kind == "objective" else {}
+    )
     stream.checkpoint(tmp_path / "c")
     assert_same(CoresetStream.resume(tmp_path / "c").coreset(), stream.coreset())
 
