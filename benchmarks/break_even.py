@@ -20,7 +20,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from common import generated, load_labelled, save, show
-from tithe import Block, CoresetLogisticRegression, LogisticObjective
+from tithe import Block, CoresetLogisticRegression
+from tithe.objectives import LogisticObjective
 
 SETS = ("electricity", "a9a", "higgs_subset", "w8a", "skin_nonskin", "kdd_http")
 

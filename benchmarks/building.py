@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from common import pass_seconds, save, show, timed
-from tithe import KMeansObjective, build_coreset
+from tithe import build_coreset
+from tithe.objectives import KMeansObjective
 
 
 def main() -> None:

@@ -22,8 +22,9 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from common import save, show
-from tithe import CoresetLogisticRegression, LogisticObjective
+from tithe import CoresetLogisticRegression
 from tithe.core.data import Block
+from tithe.objectives import LogisticObjective
 
 POLISH = (0, 1, 3, "auto")
 FITS_PER_SET = 10

@@ -16,7 +16,8 @@ import numpy as np
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from common import load_rows, pass_seconds, save, show, timed
-from tithe import Block, CoresetKMeans, KMeansObjective, build_coreset, distortion
+from tithe import Block, CoresetKMeans, build_coreset, distortion
+from tithe.objectives import KMeansObjective
 from tithe.reduce.distortion import random_queries
 
 CONSTRUCTIONS = ("uniform", "lightweight", "rings", "sensitivity")

@@ -23,8 +23,10 @@ from sklearn.decomposition import MiniBatchDictionaryLearning
 from sklearn.linear_model import orthogonal_mp_gram
 
 from common import save, show, timed
-from tithe import KSVD, DictionaryObjective, build_coreset
+from tithe import build_coreset
+from tithe.dictionary import KSVD
 from tithe.kernels.dictionary.pursuit import pursue
+from tithe.objectives import DictionaryObjective
 
 D, K, T = 20, 50, 3
 PHOTOGRAPHS = [

@@ -25,8 +25,9 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 from common import load_labelled, save, show
-from tithe import Block, LogisticObjective, MarginObjective, build_coreset
+from tithe import Block, build_coreset
 from tithe.core.parallel import single_blas_thread
+from tithe.objectives import LogisticObjective, MarginObjective
 
 SHARES = (0.005, 0.01, 0.03, 0.1)
 WAYS: dict[str, dict[str, Any]] = {

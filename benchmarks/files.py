@@ -25,17 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common import save, show
-from tithe import (
-    CoresetKMeans,
-    CoresetLogisticRegression,
-    KMeansObjective,
-    LogisticObjective,
-    distortion,
-    load_coreset,
-    open_source,
-    propose_size,
-)
+from tithe import CoresetKMeans, CoresetLogisticRegression, distortion, load_coreset, open_source, propose_size
 from tithe.core.seeding import rng_for
+from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.reduce.distortion import random_queries
 
 COLUMNS, CLUSTERS, EPS, FILE_ROWS = 20, 8, 0.05, 2_500_000

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from common import save, show, timed
-from tithe import KSVD, Block
+from tithe import Block
+from tithe.dictionary import KSVD
 
 H, W = 360, 480
 LEAF = 32  # frames made at a time

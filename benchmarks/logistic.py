@@ -25,7 +25,9 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from sklearn.svm import LinearSVC
 
 from common import generated, load_labelled, pass_seconds, save, show, timed, two_class_sets
-from tithe import Acvs, Block, Coreset, CoresetLogisticRegression, LogisticObjective, build_coreset
+from tithe import Block, Coreset, CoresetLogisticRegression, build_coreset
+from tithe.constructions import Acvs
+from tithe.objectives import LogisticObjective
 
 LOGISTIC = LogisticObjective(classes=(0, 1))
 RNG = np.random.default_rng(0)  # `solve` asks for one and draws nothing from it

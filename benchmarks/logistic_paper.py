@@ -24,18 +24,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, roc_auc_score
 
 from common import generated, load_labelled, pass_seconds, save, show, timed
-from tithe import (
-    Acvs,
-    Block,
-    Cablr,
-    CoresetLogisticRegression,
-    LogisticObjective,
-    Regressed,
-    build_coreset,
-    effective_sample_size,
-)
+from tithe import Block, CoresetLogisticRegression, build_coreset
+from tithe.constructions import Acvs, Cablr, Regressed
+from tithe.core.data import effective_sample_size
 from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import rng_for
+from tithe.objectives import LogisticObjective
 from tithe.sources.arrays import as_block
 
 PHASES = ("clustering", "sensitivity", "regression", "sampling", "training")

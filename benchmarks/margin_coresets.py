@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from common import load_labelled, save, show
-from tithe import Block, MarginObjective, build_coreset
+from tithe import Block, build_coreset
+from tithe.objectives import MarginObjective
 
 WAYS = [
     (construction, calibrate)

@@ -35,7 +35,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from common import load_labelled, save, show, timed
-from tithe import LinearODMClassifier, ODMClassifier
+from tithe.odm import LinearODMClassifier, ODMClassifier
 
 SETS = (
     "australian", "diabetes", "german", "spambase", "phishing", "eeg_eye_state", "electricity", "occupancy_sensor",

@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from common import RESULTS, save, show
-from tithe import LinearODMClassifier
+from tithe.odm import LinearODMClassifier
 
 GRID = (
     *((1e3, 0.5, 0.2), (1e4, 0.2, 0.5), (1e4, 0.05, 0.5)),

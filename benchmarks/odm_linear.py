@@ -22,7 +22,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import LinearSVC
 
 from common import load_labelled, pass_seconds, save, show, timed
-from tithe import LinearODMClassifier
+from tithe.odm import LinearODMClassifier
 from tithe.solvers.odm.linear_problem import LinearProblem, Solution
 from tithe.solvers.odm.linear_solvers import SOLVERS, chosen, solve
 

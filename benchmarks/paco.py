@@ -25,7 +25,7 @@ from river import cluster
 from sklearn.cluster import KMeans
 
 from common import load_rows, save, show
-from tithe import PACO
+from tithe.online import PACO
 
 BURN_IN = 1000  # rows after a change that do not count for k
 REGIME = 10_000

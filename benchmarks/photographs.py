@@ -26,10 +26,11 @@ import numpy as np
 from PIL import Image
 
 from common import RESULTS, save, show, timed
-from tithe import KSVD, DictionaryObjective, ImageDenoiser
+from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.images.noise import estimate_sigma
 from tithe.images.patches import PatchSource
 from tithe.images.quality import psnr, ssim
+from tithe.objectives import DictionaryObjective
 from tithe.reduce.build import reduce_source
 
 Image.MAX_IMAGE_PIXELS = None

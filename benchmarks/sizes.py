@@ -36,15 +36,8 @@ from scipy import sparse
 from sklearn.linear_model import Ridge
 
 from common import load_labelled, save, show, timed
-from tithe import (
-    Block,
-    KMeansObjective,
-    KMedianObjective,
-    LogisticObjective,
-    MarginObjective,
-    build_coreset,
-    propose_size,
-)
+from tithe import Block, build_coreset, propose_size
+from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective, MarginObjective
 
 SETS = ("a9a", "covtype", "electricity", "german", "higgs_subset", "kdd_http", "phishing", "skin_nonskin", "spambase")
 EPS = (0.2, 0.1, 0.05)

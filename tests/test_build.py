@@ -10,9 +10,10 @@ import pytest
 from scipy import sparse
 
 import tithe
-from tithe import Block, KMeansObjective, KMedianObjective, build_coreset, propose_size
+from tithe import Block, build_coreset, propose_size
 from tithe.core.contracts import Objective
 from tithe.core.parallel import limit_threads
+from tithe.objectives import KMeansObjective, KMedianObjective
 from tithe.reduce.distortion import ratio_error
 
 KMEANS = KMeansObjective(n_clusters=4)
@@ -175,7 +176,7 @@ def test_wide_sparse_rows_stay_sparse() -> None:
     rng = np.random.default_rng(0)
     columns = np.sort(rng.integers(0, 500_000, (4000, 10)), axis=1).ravel()
     rows = sparse.csr_matrix((rng.random(40_000), columns, np.arange(0, 40_001, 10)), shape=(4000, 500_000))
-    for objective in (KMEANS, tithe.GenericObjective()):
+    for objective in (KMEANS, tithe.objectives.GenericObjective()):
         coreset = build_coreset(rows, objective=objective, coreset_size=200, random_state=0)
         assert coreset.weights().sum() == pytest.approx(4000, rel=0.2)
 
@@ -212,7 +213,7 @@ def test_weights_that_change_along_a_stream(construction: str) -> None:
     assert same(found[0], found[1]) and same(found[0], found[2])
 
 
-@pytest.mark.parametrize("objective", [KMeansObjective(n_clusters=1), tithe.GenericObjective()])
+@pytest.mark.parametrize("objective", [KMeansObjective(n_clusters=1), tithe.objectives.GenericObjective()])
 @pytest.mark.bits
 def test_blas_threads_do_not_change_a_bit(objective) -> None:
     from threadpoolctl import threadpool_limits

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 import tithe
-from tithe import GenericObjective, KMeansObjective, LogisticObjective, open_source
+from tithe import open_source
 from tithe.core.parallel import limit_threads
+from tithe.objectives import GenericObjective, KMeansObjective, LogisticObjective
 from tithe.reduce.build import reduce_source
 from tithe.sources.watched import WatchedSource
 

@@ -7,8 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tithe import Block, KMeansObjective, KMedianObjective, build_coreset
+from tithe import Block, build_coreset
 from tithe.core.data import Moments
+from tithe.objectives import KMeansObjective, KMedianObjective
 from tithe.reduce.calibration import calibrate
 
 

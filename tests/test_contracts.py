@@ -12,14 +12,15 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import tithe
-from tithe import Block, CoresetKMeans, CoresetStream, KMeansObjective, LogisticObjective, build_coreset, save_coreset
+from tithe import Block, CoresetKMeans, CoresetStream, build_coreset, save_coreset
 from tithe.constructions.cablr import Cablr
 from tithe.constructions.influence import Influence
 from tithe.constructions.leverage import Leverage
 from tithe.constructions.regressed import Regressed
 from tithe.core import contracts
 from tithe.core.contracts import Construction, Objective, SampledObjective, check_contracts
-from tithe.core.registry import _OURS, resolve
+from tithe.core.registry import _BUILT_IN, resolve
+from tithe.objectives import KMeansObjective, LogisticObjective
 
 SOURCE = Path(tithe.__file__).parent
 GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "estimator", "engine", "fitted", "winner"}
@@ -153,7 +154,7 @@ def test_a_probing_is_found(code: str, found: bool) -> None:
 
 @pytest.mark.parametrize(("kind", "base"), [("objective", Objective), ("construction", Construction)])
 def test_ours_inherit_the_contracts_and_are_values(kind: str, base: type) -> None:
-    for name in _OURS[kind]:
+    for name in _BUILT_IN[kind]:
         thing = resolve(kind, name)()
         assert isinstance(thing, base) and thing.name == name
         assert thing == resolve(kind, name)() and hash(thing) == hash(resolve(kind, name)())
@@ -161,7 +162,7 @@ def test_ours_inherit_the_contracts_and_are_values(kind: str, base: type) -> Non
 
 def test_requires_names_contracts() -> None:
     known = {value for value in vars(contracts).values() if isinstance(value, type) and issubclass(value, Objective)}
-    for name in _OURS["construction"]:
+    for name in _BUILT_IN["construction"]:
         assert set(resolve("construction", name).requires) <= known
 
 
@@ -208,7 +209,9 @@ def test_an_objective_of_another_package_works_by_name(monkeypatch) -> None:
         def load(self) -> type:
             return _SquaredNorm
 
-    monkeypatch.setattr("tithe.core.registry._theirs", lambda kind: {"theirs": Point()} if kind == "objective" else {})
+    monkeypatch.setattr(
+        "tithe.core.registry._installed", lambda kind: {"theirs": Point()} if kind == "objective" else {}
+    )
     X = np.random.default_rng(0).normal(size=(500, 2))
     for construction in ("auto", "leverage", "ball_cover"):
         coreset = build_coreset(X, objective="theirs", construction=construction, coreset_size=50, calibrate=False)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from row_search import files_with
-from tithe import CoresetStream, KMeansObjective
+from tithe import CoresetStream
 from tithe.core.data import Block
 from tithe.core.files import remove_leftovers, replacing
+from tithe.objectives import KMeansObjective
 from tithe.storage.coresets import save_coreset
 from tithe.storage.leaf_store import LeafStore
 

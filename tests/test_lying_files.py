@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tithe import PACO, CoresetKMeans, CoresetLogisticRegression, CoresetStream, KMeansObjective, ODMClassifier
+from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetStream
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.state_checks import Floats, Integer, Integers, Labels, check_fields, check_loaded
+from tithe.objectives import KMeansObjective
+from tithe.odm import ODMClassifier
+from tithe.online import PACO
 from tithe.storage.blocks import rows_bytes, rows_from
 from tithe.storage.models import load_model, object_bytes, object_from, save_model
 

@@ -6,20 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tithe import (
-    Block,
-    KMeansObjective,
-    KMedianObjective,
-    LogisticObjective,
-    MarginObjective,
-    build_coreset,
-    distortion,
-    effective_sample_size,
-    propose_size,
-    size_for,
-    size_from_pilot,
-)
+from tithe import Block, build_coreset, distortion, propose_size
+from tithe.core.data import effective_sample_size
+from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective, MarginObjective
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error
+from tithe.reduce.sizing import size_for, size_from_pilot
 
 KMEANS = KMeansObjective(n_clusters=4)
 

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from inspect import ismodule
 
 import pytest
 
 import tithe
+from tithe.core import registry
 
 
 @pytest.mark.parametrize("name", [n for n in tithe.__all__ if n != "__version__"])
@@ -16,6 +18,24 @@ def test_public_names_import_and_are_documented(name: str) -> None:
     thing = getattr(tithe, name)
     assert callable(thing)
     assert (thing.__doc__ or "").strip()
+
+
+@pytest.mark.parametrize("package", tithe._PACKAGES)
+def test_public_packages_name_documented_things(package: str) -> None:
+    module = getattr(tithe, package)
+    names = [name for name in vars(module) if not name.startswith("_") and not ismodule(vars(module)[name])]
+    assert names and all((vars(module)[name].__doc__ or "").strip() for name in names)
+    assert package in dir(tithe)
+
+
+def test_the_root_holds_what_most_users_need_and_every_other_name_one_place() -> None:
+    assert len(tithe.__all__) <= 25
+    for package in tithe._PACKAGES:
+        assert not {*vars(getattr(tithe, package))} & {*tithe._PUBLIC}
+    for kind in ("objective", "construction", "engine"):
+        for name in registry._BUILT_IN[kind]:
+            cls = registry.resolve(kind, name)
+            assert getattr(getattr(tithe, f"{kind}s"), cls.__name__) is cls
 
 
 def test_import_is_lazy() -> None:

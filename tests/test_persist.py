@@ -22,7 +22,6 @@ from tithe import (
     CoresetEstimator,
     CoresetKMeans,
     FileFormatError,
-    KMeansObjective,
     build_coreset,
     load_coreset,
     load_model,
@@ -30,6 +29,7 @@ from tithe import (
     save_model,
 )
 from tithe.core.files import replacing
+from tithe.objectives import KMeansObjective
 from tithe.storage.models import _is_storable
 
 

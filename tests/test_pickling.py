@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from tithe import PACO, CoresetEstimator, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, CoresetStream
+from tithe import CoresetEstimator, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, CoresetStream
+from tithe.online import PACO
 
 X = np.random.default_rng(0).normal(size=(90, 2))
 Y = (X[:, 0] > 0).astype(int)

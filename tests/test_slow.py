@@ -7,9 +7,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tithe import Block, CoresetLogisticRegression, KMeansObjective, LogisticObjective, build_coreset
+from tithe import Block, CoresetLogisticRegression, build_coreset
 from tithe.constructions.sensitivity import Sensitivity
 from tithe.core.tree import fold
+from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.reduce.plan import Reducer
 from tithe.testing.data import small_problem
 

@@ -14,16 +14,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from tithe import (
-    Block,
-    Coreset,
-    CoresetStream,
-    GenericObjective,
-    KMeansObjective,
-    KMedianObjective,
-    LogisticObjective,
-    build_coreset,
-)
+from tithe import Block, Coreset, CoresetStream, build_coreset
+from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
 
 KMEANS = KMeansObjective(n_clusters=3)
 OBJECTIVES = {
@@ -622,7 +614,9 @@ def test_an_objective_of_another_package(problem, tmp_path, monkeypatch) -> None
     with pytest.raises(ValueError, match="entry point"):
         stream.checkpoint(tmp_path / "c")
     point = SimpleNamespace(load=lambda: Foreign)
-    monkeypatch.setattr("tithe.core.registry._theirs", lambda kind: {"foreign": point} if kind == "objective" else {})
+    monkeypatch.setattr(
+        "tithe.core.registry._installed", lambda kind: {"foreign": point} if kind == "objective" else {}
+    )
     stream.checkpoint(tmp_path / "c")
     assert_same(CoresetStream.resume(tmp_path / "c").coreset(), stream.coreset())
 

@@ -27,7 +27,9 @@ from typing import Any
 
 import numpy as np
 import tithe
-from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, KSVD, ODMClassifier
+from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV
+from tithe.dictionary import KSVD
+from tithe.odm import ODMClassifier
 
 X = np.zeros((10, 2))
 model = CoresetKMeans(3, init=X[:3], n_init="auto").fit(X).partial_fit(X)
@@ -50,9 +52,9 @@ weights = ODMClassifier(kernel="linear").fit(X, X[:, 0]).coef_.T
 atoms = KSVD(5).fit(X).refine(X, n_iter=2).components_ @ X.T
 best: dict[str, object] = CoresetSearchCV(logistic, {"C": [1.0]}).fit(X, X[:, 0]).best_params_
 inner = tithe.CoresetEstimator(logistic).fit(X, X[:, 0]).coef_
-kept: tithe.Coreset = tithe.build_coreset(X, objective=tithe.KMeansObjective(n_clusters=3), coreset_size=5)
+kept: tithe.Coreset = tithe.build_coreset(X, objective=tithe.objectives.KMeansObjective(n_clusters=3), coreset_size=5)
 totals: np.ndarray[Any, Any] | None = kept.totals
-clusters: int = tithe.PACO(max_clusters=3).partial_fit(X).n_clusters_
+clusters: int = tithe.online.PACO(max_clusters=3).partial_fit(X).n_clusters_
 """
 
 # a mistake, and what mypy must say of it
@@ -61,11 +63,11 @@ WRONG = {
     "from tithe import NoSuchThing": 'Module "tithe" has no attribute "NoSuchThing"',
     "model.cluster_centres_": '"CoresetKMeans" has no attribute "cluster_centres_"',
     "model.fit(X).centers": '"CoresetKMeans" has no attribute "centers"',
-    "tithe.ODMClassifier().fit(X, y).support": '"ODMClassifier" has no attribute "support"',
-    "tithe.LinearODMClassifier().weights_": '"LinearODMClassifier" has no attribute "weights_"',
-    "tithe.KSVD().fit(X).dictionary_": '"KSVD" has no attribute "dictionary_"',
+    "tithe.odm.ODMClassifier().fit(X, y).support": '"ODMClassifier" has no attribute "support"',
+    "tithe.odm.LinearODMClassifier().weights_": '"LinearODMClassifier" has no attribute "weights_"',
+    "tithe.dictionary.KSVD().fit(X).dictionary_": '"KSVD" has no attribute "dictionary_"',
     "tithe.CoresetSearchCV(model, {}).best_": '"CoresetSearchCV" has no attribute "best_"',
-    "tithe.PACO().partial_fit(X).centres_": '"PACO" has no attribute "centres_"',
+    "tithe.online.PACO().partial_fit(X).centres_": '"PACO" has no attribute "centres_"',
     "tithe.CoresetKMeans(n_cluster=3)": 'Unexpected keyword argument "n_cluster"',
     'tithe.CoresetKMeans("three")': 'Argument 1 to "CoresetKMeans" has incompatible type "str"',
     'tithe.CoresetLogisticRegression(C="large")': 'Argument "C" to "CoresetLogisticRegression" has incompatible type',
@@ -113,5 +115,5 @@ def test_type_checkers_and_python_see_the_same_names() -> None:
     imports = {
         alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert imports == tithe._PUBLIC
-    assert sorted(tithe.__all__) == sorted(["__version__", *imports])
+    assert imports == {**tithe._PUBLIC, **dict.fromkeys(tithe._PACKAGES, "tithe")}
+    assert sorted(tithe.__all__) == sorted(["__version__", *tithe._PUBLIC])

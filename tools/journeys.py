@@ -96,7 +96,7 @@ def journeys(folder: Path) -> dict[str, Callable[[], Any]]:
         try:
             from tithe.odm import ODMClassifier
         except ImportError:
-            from tithe import ODMClassifier
+            from tithe.odm import ODMClassifier
         ODMClassifier(random_state=0).fit(X[:200], y[:200])
 
     return {

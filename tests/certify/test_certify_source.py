@@ -9,10 +9,11 @@ import pytest
 from scipy import sparse
 
 from leaf_source import LeafSource
-from tithe import Block, KMeansObjective, LogisticObjective, build_coreset
+from tithe import Block, build_coreset
 from tithe.certify import certify_cost, certify_gap, polish_by_descent, polish_by_steps
 from tithe.core.parallel import limit_threads
 from tithe.core.passes import DataPass
+from tithe.objectives import KMeansObjective, LogisticObjective
 
 SEVEN = [13, 13, 900, 5000, 5001, 11_000]  # seven leaves, one of them empty, of 12,000 rows
 

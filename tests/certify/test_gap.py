@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from leaf_source import LeafSource
-from tithe import CoresetLogisticRegression, LogisticObjective
+from tithe import CoresetLogisticRegression
 from tithe.certify.certificate import bound_certificate, excess_certificate
 from tithe.certify.gap import CurvatureDraw, _one_of_each, certify_gap
 from tithe.core.data import Block, Coreset, concat
 from tithe.core.parallel import limit_threads
+from tithe.objectives import LogisticObjective
 
 
 def rare_positives(n: int = 12_000, d: int = 20, seed: int = 0) -> Block:

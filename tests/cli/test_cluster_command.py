@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from running import run
 
-from tithe import PACO, load_model
+from tithe import load_model
 from tithe.cli.cluster import View, curve
+from tithe.online import PACO
 
 
 @pytest.fixture

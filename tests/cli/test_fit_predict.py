@@ -17,14 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from running import generation, rows_table, run, sha, start, write_folder
 
-from tithe import (
-    CoresetKMeans,
-    CoresetLogisticRegression,
-    LinearODMClassifier,
-    load_coreset,
-    load_model,
-    open_source,
-)
+from tithe import CoresetKMeans, CoresetLogisticRegression, load_coreset, load_model, open_source
+from tithe.odm import LinearODMClassifier
 
 FILES = {"coreset.parquet", "model.skops", "report.html", "results.json"}
 

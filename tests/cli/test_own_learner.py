@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "package" / "tiny_learner.py").write_text(LEARNER)
     monkeypatch.syspath_prepend(tmp_path / "package")
     point = EntryPoint(name="tiny", value="tiny_learner:TinyRidge", group="tithe.learner")
-    monkeypatch.setattr(registry, "_theirs", lambda kind: {"tiny": point} if kind == "learner" else {})
+    monkeypatch.setattr(registry, "_installed", lambda kind: {"tiny": point} if kind == "learner" else {})
     monkeypatch.chdir(tmp_path)
     return write_folder(tmp_path / "data", rows_table(4000).drop_columns("label"), 2)
 

@@ -198,6 +198,8 @@ def test_what_was_not_kept_is_not_forgotten_dishonestly(tmp_path, capsys) -> Non
     [
         [],  # a stream is there already
         ["--resume", "-k", 5],
+        ["--resume", "--objective", "logistic"],
+        ["--resume", "-C", 2],
         ["--resume", "-m", 99],
         ["--resume", "--window", 5000],
         ["--resume", "--columns", "c0,c1,c2"],

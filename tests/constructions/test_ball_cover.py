@@ -5,9 +5,11 @@ import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from tithe import BallCover, Block, CoresetStream, KMeansObjective, MarginObjective, build_coreset
+from tithe import Block, CoresetStream, build_coreset
+from tithe.constructions import BallCover
 from tithe.core.parallel import limit_threads
 from tithe.kernels.cover import FarthestFirst, leaders
+from tithe.objectives import KMeansObjective, MarginObjective
 from tithe.testing import construction_checks
 
 TWO, THREE = MarginObjective(classes=(0, 1)), MarginObjective(classes=(0, 1, 2))

@@ -7,21 +7,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from tithe import (
-    Block,
-    GenericObjective,
-    Influence,
-    KMeansObjective,
-    KMedianObjective,
-    Leverage,
-    Lightweight,
-    LogisticObjective,
-    Rings,
-    Sensitivity,
-    Uniform,
-)
+from tithe import Block
+from tithe.constructions import Influence, Leverage, Lightweight, Rings, Sensitivity, Uniform
 from tithe.core.contracts import Construction
 from tithe.core.parallel import limit_threads
+from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.testing import check_construction, construction_checks
 from tithe.testing.data import small_problem
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe import Block, CoresetLogisticRegression, CoresetStream, LogisticObjective, MarginObjective, build_coreset
+from tithe import Block, CoresetLogisticRegression, CoresetStream, build_coreset
+from tithe.objectives import LogisticObjective, MarginObjective
 
 RNG = np.random.default_rng(0)
 

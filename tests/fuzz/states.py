@@ -14,8 +14,12 @@ from mutations import unzipped, zipped
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import tithe
-from tithe import CoresetStream, KMeansObjective, LogisticObjective, save_coreset
+from tithe import CoresetStream, save_coreset
 from tithe.core.data import Block
+from tithe.dictionary import KSVD, ImageDenoiser
+from tithe.objectives import KMeansObjective, LogisticObjective
+from tithe.odm import LinearODMClassifier, ODMClassifier
+from tithe.online import PACO
 from tithe.reduce.build import reduce_source
 from tithe.sources.watched import WatchedSource
 from tithe.storage.coresets import load_coreset
@@ -50,11 +54,11 @@ MODELS: dict[str, Callable[[], Any]] = {
     "kmedians": lambda: tithe.CoresetKMedians(3, coreset_size=40, n_init=2, **SEED).fit(X),
     "logistic": lambda: tithe.CoresetLogisticRegression(coreset_size=60, **SEED).fit(X, NAMES),
     "logistic stream": lambda: _streamed(tithe.CoresetLogisticRegression(coreset_size=60, **SEED), Y, classes=[0, 1]),
-    "linear margin": lambda: tithe.LinearODMClassifier(coreset_size=60, probability=True, **SEED).fit(X, Y),
-    "kernel margin": lambda: tithe.ODMClassifier(**SEED).fit(X, NAMES),
-    "dictionary": lambda: tithe.KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, mean="global", **SEED).fit(X),
-    "dictionary stream": lambda: _streamed(tithe.KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, **SEED)),
-    "denoiser": lambda: tithe.ImageDenoiser(
+    "linear margin": lambda: LinearODMClassifier(coreset_size=60, probability=True, **SEED).fit(X, Y),
+    "kernel margin": lambda: ODMClassifier(**SEED).fit(X, NAMES),
+    "dictionary": lambda: KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, mean="global", **SEED).fit(X),
+    "dictionary stream": lambda: _streamed(KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, **SEED)),
+    "denoiser": lambda: ImageDenoiser(
         5, patch_size=3, n_components=12, coreset_size=50, max_iter=2, polish=0, **SEED
     ).fit(PICTURE),
     "estimator": lambda: tithe.CoresetEstimator(LogisticRegression(), coreset_size=60, **SEED).fit(X, Y),
@@ -81,7 +85,7 @@ def use_model(data: bytes) -> None:
     """Load a model, ask it about rows, let it learn more, and ask again."""
     with _file(data, "model.skops") as path:
         model = load_model(path)
-    if isinstance(model, tithe.ImageDenoiser):
+    if isinstance(model, ImageDenoiser):
         model.denoise(PICTURE)
         model.reconstruct(PICTURE, 1)
         return
@@ -98,10 +102,10 @@ def use_model(data: bytes) -> None:
 # -- online clustering -----------------------------------------------------------------------------
 
 PACOS: dict[str, Callable[[], Any]] = {
-    "birth and death": lambda: tithe.PACO(4, summary_size=30, **SEED).partial_fit(X),
-    "paper": lambda: tithe.PACO(4, kernel="paper", summary_size=30, half_life=50.0, **SEED).partial_fit(X),
-    "symmetric": lambda: tithe.PACO(3, kernel="symmetric", preset="theory", n_samples=5, **SEED).partial_fit(X[:20]),
-    "radius": lambda: tithe.PACO(3, radius=40.0, summary_size=None, **SEED).partial_fit(X[:20]),
+    "birth and death": lambda: PACO(4, summary_size=30, **SEED).partial_fit(X),
+    "paper": lambda: PACO(4, kernel="paper", summary_size=30, half_life=50.0, **SEED).partial_fit(X),
+    "symmetric": lambda: PACO(3, kernel="symmetric", preset="theory", n_samples=5, **SEED).partial_fit(X[:20]),
+    "radius": lambda: PACO(3, radius=40.0, summary_size=None, **SEED).partial_fit(X[:20]),
 }
 
 
@@ -197,7 +201,7 @@ def use_stream(data: bytes) -> None:
 
 def use_paco_state(data: bytes) -> None:
     with _unpacked(data) as folder:
-        model = tithe.PACO.resume(folder / "state")
+        model = PACO.resume(folder / "state")
         model.predict(X[:5])
         model.partial_fit(X[:40])
         model.checkpoint(folder / "state")

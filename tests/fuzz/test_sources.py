@@ -37,9 +37,10 @@ from source_inputs import (
     text_file,
 )
 
-from tithe import KMeansObjective, build_coreset
+from tithe import build_coreset
 from tithe.core.errors import FileFormatError
 from tithe.images.read import read_picture
+from tithe.objectives import KMeansObjective
 from tithe.sources.columns import Choice
 from tithe.sources.files import open_source
 from tithe.sources.piped import open_piped

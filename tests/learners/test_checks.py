@@ -6,16 +6,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tithe import (
-    KSVD,
-    PACO,
-    CoresetEstimator,
-    CoresetKMeans,
-    CoresetKMedians,
-    CoresetLogisticRegression,
-    LinearODMClassifier,
-    ODMClassifier,
-)
+from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
+from tithe.dictionary import KSVD
+from tithe.odm import LinearODMClassifier, ODMClassifier
+from tithe.online import PACO
 
 
 @parametrize_with_checks(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe import ImageDenoiser, load_model, save_model
+from tithe import load_model, save_model
 from tithe.core.parallel import limit_threads
+from tithe.dictionary import ImageDenoiser
 from tithe.images.averaging import Coder, averaged
 from tithe.images.clipping import ClippedNoise, find_clipping, kept_variance, moments
 from tithe.images.patches import PatchSource

@@ -14,12 +14,12 @@ from tithe import (
     CoresetKMeans,
     CoresetKMedians,
     CoresetLogisticRegression,
-    LogisticObjective,
     choose_k,
     load_model,
     save_model,
 )
 from tithe.core.parallel import limit_threads
+from tithe.objectives import LogisticObjective
 from tithe.sources.watched import WatchedSource
 
 BOTH = pytest.mark.parametrize("kind", [CoresetKMeans, CoresetKMedians])

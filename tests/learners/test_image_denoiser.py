@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from tithe import ImageDenoiser, load_model, save_model
+from tithe import load_model, save_model
 from tithe.core.parallel import limit_threads
+from tithe.dictionary import ImageDenoiser
 from tithe.images.averaging import Coder, averaged
 from tithe.images.patches import PatchSource
 from tithe.images.planes import Planes

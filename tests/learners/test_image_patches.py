@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe import KSVD, DictionaryObjective, build_coreset, concat
+from tithe import build_coreset
+from tithe.core.data import concat
 from tithe.core.parallel import limit_threads
+from tithe.dictionary import KSVD
 from tithe.images import patches as module
 from tithe.images.patches import PatchSource, corners, covers
 from tithe.images.planes import Planes, as_pixels
 from tithe.kernels.dictionary.patches import add_patches, cut_patches
+from tithe.objectives import DictionaryObjective
 from tithe.reduce.build import reduce_source
 from tithe.sources.watched import WatchedSource
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe import ImageDenoiser
 from tithe.core.parallel import limit_threads
+from tithe.dictionary import ImageDenoiser
 from tithe.images.quality import psnr
 from tithe.kernels.dictionary.masked_pursuit import complete_rows
 

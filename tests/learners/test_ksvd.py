@@ -5,8 +5,9 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from tithe import KSVD, load_model, open_source, save_model
+from tithe import load_model, open_source, save_model
 from tithe.core.parallel import limit_threads
+from tithe.dictionary import KSVD
 from tithe.kernels.dictionary.atoms import users_of
 from tithe.solvers.ksvd import (
     Coding,
@@ -141,7 +142,8 @@ def test_one_atom_a_row_assigns_like_spherical_k_means() -> None:
 
 def test_points_with_binary_codes_are_k_means() -> None:
     """The objective at a point is the squared distance to it: what the error of a binary code of one atom is."""
-    from tithe import Block, DictionaryObjective, KMeansObjective
+    from tithe import Block
+    from tithe.objectives import DictionaryObjective, KMeansObjective
 
     X = np.random.default_rng(0).normal(size=(200, 4)) + 3.0
     points = X[:3]

@@ -18,14 +18,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import SVC
 
 from leaf_source import LeafSource
-from tithe import (
-    CoresetEstimator,
-    CoresetKMeans,
-    CoresetKMedians,
-    CoresetLogisticRegression,
-    LinearODMClassifier,
-    ODMClassifier,
-)
+from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
+from tithe.odm import LinearODMClassifier, ODMClassifier
 
 BOTH = pytest.mark.parametrize("kind", [CoresetKMeans, CoresetKMedians])
 

@@ -9,17 +9,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from tithe import (
-    Block,
-    CoresetLogisticRegression,
-    Influence,
-    LogisticObjective,
-    Regressed,
-    Uniform,
-    load_model,
-    save_model,
-)
+from tithe import Block, CoresetLogisticRegression, load_model, save_model
+from tithe.constructions import Influence, Regressed, Uniform
 from tithe.core.parallel import limit_threads
+from tithe.objectives import LogisticObjective
 
 
 def problem(n: int = 20_000, d: int = 5, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
-from tithe import CoresetEstimator, KMeansObjective
+from tithe import CoresetEstimator
+from tithe.objectives import KMeansObjective
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from tithe import PACO, load_model, save_model
+from tithe import load_model, save_model
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.learners.online import history as history_module
 from tithe.learners.online.history import History
 from tithe.learners.online.scale import measure_scale
 from tithe.objectives.quasi_posterior import QuasiPosteriorObjective
+from tithe.online import PACO
 
 
 def blobs(n: int, k: int = 4, d: int = 2, *, seed: int = 0, apart: float = 10.0) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tithe import PACO
+from tithe.online import PACO
 
 river_base = pytest.importorskip("river.base")
 from river import checks, compose, evaluate, metrics, preprocessing  # noqa: E402
@@ -27,14 +27,14 @@ def test_it_is_a_clusterer_of_river_whichever_is_imported_first() -> None:
     code = """
 import sys
 import tithe
-tithe.PACO
+tithe.online.PACO
 assert "river" not in sys.modules
 import river.base
-assert isinstance(tithe.PACO(), river.base.Clusterer)
+assert isinstance(tithe.online.PACO(), river.base.Clusterer)
 for name in [name for name in sys.modules if name.partition(".")[0] == "tithe"]:
     del sys.modules[name]
 import tithe  # again, now that river is there
-assert isinstance(tithe.PACO(), river.base.Clusterer)
+assert isinstance(tithe.online.PACO(), river.base.Clusterer)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert not isinstance(PACO(), river_base.Classifier)

@@ -18,17 +18,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from leaf_source import LeafSource
 from tithe import (
-    KSVD,
     Block,
     CoresetEstimator,
     CoresetKMeans,
     CoresetKMedians,
     CoresetLogisticRegression,
     CoresetSearchCV,
-    LinearODMClassifier,
     load_model,
     save_model,
 )
+from tithe.dictionary import KSVD
+from tithe.odm import LinearODMClassifier
 
 CLASSES = ["maybe", "no", "yes"]
 

@@ -14,7 +14,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tithe import CoresetEstimator, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, LogisticObjective
+from tithe import CoresetEstimator, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV
+from tithe.objectives import LogisticObjective
 
 GRID = {"C": [1e-5, 1e-3, 1.0]}
 

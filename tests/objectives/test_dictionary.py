@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from tithe import Block, CoresetStream, DictionaryObjective, build_coreset
+from tithe import Block, CoresetStream, build_coreset
 from tithe.core.registry import make
 from tithe.kernels.dictionary.pursuit import pursue
+from tithe.objectives import DictionaryObjective
 from tithe.objectives.dictionary import Reference
 from tithe.testing import check_construction, objective_checks
 

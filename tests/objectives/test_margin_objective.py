@@ -9,8 +9,10 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC, LinearSVR
 
-from tithe import Block, CoresetStream, MarginObjective, build_coreset, calibrate, distortion, propose_size
+from tithe import Block, CoresetStream, build_coreset, distortion, propose_size
 from tithe.certify import certify_gap, polish_by_descent
+from tithe.objectives import MarginObjective
+from tithe.reduce.calibration import calibrate
 from tithe.testing import objective_checks
 from tithe.testing.data import small_problem
 

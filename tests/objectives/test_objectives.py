@@ -9,7 +9,8 @@ from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.cluster import KMeans
 
-from tithe import Block, GenericObjective, KMeansObjective, KMedianObjective
+from tithe import Block
+from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective
 from tithe.testing import objective_checks
 from tithe.testing.data import small_problem
 

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import image
 from sklearn.svm import SVC, LinearSVC
 
-from tithe import LinearODMClassifier
+from tithe.odm import LinearODMClassifier
 from tithe.report.margins import margin_histograms, margins_of
 
 

@@ -67,8 +67,8 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
       tithe denoise in.jpg out.png --sigma auto
       tithe denoise in.png out.png --sigma 25 --reference clean.png --show dictionary.png
     """
-    from tithe import ImageDenoiser
     from tithe.core.files import check_output
+    from tithe.dictionary import ImageDenoiser
     from tithe.images.read import read_picture
     from tithe.images.write import check_picture_name, write_picture
 

@@ -1,21 +1,24 @@
-"""Name to class: ours by module string, other people's by entry point.
+"""Names of objectives, constructions, learners and engines, and the classes that they stand for.
 
-A third party adds an objective by declaring, in its own ``pyproject.toml``::
+A class is imported when its name is first resolved. Another package adds one in its ``pyproject.toml``::
 
-    [project.entry-points."tithe.objective"]
-    huber = "their_package:HuberObjective"
+    [project.entry-points."tithe.learner"]
+    quantile = "their_package:QuantileRegressor"
+
+Then ``tithe fit quantile`` works, and files may hold objects of that class. The groups are ``tithe.objective``,
+``tithe.construction``, ``tithe.learner`` and ``tithe.engine``.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from tithe.core.errors import unknown_name
 
-_OURS: dict[str, dict[str, str]] = {
+_BUILT_IN: dict[str, dict[str, str]] = {
     "objective": {
         "kmeans": "tithe.objectives.clustering:KMeansObjective",
         "kmedian": "tithe.objectives.clustering:KMedianObjective",
@@ -56,29 +59,31 @@ _ALIASES: dict[str, dict[str, str]] = {
 
 
 @cache
-def _theirs(kind: str) -> dict[str, Any]:
+def _installed(kind: str) -> dict[str, EntryPoint]:
+    """What other installed packages have registered."""
     return {point.name: point for point in entry_points(group=f"tithe.{kind}")}
 
 
 def names(kind: str) -> list[str]:
     """Every name that `resolve` answers to, aliases included."""
-    return sorted({*_OURS[kind], *_ALIASES[kind], *_theirs(kind)})
+    return sorted({*_BUILT_IN[kind], *_ALIASES[kind], *_installed(kind)})
 
 
 def resolve(kind: str, name: str) -> Any:
-    """The class (or function) registered under ``name``."""
-    own = _OURS[kind].get(_ALIASES[kind].get(name, name)) if isinstance(name, str) else None
-    if own is not None:
-        module, attribute = own.split(":")
-        return getattr(import_module(module), attribute)
-    if isinstance(name, str) and name in _theirs(kind):
-        return _theirs(kind)[name].load()
+    """The class registered under ``name``."""
+    if isinstance(name, str):
+        path = _BUILT_IN[kind].get(_ALIASES[kind].get(name, name))
+        if path is not None:
+            module, attribute = path.split(":")
+            return getattr(import_module(module), attribute)
+        if name in _installed(kind):
+            return _installed(kind)[name].load()
     raise unknown_name(kind, name, names(kind))
 
 
 def registered_types() -> set[str]:
     """Full names of the classes that other installed packages have registered."""
-    classes = (point.load() for kind in _OURS for point in _theirs(kind).values())
+    classes = (point.load() for kind in _BUILT_IN for point in _installed(kind).values())
     return {f"{cls.__module__}.{cls.__qualname__}" for cls in classes}
 
 

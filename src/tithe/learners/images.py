@@ -114,7 +114,7 @@ class ImageDenoiser(Storable, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import ImageDenoiser
+    >>> from tithe.dictionary import ImageDenoiser
     >>> rng = np.random.default_rng(0)
     >>> clean = np.kron(rng.uniform(50, 200, size=(6, 6)), np.ones((12, 12)))
     >>> noisy = clean + 20 * rng.normal(size=clean.shape)

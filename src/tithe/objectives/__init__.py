@@ -1,0 +1,21 @@
+"""What a coreset must preserve: objectives, and what one of your own is made from."""
+
+from tithe.core.contracts import ClusterBoundedObjective as ClusterBoundedObjective
+from tithe.core.contracts import ConvexObjective as ConvexObjective
+from tithe.core.contracts import InfluenceObjective as InfluenceObjective
+from tithe.core.contracts import MeanPilotObjective as MeanPilotObjective
+from tithe.core.contracts import NearestObjective as NearestObjective
+from tithe.core.contracts import Objective as Objective
+from tithe.core.contracts import SampledObjective as SampledObjective
+from tithe.core.contracts import SensitivityObjective as SensitivityObjective
+from tithe.core.contracts import SteppedObjective as SteppedObjective
+from tithe.core.data import Evaluation as Evaluation
+from tithe.core.data import Moments as Moments
+from tithe.core.data import Scores as Scores
+from tithe.core.data import Survey as Survey
+from tithe.objectives.clustering import KMeansObjective as KMeansObjective
+from tithe.objectives.clustering import KMedianObjective as KMedianObjective
+from tithe.objectives.dictionary import DictionaryObjective as DictionaryObjective
+from tithe.objectives.generic import GenericObjective as GenericObjective
+from tithe.objectives.logistic import LogisticObjective as LogisticObjective
+from tithe.objectives.margin import MarginObjective as MarginObjective

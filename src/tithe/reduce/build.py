@@ -77,7 +77,8 @@ def build_coreset(
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import KMeansObjective, build_coreset
+    >>> from tithe import build_coreset
+    >>> from tithe.objectives import KMeansObjective
     >>> X = np.random.default_rng(0).normal(size=(20_000, 5))
     >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), coreset_size=500, random_state=0)
     >>> len(coreset) <= 500, round(coreset.weights().sum())

@@ -174,7 +174,8 @@ def size_for(
 
     Examples
     --------
-    >>> from tithe import KMeansObjective, size_for
+    >>> from tithe.objectives import KMeansObjective
+    >>> from tithe.reduce.sizing import size_for
     >>> size_for(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
     177393
     """

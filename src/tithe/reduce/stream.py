@@ -65,7 +65,8 @@ class CoresetStream(Forgets, Storable):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import CoresetStream, KMeansObjective
+    >>> from tithe import CoresetStream
+    >>> from tithe.objectives import KMeansObjective
     >>> rng = np.random.default_rng(0)
     >>> stream = CoresetStream(KMeansObjective(n_clusters=3), coreset_size=500, random_state=0)
     >>> for _ in range(30):

@@ -30,7 +30,7 @@ class Method:
     cost_ratio: float
     worst_ratio: float
     passes: float
-    says: float
+    coreset_error: float
     distortion: float
 
 
@@ -100,7 +100,7 @@ def compare_clusterings(
             cost_ratio=float(np.median(costs)),
             worst_ratio=max(costs),
             passes=float(np.median([p for _, p in full])),
-            says=0.0,
+            coreset_error=0.0,
             distortion=0.0,
         )
     ]
@@ -122,7 +122,7 @@ def compare_clusterings(
                 cost_ratio=float(np.median(ratios)),
                 worst_ratio=max(ratios),
                 passes=float(np.median(passes)),
-                says=float(np.median([m.certificate_.coreset_error for m in models if m.certificate_])),
+                coreset_error=float(np.median([m.certificate_.coreset_error for m in models if m.certificate_])),
                 distortion=float(np.median(worst)),
             )
         )

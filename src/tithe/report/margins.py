@@ -54,7 +54,7 @@ def margin_histograms(models: Mapping[str, Any], X: Any, y: Array, sample_weight
 
     >>> import numpy as np
     >>> from sklearn.svm import LinearSVC
-    >>> from tithe import LinearODMClassifier
+    >>> from tithe.odm import LinearODMClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(500, 2))
     >>> y = (X[:, 0] + 0.5 * rng.normal(size=500) > 0).astype(int)

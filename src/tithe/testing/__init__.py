@@ -1,6 +1,6 @@
 """Contract suites that anyone can run on their own objective, construction or engine.
 
->>> from tithe import KMeansObjective
+>>> from tithe.objectives import KMeansObjective
 >>> from tithe.testing import check_objective
 >>> check_objective(KMeansObjective(n_clusters=2))
 """

@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from tithe import Block, MarginObjective
+from tithe import Block
+from tithe.objectives import MarginObjective
 from tithe.solvers.odm.coreset_svrg import coreset_svrg, gradient_bound
 from tithe.solvers.odm.linear_problem import LinearProblem
 from tithe.solvers.odm.linear_solvers import newton, svrg

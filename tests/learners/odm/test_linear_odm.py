@@ -14,8 +14,10 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC, LinearSVR
 
 from leaf_source import LeafSource
-from tithe import Block, LinearODMClassifier, MarginObjective, load_model, save_model
+from tithe import Block, load_model, save_model
 from tithe.cli.fit import fit
+from tithe.objectives import MarginObjective
+from tithe.odm import LinearODMClassifier
 from tithe.solvers.odm.linear_solvers import SOLVERS
 
 SHARP = {"tol": 1e-13, "random_state": 0}

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from tithe import LinearODMClassifier, ODMClassifier
+from tithe.odm import LinearODMClassifier, ODMClassifier
 
 
 def test_few_rows_of_many_classes_do_not_run_to_the_last_round():

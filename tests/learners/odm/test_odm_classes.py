@@ -9,9 +9,10 @@ from scipy.optimize import nnls
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics.pairwise import rbf_kernel
 
-from tithe import Block, LinearODMClassifier, ODMClassifier
+from tithe import Block
 from tithe.kernels.odm.many_classes import best_multipliers
 from tithe.objectives.margin import MarginObjective
+from tithe.odm import LinearODMClassifier, ODMClassifier
 from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram
 from tithe.solvers.odm.many_classes import solve_many_classes

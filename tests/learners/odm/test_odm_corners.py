@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from tithe import LinearODMClassifier, ODMClassifier
+from tithe.odm import LinearODMClassifier, ODMClassifier
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))

@@ -12,9 +12,10 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel
 from sklearn.svm import LinearSVC, LinearSVR
 
-from tithe import ODMClassifier, load_model, save_model
+from tithe import load_model, save_model
 from tithe.core.parallel import limit_threads
 from tithe.learners.odm import classifier as kernel
+from tithe.odm import ODMClassifier
 from tithe.solvers.odm import kernel_functions
 from tithe.solvers.odm import kernel_matrix as gram
 from tithe.solvers.odm import two_classes as binary

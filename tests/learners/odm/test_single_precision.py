@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe import LinearODMClassifier, ODMClassifier
+from tithe.odm import LinearODMClassifier, ODMClassifier
 from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
 from tithe.solvers.odm.two_classes import nystroem

@@ -94,7 +94,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import KSVD
+    >>> from tithe.dictionary import KSVD
     >>> rng = np.random.default_rng(0)
     >>> atoms = np.eye(6)[:4] + 0.3 * rng.normal(size=(4, 6))
     >>> codes = rng.normal(size=(3000, 4)) * (rng.random((3000, 4)) < 0.3)

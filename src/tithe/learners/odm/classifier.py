@@ -125,7 +125,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import ODMClassifier
+    >>> from tithe.odm import ODMClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(400, 2))
     >>> y = np.where((X**2).sum(axis=1) < 1.2, "in", "out")

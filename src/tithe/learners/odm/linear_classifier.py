@@ -119,7 +119,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import LinearODMClassifier
+    >>> from tithe.odm import LinearODMClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20_000, 3))
     >>> y = np.where(X @ [1.0, -2.0, 0.5] + rng.normal(size=20_000) > 0, "yes", "no")

@@ -100,7 +100,7 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import PACO
+    >>> from tithe.online import PACO
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3000, 2)) + 10.0 * rng.integers(3, size=(3000, 1))
     >>> model = PACO(random_state=0).partial_fit(X)

@@ -1,0 +1,5 @@
+"""Optimal margin distribution machines: classifiers that steer mean and spread of the margins."""
+
+from tithe.learners.odm.base import MarginDistribution as MarginDistribution
+from tithe.learners.odm.classifier import ODMClassifier as ODMClassifier
+from tithe.learners.odm.linear_classifier import LinearODMClassifier as LinearODMClassifier
