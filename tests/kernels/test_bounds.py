@@ -7,7 +7,7 @@ from scipy import sparse
 from tithe.constructions.draw import _shares, draw_by_class
 from tithe.core.data import Scores
 from tithe.core.parallel import limit_threads
-from tithe.kernels.linear import sensitivity_bounds as bounds
+from tithe.kernels.linear import sensitivity_tiles as tiles
 from tithe.kernels.linear.scores import linear_scores
 from tithe.kernels.linear.sensitivity_bounds import Views, cluster_members, cluster_sums, decay_scores
 
@@ -35,9 +35,9 @@ def _squares(X, codes, views) -> np.ndarray:
 def test_exponentials_are_exact_to_rounding(rng) -> None:
     x = np.concatenate([-700.0 * rng.random(3000), -rng.random(1000), [0.0, -1e-300, -708.0]])
     got = np.empty_like(x)
-    bounds._decay(x * x, len(x), 1.0, got)
+    tiles._decay(x * x, len(x), 1.0, got)
     np.testing.assert_allclose(got, np.exp(x), rtol=5e-16)
-    bounds._decay(np.array([1e8, np.inf]), 2, 1.0, got)
+    tiles._decay(np.array([1e8, np.inf]), 2, 1.0, got)
     assert np.all(got[:2] < 1e-300) and np.all(got[:2] >= 0.0)
 
 

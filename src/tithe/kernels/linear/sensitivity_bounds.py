@@ -1,10 +1,4 @@
-"""Sums of decaying exponentials of distances to centres, row by row: dense and CSR, blocked, on both cores.
-
-Rows belong to classes, and each class sees its own list of centres; where classes share clusters,
-they see them from different places (mirrored, for two classes). Squared distances come from one
-product of small matrices a tile, in float64 and with the origin moved among the rows; the few that
-cancel are computed again from differences.
-"""
+"""Sums of decaying exponentials of distances to centres, row by row, on all threads."""
 
 from __future__ import annotations
 
@@ -12,30 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import extending, njit, types
-from numba.core import cgutils
 from scipy import sparse
 
 from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.kernels.linear.sensitivity_tiles import N_SUMS as N_SUMS
+from tithe.kernels.linear.sensitivity_tiles import assign, assign_mirrored, score
 from tithe.kernels.parts import add_parts, part_rows
 
 Array = np.ndarray[Any, Any]
 
 _TILE = 512  # rows of one class whose distances are computed at a time: fewer if they are wide
 _WIDE = 1 << 17  # entries that a tile may have
-_SPAN = 4096  # rows that are sorted by class at a time
-_CLOSE = 1e-3  # share of the squares below which their difference is computed again from differences
 _CLEAR = 1e4  # roundings that must fit between two centres for plain products to tell them apart
-_ALONE = 1e-12  # share of a cluster's mass below which nothing is left without the row itself
-_FAST = {"contract", "reassoc", "nsz"}
-
-_LOG2E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer that stands in the lowest bits
-_LEAST = -708.0  # exp() of less is not a normal number; it is lost against the row's own weight anyway
-
-N_SUMS = 3  # columns of the cluster sums before the d columns of the rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,281 +43,6 @@ class Views:
     @property
     def n_clusters(self) -> int:
         return int(self.cluster.max(initial=-1)) + 1
-
-
-@extending.intrinsic  # type: ignore[untyped-decorator]
-def _fetch(_typing: Any, rows: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of rows[row, column] without waiting for it; past the end that is in vain, no fault."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        matrix = context.make_array(signature.args[0])(context, builder, args[0])
-        entry = cgutils.get_item_pointer(context, builder, signature.args[0], matrix, args[1:])
-        place, number = builder.bitcast(entry, cgutils.voidptr_t), cgutils.int32_t
-        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(ask, [place, number(0), number(2), number(1)])  # to read, into the second level, data
-        return context.get_dummy_value()
-
-    return types.void(rows, types.intp, types.intp), build
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _decay(squares, n, radius, out):  # type: ignore[no-untyped-def]
-    """exp(-radius * distance) of the first n squared distances.
-
-    x = m ln 2 + t with |t| <= ln 2 / 2; the Taylor sum of exp(t) to degree 13 errs by 4e-18, and
-    m goes into the exponent. One loop without branches, into another buffer: the compiler makes vectors of it.
-    """
-    for i in range(n):
-        x = -radius * np.sqrt(squares[i])
-        value = x if x > _LEAST else _LEAST
-        whole = value * _LOG2E + _SHIFT
-        m = whole - _SHIFT
-        t = (value - m * _LN2_HIGH) - m * _LN2_LOW
-        p = ((1.0 / 6227020800.0 * t + 1.0 / 479001600.0) * t + 1.0 / 39916800.0) * t + 1.0 / 3628800.0
-        p = ((p * t + 1.0 / 362880.0) * t + 1.0 / 40320.0) * t + 1.0 / 5040.0
-        p = ((p * t + 1.0 / 720.0) * t + 1.0 / 120.0) * t + 1.0 / 24.0
-        p = (((p * t + 1.0 / 6.0) * t + 0.5) * t + 1.0) * t + 1.0
-        out[i] = np.int64(np.float64(p).view(np.int64) + (np.float64(whole).view(np.int64) << 52)).view(np.float64)
-
-
-@njit(cache=True, nogil=True)
-def _by_class(codes, start, stop, bounds, order):  # type: ignore[no-untyped-def]
-    """Positions of the rows of a span in the order of their classes; class g lies in bounds[g] .. bounds[g + 1]."""
-    if bounds.shape[0] == 3:  # two classes: the next places stay in registers
-        first, second = 0, stop - start
-        for i in range(start, stop):
-            second -= codes[i]
-        bounds[0], bounds[1], bounds[2] = 0, second, stop - start
-        for i in range(start, stop):
-            order[second if codes[i] == 1 else first] = i
-            first, second = first + 1 - codes[i], second + codes[i]
-        return
-    bounds[:] = 0
-    for i in range(start, stop):
-        bounds[codes[i] + 1] += 1
-    for g in range(1, bounds.shape[0]):
-        bounds[g] += bounds[g - 1]
-    for i in range(start, stop):
-        order[bounds[codes[i]]] = i
-        bounds[codes[i]] += 1
-    for g in range(bounds.shape[0] - 1, 0, -1):
-        bounds[g] = bounds[g - 1]
-    bounds[0] = 0
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _gather(X, origin, order, at, r, tile):  # type: ignore[no-untyped-def]
-    """Rows order[at] .. order[at + r - 1] from the origin, each followed by its square and 1; the largest square."""
-    d, largest = X.shape[1], 0.0
-    for i in range(r):
-        row = order[at + i]
-        _fetch(X, row + _SPAN, 0)  # the next span comes while this one is worked on: two places reach
-        _fetch(X, row + _SPAN, d // 2)  # every line of narrow rows, and those of wide ones come by themselves
-        square = 0.0
-        for j in range(d):
-            value = np.float64(X[row, j]) - origin[j]
-            tile[i, j] = value
-            square += value * value
-        tile[i, d], tile[i, d + 1] = square, 1.0
-        largest = max(largest, square)
-    return largest
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _dense_distances(tile, r, largest, factors, centers, norms, extra, g, flat):  # type: ignore[no-untyped-def]
-    """Squared distances (r, k) to the centres of class g: (x, |x|^2, 1) times (-2 c, 1, |c|^2 + extra)."""
-    k, d = centers.shape[1], centers.shape[2]
-    np.dot(tile[:r], factors[g], flat[: r * k].reshape(r, k))
-    for c in range(k):
-        largest = max(largest, norms[g, c] + extra[g, c])
-    close = 0
-    for i in range(r * k):
-        close += 1 if flat[i] <= 2.0 * _CLOSE * largest else 0
-    if close == 0:
-        return
-    for i in range(r):
-        for c in range(k):
-            if flat[i * k + c] <= _CLOSE * (tile[i, d] + norms[g, c] + extra[g, c]):
-                total = extra[g, c]
-                for j in range(d):
-                    gap = tile[i, j] - centers[g, c, j]
-                    total += gap * gap
-                flat[i * k + c] = total
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _csr_distances(data, indices, indptr, order, at, r, centers, norms, extra, g, flat):  # type: ignore[no-untyped-def]
-    k, d = centers.shape[1], centers.shape[2]
-    for i in range(r):
-        row = order[at + i]
-        for c in range(k):
-            gap, square = norms[g, c], 0.0
-            for p in range(indptr[row], indptr[row + 1]):
-                value = np.float64(data[p])
-                gap += value * (value - 2.0 * centers[g, c, indices[p]])
-                square += value * value
-            if gap <= _CLOSE * (square + norms[g, c]):
-                gap, seen = 0.0, 0.0
-                for p in range(indptr[row], indptr[row + 1]):
-                    center = centers[g, c, indices[p]]
-                    gap += (data[p] - center) * (data[p] - center)
-                    seen += center * center
-                elsewhere = norms[g, c] - seen
-                if indptr[row + 1] - indptr[row] < d and elsewhere > 1e-14 * norms[g, c]:
-                    gap += elsewhere
-            flat[i * k + c] = gap + extra[g, c]
-
-
-@njit(cache=True, nogil=True)
-def _distances(rows, place, g, order, at, r, tile, flat):  # type: ignore[no-untyped-def]
-    """Squared distances (r, k) of rows order[at] .. order[at + r - 1] to the centres that class g sees."""
-    dense, data, indices, indptr, _codes, _weight = rows
-    origin, factors, centers, norms, extra, _widths = place
-    if indptr.shape[0] > 0:
-        _csr_distances(data, indices, indptr, order, at, r, centers, norms, extra, g, flat)
-    else:
-        largest = _gather(dense, origin, order, at, r, tile)
-        _dense_distances(tile, r, largest, factors, centers, norms, extra, g, flat)
-
-
-@njit(cache=True, nogil=True)
-def _nearest(flat, wide, k, r, near, least):  # type: ignore[no-untyped-def]
-    for i in range(r):
-        best, at = flat[i * wide], 0
-        for c in range(1, k):
-            value = flat[i * wide + c]
-            at = c if value < best else at
-            best = value if value < best else best
-        near[i] = at
-        least[i] = best
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _add(rows, order, at, r, near, least, names, g, sign, labels, sums, part):  # type: ignore[no-untyped-def]
-    """Rows order[at] .. order[at + r - 1], all of class g, enter the sums of their clusters."""
-    dense, data, indices, indptr, _codes, weight = rows
-    for i in range(r):
-        row, c = order[at + i], names[g, near[i]]
-        u = weight[row] if weight.size > 0 else 1.0
-        labels[row] = near[i]
-        sums[part, c, 0] += u
-        sums[part, c, 1] += u * least[i]
-        sums[part, c, 2] += u * sign
-        if sums.shape[2] > N_SUMS and indptr.shape[0] > 0:
-            for p in range(indptr[row], indptr[row + 1]):
-                sums[part, c, N_SUMS + indices[p]] += u * sign * data[p]
-        elif sums.shape[2] > N_SUMS:
-            for j in range(dense.shape[1]):
-                sums[part, c, N_SUMS + j] += u * sign * dense[row, j]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _stretch(flat, wide, own, r, order, at, weight, g, mass):  # type: ignore[no-untyped-def]
-    """Squared distances to the own mean without the row: (W / (W - u))^2 times those with it."""
-    for i in range(r):
-        row = order[at + i]
-        u = weight[row] if weight.size > 0 else 1.0
-        held = mass[g, own[row]]
-        if held - u > _ALONE * held:
-            ratio = held / (held - u)
-            flat[i * wide + own[row]] *= ratio * ratio
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _finish(flat, wide, own, r, order, at, weight, g, k, mass, by_mass, scores):  # type: ignore[no-untyped-def]
-    """u / (u + sum of mass * decay), the row's own share taken out: nothing overflows, no decay being above 1."""
-    for i in range(r):
-        row = order[at + i]
-        u = weight[row] if weight.size > 0 else 1.0
-        rest = 0.0
-        for c in range(k):
-            rest += mass[g, c] * flat[i * wide + c]
-        if own.size > 0 and k > 0:
-            decay, held = flat[i * wide + own[row]], mass[g, own[row]]
-            gone = u * decay if by_mass else u
-            rest -= (gone if held - gone > _ALONE * held else held) * decay
-        scores[row] = u / (u + (rest if rest > 0.0 else 0.0)) if u > 0.0 else 0.0
-
-
-# The passes. ``rows`` is (dense, data, indices, indptr, codes, weight), empty where there are none, and
-# ``place`` is (origin, factors, centers, norms, extra, widths), of which the last counts the centres of a class.
-
-
-@njit(cache=True, nogil=True)
-def _assign(rows, place, seen, radius, labels, sums, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
-    """Nearest centres and cluster sums; where radius >= 0, column 1 adds up decays instead of squares."""
-    codes, centers, widths, (names, sign) = rows[4], place[2], place[5], seen
-    n, wide = codes.shape[0], centers.shape[1]
-    tile = np.empty((tile_rows, centers.shape[2] + 2 if rows[3].shape[0] == 0 else 0))
-    flat, near = np.empty(wide * tile_rows), np.empty(tile_rows, np.int32)
-    least, decays = np.empty(tile_rows), np.empty(tile_rows)
-    order, bounds = np.empty(_SPAN, np.int64), np.empty(centers.shape[0] + 1, np.int64)
-    for part in range(first, last):
-        stop = min(n, (part + 1) * per_part)
-        for start in range(part * per_part, stop, _SPAN):
-            _by_class(codes, start, min(stop, start + _SPAN), bounds, order)
-            for g in range(centers.shape[0]):
-                for at in range(bounds[g], bounds[g + 1] if widths[g] > 0 else bounds[g], tile_rows):
-                    r = min(bounds[g + 1] - at, tile_rows)
-                    _distances(rows, place, g, order, at, r, tile, flat)
-                    _nearest(flat, wide, widths[g], r, near, least)
-                    _decay(least, r if radius >= 0.0 else 0, radius, decays)
-                    column = decays if radius >= 0.0 else least
-                    _add(rows, order, at, r, near, column, names, g, sign[g], labels, sums, part)
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
-    """As _assign for two classes that see the same clusters, by plain products in the rows' own precision.
-
-    Column 1 is left out, and a row between two centres may go to either.
-    """
-    dense, codes, weight, (scaled, even, odd) = rows[0], rows[4], rows[5], mirrored
-    (n, d), k = dense.shape, scaled.shape[1]
-    buffer = np.empty(k * tile_rows, dense.dtype)
-    for part in range(first, last):
-        stop = min(n, (part + 1) * per_part)
-        for start in range(part * per_part, stop, tile_rows):
-            r = min(stop - start, tile_rows)
-            np.dot(dense[start : start + r], scaled, buffer[: r * k].reshape(r, k))
-            for i in range(r):
-                row, sign = start + i, dense.dtype.type(1.0 if codes[start + i] == 1 else -1.0)
-                c, best = 0, even[0] + sign * (buffer[i * k] + odd[0])
-                for other in range(1, k):
-                    score = even[other] + sign * (buffer[i * k + other] + odd[other])
-                    c = other if score < best else c
-                    best = score if score < best else best
-                _fetch(dense, row + tile_rows, 0)  # as in _gather
-                _fetch(dense, row + tile_rows, d // 2)
-                u = weight[row] if weight.size > 0 else 1.0
-                labels[row] = c
-                sums[part, c, 0] += u
-                sums[part, c, 2] += u * sign
-                for j in range(d if sums.shape[2] > N_SUMS else 0):
-                    sums[part, c, N_SUMS + j] += u * sign * dense[row, j]
-
-
-@njit(cache=True, nogil=True)
-def _score(rows, place, radius, mass, by_mass, own, scores, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
-    codes, weight, centers, widths = rows[4], rows[5], place[2], place[5]
-    n, wide = codes.shape[0], centers.shape[1]
-    tile = np.empty((tile_rows, centers.shape[2] + 2 if rows[3].shape[0] == 0 else 0))
-    flat, decays = np.empty(wide * tile_rows), np.empty(wide * tile_rows)
-    order, bounds = np.empty(_SPAN, np.int64), np.empty(centers.shape[0] + 1, np.int64)
-    for part in range(first, last):
-        stop = min(n, (part + 1) * per_part)
-        for start in range(part * per_part, stop, _SPAN):
-            _by_class(codes, start, min(stop, start + _SPAN), bounds, order)
-            for g in range(centers.shape[0]):
-                for at in range(bounds[g], bounds[g + 1], tile_rows):
-                    r, k = min(bounds[g + 1] - at, tile_rows), widths[g]
-                    if k > 0:
-                        _distances(rows, place, g, order, at, r, tile, flat)
-                        if own.size > 0 and not by_mass:
-                            _stretch(flat, wide, own, r, order, at, weight, g, mass)
-                        _decay(flat, r * wide, radius, decays)
-                    _finish(decays, wide, own, r, order, at, weight, g, k, mass, by_mass, scores)
 
 
 class _Rows:
@@ -408,9 +115,9 @@ def _sums(rows: _Rows, width: int, radius: float | None, fast: Any = None) -> tu
     def run(first: int, last: int) -> None:
         if fast is None:
             seen = (views.cluster, views.sign)
-            _assign(rows.rows, rows.place, seen, decay, labels, sums, first, last, size, tile_rows)
+            assign(rows.rows, rows.place, seen, decay, labels, sums, first, last, size, tile_rows)
         else:
-            _assign_mirrored(rows.rows, fast, labels, sums, first, last, size, tile_rows)
+            assign_mirrored(rows.rows, fast, labels, sums, first, last, size, tile_rows)
 
     rows.run(run, size)
     return labels, add_parts(sums)
@@ -439,5 +146,5 @@ def decay_scores(
     own = np.empty(0, np.int32) if labels is None else labels
     held = np.where(views.cluster >= 0, mass[views.cluster], 0.0)
     args = (rows.rows, rows.place, decay, held, by_mass, own, scores)
-    rows.run(lambda a, b: _score(*args, a, b, size, rows.tile_rows), size)
+    rows.run(lambda a, b: score(*args, a, b, size, rows.tile_rows), size)
     return scores
