@@ -52,7 +52,7 @@ REMAINING = (
     "cli/stream.py:stream",
     "cli/stream.py:_Keeper.write",
     "learners/lazy_fit.py:Streamed.__getattr__",
-    "learners/linear_classifier.py:CoresetLinearClassifier.fit",
+    "learners/linear_model.py:CoresetLinearModel.fit",
     "learners/base.py:note_columns",
     "learners/dictionary/centring.py:CentredSource.with_leaf_rows",
     "learners/labels.py:known_classes",
