@@ -21,6 +21,7 @@ from tithe.core import contracts
 from tithe.core.contracts import Construction, Objective, SampledObjective, check_contracts
 from tithe.core.registry import _BUILT_IN, resolve
 from tithe.objectives import KMeansObjective, LogisticObjective
+from tithe.testing import objective_checks
 
 SOURCE = Path(tithe.__file__).parent
 GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "estimator", "engine", "fitted", "winner"}
@@ -202,6 +203,17 @@ def test_the_least_objective_has_every_default() -> None:
     assert objective.hard_params(block, rng=np.random.default_rng(0)) == [] and objective.strengthened(2.0) is None
     with pytest.raises(ValueError, match="'squared_norm' has no random queries"):
         objective.random_params(block, n_bases=1, rng=np.random.default_rng(0))
+
+
+def test_the_suite_finds_an_objective_that_is_no_value() -> None:
+    class NoValue(_SquaredNorm):
+        __eq__ = object.__eq__
+
+    checks = dict(objective_checks(_SquaredNorm()))
+    for check in checks.values():
+        check()
+    with pytest.raises(AssertionError, match="define __eq__"):
+        dict(objective_checks(NoValue()))["a copy is equal"]()
 
 
 def test_an_objective_of_another_package_works_by_name(monkeypatch) -> None:
