@@ -21,6 +21,7 @@ from tithe.core import contracts
 from tithe.core.contracts import Construction, Objective, SampledObjective, check_contracts
 from tithe.core.registry import _BUILT_IN, resolve
 from tithe.objectives import KMeansObjective, LogisticObjective
+from tithe.testing import objective_checks
 
 SOURCE = Path(tithe.__file__).parent
 GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "estimator", "engine", "fitted", "winner"}
@@ -37,6 +38,7 @@ FOREIGN = {
     "learners/sample_weight.py:takes_weights": "an estimator of another library",
     "learners/sample_weight.py:check_learns_from_coresets": "a message about an estimator of another library",
     "learners/search/search_cv.py:CoresetSearchCV.fit": "available_if hides score where the estimator has none",
+    "learners/search/search_cv.py:CoresetSearchCV._keep_winner": "an estimator of another library has no certificate",
     "learners/stored.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "cli/build.py:_about": "the provenance is shown",
@@ -52,12 +54,11 @@ REMAINING = (
     "cli/stream.py:stream",
     "cli/stream.py:_Keeper.write",
     "learners/lazy_fit.py:Streamed.__getattr__",
-    "learners/linear_classifier.py:CoresetLinearClassifier.fit",
+    "learners/linear_model.py:CoresetLinearModel.fit",
     "learners/base.py:note_columns",
     "learners/dictionary/centring.py:CentredSource.with_leaf_rows",
     "learners/labels.py:known_classes",
     "learners/linear_classifier.py:CoresetLinearClassifier._prepare_source",
-    "learners/search/search_cv.py:CoresetSearchCV._keep_winner",
     "reduce/build.py:reduce_source",
     "reduce/build.py:_started",
     "reduce/build.py:_Keeper.__init__",
@@ -202,6 +203,17 @@ def test_the_least_objective_has_every_default() -> None:
     assert objective.hard_params(block, rng=np.random.default_rng(0)) == [] and objective.strengthened(2.0) is None
     with pytest.raises(ValueError, match="'squared_norm' has no random queries"):
         objective.random_params(block, n_bases=1, rng=np.random.default_rng(0))
+
+
+def test_the_suite_finds_an_objective_that_is_no_value() -> None:
+    class NoValue(_SquaredNorm):
+        __eq__ = object.__eq__
+
+    checks = dict(objective_checks(_SquaredNorm()))
+    for check in checks.values():
+        check()
+    with pytest.raises(AssertionError, match="define __eq__"):
+        dict(objective_checks(NoValue()))["a copy is equal"]()
 
 
 def test_an_objective_of_another_package_works_by_name(monkeypatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tithe import Block
 from tithe.constructions import Influence, Leverage, Lightweight, Rings, Sensitivity, Uniform
-from tithe.core.contracts import Construction
+from tithe.core.contracts import Construction, Objective, SensitivityObjective
 from tithe.core.parallel import limit_threads
 from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.testing import check_construction, construction_checks
@@ -34,8 +34,9 @@ class _WithoutReplacement(Construction):
     """The common mistake: rows without replacement, weighted as if with replacement."""
 
     name: ClassVar[str] = "mistaken"
-    requires: ClassVar[tuple[str, ...]] = ("pilot", "survey", "sensitivity")
-    surveys: ClassVar[bool] = True
+    requires: ClassVar[tuple[type[Objective], ...]] = (SensitivityObjective,)
+    needs_pilot: ClassVar[bool] = True
+    needs_survey: ClassVar[bool] = True
 
     def reduce(self, block, objective, size, *, pilot, survey, rng) -> Block:
         score = objective.sensitivity(block, survey).at()

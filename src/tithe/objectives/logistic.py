@@ -119,7 +119,8 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
         if self.n_classes == 2:
             return (chance * (1.0 - chance) * change * change)[:, 0]
         mean = np.einsum("ik,ik->i", chance, change)
-        return np.einsum("ik,ik->i", chance, (change - mean[:, None]) ** 2)
+        curvature: Array = np.einsum("ik,ik->i", chance, (change - mean[:, None]) ** 2)
+        return curvature
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -137,7 +137,8 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
             square = 2.0 * square
         least = 0.5 * self.lam / (1.0 + self.lam * square.max(initial=0.0) / (1.0 - self.theta) ** 2)
         root = np.sqrt(survey.cost) + np.sqrt(square) * distance
-        return self._unit(sums.count.sum()) * block.weights() * (root * root / max(dual, least) + 2.0 * square)
+        scores: Array = root * root / max(dual, least) + 2.0 * square
+        return self._unit(sums.count.sum()) * block.weights() * scores
 
     # -- what a learner needs ------------------------------------------------------------------
 
@@ -171,7 +172,8 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
         toward, margin = self._margins(block, params, self.codes(block))
         change = np.einsum("ik,ik->i", toward, self.margins(block.X, direction))
-        return self._second(margin) * change * change
+        curvature: Array = self._second(margin) * change * change
+        return curvature
 
     def row_margins(self, block: Block, params: Array) -> Array:
         """The margin of every row: (n,)."""

@@ -54,7 +54,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
 
     def sensitivity(self, block: Block, survey: Survey) -> Array:
         """The score of the class docstring: (n,)."""
-        score = self._kmeans.sensitivity(block, survey).at()
+        score: Array = self._kmeans.sensitivity(block, survey).at()
         predicted, curb = block.X[:, -2], block.X[:, -1] * block.weights()
         quartic = curb * (survey.cost**2 + predicted**2)
         total = quartic.sum()

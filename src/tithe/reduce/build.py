@@ -14,7 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import Objective, SampledObjective, is_source
+from tithe.core.contracts import Construction, Objective, SampledObjective, is_source
 from tithe.core.data import Array, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
@@ -34,8 +34,8 @@ def build_coreset(
     y: Any = None,
     *,
     sample_weight: Any = None,
-    objective: Any,
-    construction: Any = "auto",
+    objective: str | Objective,
+    construction: str | Construction[Any] = "auto",
     coreset_size: int | float,
     calibrate: bool = True,
     engine: Any = "auto",

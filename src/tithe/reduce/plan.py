@@ -19,7 +19,6 @@ from tithe.core.state_checks import (
     Number,
     Optional,
     Storable,
-    Text,
     check_fields,
     expect,
 )
@@ -182,8 +181,8 @@ class Reducer(Storable):
     totals : bool
         Whether leaves take totals; False leaves them to a later pass.
     pilot : array or None
-    draw : str
-        Why rows are drawn in this way, where that was found by trying.
+    rows_per_coefficient : float or None
+        Where these are so few that the draw was compared with a uniform one.
     """
 
     plan: Plan
@@ -191,13 +190,15 @@ class Reducer(Storable):
     construction: Construction[Any]
     totals: bool
     pilot: Array | None
-    draw: str = ""
+    rows_per_coefficient: float | None = None
 
     def _check_state(self) -> None:
-        check_fields(self, {**_PAIR, "plan": Instance(Plan), "totals": Flag(), "draw": Text()})
+        check_fields(self, {**_PAIR, "plan": Instance(Plan), "totals": Flag()})
         check_together(self.objective, self.construction, calibrate=self.totals)
         expect(self.pilot is None or isinstance(self.pilot, np.ndarray), "a pilot is no array")
-        planned = {type(self.plan.construction), *([resolve("construction", "uniform")] if self.draw else [])}
+        Optional(Number(least=0.0)).check("rows_per_coefficient", self.rows_per_coefficient, {})
+        compared = [] if self.rows_per_coefficient is None else [resolve("construction", "uniform")]
+        planned = [type(self.plan.construction), *compared]
         same = type(self.objective) is type(self.plan.objective) and type(self.construction) in planned
         expect(same, "a reducer is not that of its plan")
 
@@ -302,8 +303,11 @@ class Reducer(Storable):
         return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
 
     def _notes(self) -> Notes:
-        notes: Notes = {**self.plan.notes, "construction": self.construction.name}
-        return {**notes, "draw": self.draw} if self.draw else notes
+        name = self.construction.name
+        notes: Notes = {**self.plan.notes, "construction": name}
+        if self.rows_per_coefficient is not None:
+            notes["draw"] = f"{name}: {self.rows_per_coefficient:.2g} rows per coefficient"
+        return notes
 
 
 def _rows(block: Block) -> dict[str, Any]:
@@ -329,7 +333,7 @@ def _safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: B
     loss = np.median([_trial_loss(draw, objective, at_hand) for draw in draws])
     if np.median([_trial_loss(replace(draw, construction=uniform), objective, at_hand) for draw in draws]) < loss:
         reducer = replace(reducer, construction=uniform)
-    return replace(reducer, draw=f"{reducer.construction.name}: {rows_each:.2g} rows per coefficient")
+    return replace(reducer, rows_per_coefficient=rows_each)
 
 
 def _trial_loss(reducer: Reducer, objective: ConvexObjective, rows: Block) -> float:

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
@@ -78,8 +79,8 @@ class CoresetStream(Forgets, Storable):
 
     def __init__(
         self,
-        objective: Any,
-        construction: Any = "auto",
+        objective: str | Objective,
+        construction: str | Construction[Any] = "auto",
         *,
         coreset_size: int,
         leaf_size: int | None = None,

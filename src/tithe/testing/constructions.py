@@ -13,7 +13,7 @@ from tithe.core.contracts import Construction, Objective, SampledObjective, chec
 from tithe.core.data import Array, Block, Survey
 from tithe.objectives.clustering import KMeansObjective
 from tithe.testing.data import small_problem
-from tithe.testing.objectives import Check, _run
+from tithe.testing.objectives import Check, _run, check_value
 
 DRAWS = 2000
 
@@ -25,6 +25,7 @@ def construction_checks(
     objective = KMeansObjective(n_clusters=3) if objective is None else objective
     check_contracts(objective, construction.requires, needed_by=f"construction {construction.name!r}")
     unbiased = construction.unbiased
+    yield "a copy is equal", partial(check_value, construction)
     for weighted in (False, True):
         kind = "weighted" if weighted else "plain"
         if unbiased:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import ConvexObjective, Objective, SampledObjective, SensitivityObjective, SteppedObjective
+from tithe.core.contracts import (
+    Construction,
+    ConvexObjective,
+    Objective,
+    SampledObjective,
+    SensitivityObjective,
+    SteppedObjective,
+)
 from tithe.core.data import Array, Block, Scores, Survey
 from tithe.reduce.stream import CoresetStream
 from tithe.testing.data import repeated, small_problem
@@ -18,6 +27,7 @@ Check = Callable[[], None]
 
 def objective_checks(objective: Objective) -> Iterator[tuple[str, Check]]:
     """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
+    yield "a copy is equal", partial(check_value, objective)
     yield "cost is finite, not negative, one number a row", partial(_cost, objective)
     yield "solve is the same for the same seed", partial(_same_seed, objective)
     if isinstance(objective, SteppedObjective):
@@ -48,6 +58,12 @@ def _run(checks: Iterator[tuple[str, Check]]) -> None:
             check()
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
+
+
+def check_value(thing: Objective | Construction[Any]) -> None:
+    """Streams and learners compare objectives and constructions with ``==``, after files were read too."""
+    same: object = deepcopy(thing) == thing
+    assert same is True, "inherit a frozen dataclass, or define __eq__"
 
 
 def _values(scores: Scores | Array) -> Array:
