@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.metrics import d2_tweedie_score
 
-from tithe.core.data import Array, Coreset
+from tithe.core.data import Array, Block
 from tithe.learners.base import is_source
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import SHARPER, CoresetLinearRegressor
@@ -111,9 +111,15 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     def _mean_of(self, score: Array) -> Array:
         return np.exp(score)
 
-    def _check_coreset(self, coreset: Coreset) -> None:
-        if coreset.y is None or not coreset.y.any():
-            raise ValueError("All targets are 0: their logarithm has no mean to fit.")
+    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+        prepared = super()._prepare_block(block, reset=reset)
+        if reset:
+            self._check_rows(prepared)
+        return prepared
+
+    def _check_rows(self, block: Block) -> None:
+        if block.y is None or not (block.weights() * block.y).any():
+            raise ValueError("All targets are 0, and so would be the mean, whose logarithm is to be fitted.")
 
     def _objective(self) -> PoissonObjective:
         return PoissonObjective(
