@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from tithe.learners.choose_k import choose_k as choose_k
     from tithe.learners.cluster import CoresetKMeans as CoresetKMeans
     from tithe.learners.cluster import CoresetKMedians as CoresetKMedians
+    from tithe.learners.huber import CoresetHuberRegressor as CoresetHuberRegressor
     from tithe.learners.logistic import CoresetLogisticRegression as CoresetLogisticRegression
     from tithe.learners.meta import CoresetEstimator as CoresetEstimator
+    from tithe.learners.poisson import CoresetPoissonRegressor as CoresetPoissonRegressor
+    from tithe.learners.ridge import CoresetRidge as CoresetRidge
     from tithe.learners.search import CoresetSearchCV as CoresetSearchCV
     from tithe.reduce.build import build_coreset as build_coreset
     from tithe.reduce.distortion import distortion as distortion
@@ -44,8 +47,11 @@ else:
         "tithe.core.errors": ("FileFormatError",),
         "tithe.learners.choose_k": ("choose_k",),
         "tithe.learners.cluster": ("CoresetKMeans", "CoresetKMedians"),
+        "tithe.learners.huber": ("CoresetHuberRegressor",),
         "tithe.learners.logistic": ("CoresetLogisticRegression",),
         "tithe.learners.meta": ("CoresetEstimator",),
+        "tithe.learners.poisson": ("CoresetPoissonRegressor",),
+        "tithe.learners.ridge": ("CoresetRidge",),
         "tithe.learners.search": ("CoresetSearchCV",),
         "tithe.reduce.build": ("build_coreset",),
         "tithe.reduce.distortion": ("distortion",),

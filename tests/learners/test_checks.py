@@ -6,7 +6,15 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tithe import CoresetEstimator, CoresetKMeans, CoresetKMedians, CoresetLogisticRegression
+from tithe import (
+    CoresetEstimator,
+    CoresetHuberRegressor,
+    CoresetKMeans,
+    CoresetKMedians,
+    CoresetLogisticRegression,
+    CoresetPoissonRegressor,
+    CoresetRidge,
+)
 from tithe.dictionary import KSVD
 from tithe.odm import LinearODMClassifier, ODMClassifier
 from tithe.online import PACO
@@ -17,6 +25,10 @@ from tithe.online import PACO
         CoresetKMeans(),
         CoresetKMedians(),
         CoresetLogisticRegression(),
+        CoresetRidge(),
+        CoresetRidge(coreset_size=15),
+        CoresetPoissonRegressor(),
+        CoresetHuberRegressor(alpha=100.0),  # with less, rows are fitted exactly, and many solutions are equally good
         ODMClassifier(),
         LinearODMClassifier(lam=10.0),  # the default of lam takes five times as long
         KSVD(),

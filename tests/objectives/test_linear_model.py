@@ -62,7 +62,7 @@ class TwoSquares(LinearModelObjective):
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         return (self.margins(block.X, direction) ** 2).sum(axis=1)
 
-    def pull(self, cost: Array) -> Array:
+    def pull(self, block: Block, params: Array, cost: Array) -> Array:
         return np.sqrt(cost)
 
     def strengthened(self, factor: float) -> Self:

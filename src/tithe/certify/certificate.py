@@ -167,6 +167,24 @@ def excess_certificate(
     )
 
 
+def exact_excess_certificate(loss: float, excess: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
+    """A certificate of how far the loss exceeds that of a fit on all rows, which is known exactly."""
+    relative = excess / loss if loss > 0 else 0.0
+    return Certificate(
+        kind="exact",
+        quantity="excess_loss",
+        value=excess,
+        relative_excess=relative,
+        bound=bound,
+        n_rows=n_rows,
+        passes=passes,
+        sentence=(
+            f"The loss, penalty included, is {loss:.8g} on all {n_rows} rows. It exceeds the loss of a fit on all rows "
+            f"by {percent(relative)}: exactly, up to rounding."
+        ),
+    )
+
+
 def bound_certificate(loss: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate of what is proved: the loss exceeds the smallest one by no more than the bound."""
     relative = bound / loss if loss > 0 else 0.0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from tithe.certify.certificate import Certificate, bound_certificate, excess_certificate
+from tithe.certify.certificate import Certificate, bound_certificate, exact_excess_certificate, excess_certificate
 from tithe.core.contracts import ConvexObjective, Source
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.hashing import uniform_of
@@ -23,6 +23,8 @@ _QUANTILE = float(stdtrit(N_GROUPS - 1, 0.5 + 0.5 * CONFIDENCE))
 _ALL_ROWS_WORK = 100_000_000  # products up to which the curvature is taken from all rows
 _SAMPLE_ROWS, _ROWS_PER_COEFFICIENT = 20_000, 50  # else from a sample: rows at the least, and for each coefficient
 _SAMPLE_WORK, _LEAST_PER_COEFFICIENT = 5_000_000_000, 20  # products at the most; with fewer rows it is no use
+# a curvature that is the same everywhere is taken from all rows: coefficients, or products, up to which that is quick
+_EXACT_COEFFICIENTS, _EXACT_WORK = 64, 20_000_000_000
 _CANDIDATES = 100_000  # rows that the sample is chosen from, at the most
 _CHUNK_ROWS = 8192  # candidates that are looked at together
 _LARGEST_CHANGE = 5.0  # mean change of a margin beyond which the curvature here says nothing about the minimum
@@ -44,6 +46,8 @@ class Gap:
         Half the squared Newton decrement, g . H^-1 g / 2.
     interval : (float, float) or None
         Where the gap lies with confidence .95; None where the curvature H is not known well enough to say.
+    exact : bool
+        Whether the estimate is the gap itself: H is the same everywhere and was taken from all rows.
 
     Notes
     -----
@@ -63,6 +67,7 @@ class Gap:
     evaluation: Evaluation
     estimate: float
     interval: tuple[float, float] | None
+    exact: bool = False
 
     @property
     def bound(self) -> float:
@@ -71,6 +76,8 @@ class Gap:
     @property
     def largest(self) -> float:
         """What the gap may well amount to."""
+        if self.exact:
+            return self.estimate
         return self.bound if self.interval is None else self.interval[1]
 
     def below(self, tol: float) -> bool:
@@ -81,6 +88,8 @@ class Gap:
 
     def certificate(self, n_rows: int, *, passes: int) -> Certificate:
         loss = self.evaluation.value
+        if self.exact:
+            return exact_excess_certificate(loss, self.estimate, self.bound, n_rows, passes=passes)
         if self.interval is None or self.bound <= _NEARLY * self.estimate:
             return bound_certificate(loss, self.bound, n_rows, passes=passes)
         return excess_certificate(
@@ -104,11 +113,14 @@ class CurvatureRows:
         The sample in eight parts; empty if ``rows`` are all rows.
     known : bool
         Whether they tell the whole curvature: it is not kept as a matrix where there are too many coefficients.
+    hessian : array or None
+        The curvature of all rows, if it is the same everywhere and was added up in a pass; ``rows`` are then some rows.
     """
 
     rows: Block
     groups: tuple[Block, ...] = ()
     known: bool = True
+    hessian: Array | None = None
 
     @classmethod
     def all_of(cls, objective: ConvexObjective, block: Block, params: Array) -> CurvatureRows:
@@ -130,6 +142,11 @@ class CurvatureRows:
 
     def metric(self, objective: ConvexObjective, params: Array, centre: Array | None) -> tuple[Metric, list[Metric]]:
         """The curvature with the penalty as these rows see it, and without one group at a time."""
+        hessian = self.hessian
+        if hessian is None and objective.constant_curvature and self.is_whole:
+            hessian = objective.curvature(self.rows, params, centre)
+        if hessian is not None:
+            return objective.metric_of(hessian, centre), []
         if not self.groups:
             return objective.metric(self.rows, params, centre=centre), []
         weight = self.rows.total_weight
@@ -154,10 +171,12 @@ class CurvatureDraw:
         self._size = min(wanted, _SAMPLE_WORK // params.size**2)
         n_seen = coreset.n_seen if isinstance(coreset, Coreset) else len(coreset)
         n_rows = n_seen if n_rows is None else n_rows
+        cheap = params.size <= _EXACT_COEFFICIENTS or n_rows * params.size**2 <= _EXACT_WORK
+        self.adds_up = cheap and objective.constant_curvature and objective.keeps_curvature(params)
         self.whole = n_rows <= self._size or n_rows * params.size**2 <= _ALL_ROWS_WORK
         enough = self.whole or self._size >= _LEAST_PER_COEFFICIENT * params.size
         self.known = enough and objective.convex and objective.keeps_curvature(params)
-        if self.whole or not self.known:
+        if self.whole or self.adds_up or not self.known:
             return
         self._run = max(1, n_rows // _CANDIDATES)  # of so many rows one is a candidate
         self._diagonal = objective.sums(coreset, params, diagonal=True, centre=centre).diagonal
@@ -166,8 +185,13 @@ class CurvatureDraw:
         self._weight = scale * coreset.total_weight
         self._diagonal = scale * self._diagonal
 
-    def among(self, leaf: Block) -> list[Block]:
-        """The rows of this leaf that are kept, in blocks; which they are depends on nothing but the rows."""
+    def among(self, leaf: Block) -> Any:
+        """Blocks of the rows of this leaf that are kept, or their curvature; those of all leaves add up (+).
+
+        Which rows are kept depends on nothing but the rows.
+        """
+        if self.adds_up:
+            return self._objective.curvature(leaf, self._params, self._centre)
         if not self.known:
             return []
         if self.whole:
@@ -192,8 +216,10 @@ class CurvatureDraw:
         kept = np.flatnonzero((uniform_of(rows.row_ids(), _HASH_KEY) < chance) & (weight > 0.0))
         return rows.take(kept, weight[kept] / chance[kept])
 
-    def rows(self, parts: list[Block], coreset: Block) -> CurvatureRows:
+    def rows(self, parts: Any, coreset: Block) -> CurvatureRows:
         """What was kept of all leaves; the coreset where the curvature is not known anyway."""
+        if self.adds_up:
+            return CurvatureRows(rows=coreset, hessian=parts)
         if not self.known:
             return CurvatureRows(rows=coreset, known=False)
         return CurvatureRows.of(concat(parts), drawn=not self.whole)
@@ -217,10 +243,10 @@ def _one_of_each(block: Block, length: int) -> Array:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Sums over the rows of some leaves, and the rows kept of them."""
+    """Sums over the rows of some leaves, and what `CurvatureDraw` keeps of them."""
 
     sums: Any
-    kept: list[Block]
+    kept: Any
 
     def __add__(self, other: _Seen) -> _Seen:
         return _Seen(self.sums + other.sums, self.kept + other.kept)
@@ -271,16 +297,15 @@ def gap_at(
         interval = _interval(objective, curvature.rows, params, newton, [m.decrement(gradient) for m in others])
     if interval is not None:
         interval = estimate * interval[0], min(evaluation.bound, estimate * interval[1])
-    return Gap(evaluation=evaluation, estimate=min(estimate, evaluation.bound), interval=interval)
+    exact = objective.constant_curvature and curvature.is_whole
+    return Gap(evaluation=evaluation, estimate=min(estimate, evaluation.bound), interval=interval, exact=exact)
 
 
 def _interval(
     objective: ConvexObjective, rows: Block, params: Array, newton: Array, without: list[float]
 ) -> tuple[float, float] | None:
     """Factors of the estimate between which the gap lies; see `Gap`."""
-    part = rows.weights() * objective.bend(rows, params, newton)
-    total = float(part.sum())
-    change = float(part @ np.abs(objective.margins(rows.X, newton)).max(axis=1)) / total if total > 0.0 else 0.0
+    change = objective.curvature_drift(rows, params, newton)
     error, few, most = 0.0, 0.0, 1.0
     if without:
         logs = np.log(np.maximum(without, np.finfo(np.float64).tiny))

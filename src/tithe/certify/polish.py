@@ -123,7 +123,7 @@ def polish_by_descent(
     enough = tol if auto else 0.0
     way = _Way(objective, DataPass(rows, engine), coreset, params)
     if calibrate and not way.gap().below(enough):
-        way.step_by_calibration(rng)
+        way.step_by_calibration(rng, go=rounds == 0 or not way.gap().exact)
     for _ in range(rounds):
         if way.is_below(enough) or not way.step_by_descent():
             break
@@ -166,6 +166,8 @@ class _Way:
         return evaluate_all(self.objective, self.every, params, diagonal=self._exact, centre=self._centre)
 
     def _metric(self, params: Array, point: Evaluation) -> Metric:
+        if self._curvature.hessian is not None:
+            return self._curvature.metric(self.objective, params, self._centre)[0]
         rows = self._curvature.rows if self._curvature.known else self.coreset
         drawn = self._exact and not self._curvature.is_whole
         metric: Metric = self.objective.metric(
@@ -197,12 +199,15 @@ class _Way:
     def _is_dear(self) -> bool:
         return bool(self.descent.params.size > _NEWTON)
 
-    def step_by_calibration(self, rng: Any) -> None:
-        """Calibrate the coreset to the totals at the present place, and go to the fit on it if that is better."""
+    def step_by_calibration(self, rng: Any, *, go: bool) -> None:
+        """Calibrate the coreset to the totals at the present place, and ``go`` to the fit on it if that is better.
+
+        Where the curvature of all rows is known exactly, a step of Newton is better still.
+        """
         before, point = self.descent.params, self.descent.point
         taken = replace(self.coreset, totals=point.totals, pilot=before)
         self.coreset, report = calibrated(taken, self.objective)
-        if report is None or not report.n_beyond:  # the weights hardly changed
+        if not go or report is None or not report.n_beyond:  # without more totals, the weights hardly changed
             return
         if self.descent.go_to(self.objective.solve(self.coreset, rng=rng, init=before)):
             self._arrived()

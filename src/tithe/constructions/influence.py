@@ -60,33 +60,33 @@ class Influence(Leverage[InfluenceObjective]):
         if len(block) <= max(_ALL_SCORED_UP_TO, 2 * n_scored):
             weight, positions = block.weights(), np.arange(len(block))
             cost = objective.cost(block, pilot) if survey is None else survey.cost
-            root = self.roots(block, rng)
+            pull, root = objective.pull(block, pilot, cost), self.roots(block, rng)
         else:
             positions, stands = _one_of_each_run(block, codes, objective, n_scored, rng)
             weight = stands if block.sample_weight is None else stands * block.sample_weight[positions]
             codes = None if codes is None else codes[positions]
             leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
-            cost, root = _costs_and_roots(block, positions, objective, pilot, leverages)
-        scores = shares([(0.4, root * objective.pull(cost)), (0.3, root), (0.3, None)], weight)
+            pull, root = _pulls_and_roots(block, positions, objective, pilot, leverages)
+        scores = shares([(0.4, root * pull), (0.3, root), (0.3, None)], weight)
         drawn, inverse = draw_by_class(scores, codes, size, rng)
         return block.take(positions[drawn], inverse * weight[drawn])
 
 
-def _costs_and_roots(
+def _pulls_and_roots(
     block: Block, positions: Array, objective: InfluenceObjective, pilot: Array, leverages: Leverages
 ) -> tuple[Array, Array]:
-    """Losses at the pilot and roots of the leverages of some rows, which are never all copied at once."""
-    cost, root = np.empty(len(positions)), np.empty(len(positions))
+    """How strongly some rows act at the pilot, and roots of their leverages. Rows are never all copied at once."""
+    pull, root = np.empty(len(positions)), np.empty(len(positions))
 
     def run(first: int, last: int) -> None:
         with limit_threads(1):  # kernels must not wait for the threads that wait for them
             for part in range(first, last):
                 at = slice(part * _CHUNK_ROWS, (part + 1) * _CHUNK_ROWS)
                 rows = block.take(positions[at])
-                cost[at], root[at] = objective.cost(rows, pilot), leverages.root(rows.X)
+                pull[at], root[at] = objective.pull(rows, pilot, objective.cost(rows, pilot)), leverages.root(rows.X)
 
     over_parts(run, -(-len(positions) // _CHUNK_ROWS))
-    return cost, root
+    return pull, root
 
 
 def _one_of_each_run(

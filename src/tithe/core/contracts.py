@@ -137,11 +137,11 @@ class NearestObjective(SampledObjective):
 
 
 class InfluenceObjective(SampledObjective):
-    """An objective of linear scores, in which the loss of a row tells how strongly it acts on the solution."""
+    """An objective of linear scores that tells how strongly a row acts on the solution."""
 
     @abstractmethod
-    def pull(self, cost: Array) -> Array:
-        """The size of the derivative of each row's loss in its score, from the loss: (n,)."""
+    def pull(self, block: Block, params: Array, cost: Array) -> Array:
+        """The size of the derivative of each row's loss in its score: (n,); ``cost`` are these losses."""
 
 
 class ClusterSet(ABC):
@@ -262,6 +262,12 @@ class ConvexObjective(SampledObjective):
     @abstractmethod
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along a direction: (n,)."""
+
+    constant_curvature: ClassVar[bool] = False  # whether the second derivative is the same everywhere
+
+    @abstractmethod
+    def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
+        """How much the curvature along a Newton step changes on its way, as a share of itself."""
 
     @property
     def convex(self) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "ClassifierMixin",
     "ClusterMixin",
     "MetaEstimatorMixin",
+    "RegressorMixin",
     "TransformerMixin",
     "available_if",
 ]
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
         def __sklearn_clone__(self) -> Self: ...
 
     class ClassifierMixin:
+        def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
+        def __sklearn_tags__(self) -> Any: ...
+
+    class RegressorMixin:
         def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
         def __sklearn_tags__(self) -> Any: ...
 
@@ -64,6 +69,7 @@ else:
         ClassNamePrefixFeaturesOutMixin,
         ClusterMixin,
         MetaEstimatorMixin,
+        RegressorMixin,
         TransformerMixin,
     )
     from sklearn.utils.metaestimators import available_if

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
 from tithe.learners.base import checked_classes, encoded_classes
 from tithe.learners.bases import ClassifierMixin
@@ -150,9 +150,9 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
             raise ValueError(f"y holds only one class, {classes.tolist()[0]!r}: there is nothing to tell apart.")
         self.classes_ = classes
 
-    def _check_coreset(self, coreset: Coreset) -> None:
-        assert coreset.y is not None
-        missing = np.flatnonzero(np.bincount(coreset.y, weights=coreset.weights(), minlength=len(self.classes_)) <= 0)
+    def _check_rows(self, block: Block) -> None:
+        assert block.y is not None
+        missing = np.flatnonzero(np.bincount(block.y, weights=block.weights(), minlength=len(self.classes_)) <= 0)
         if len(missing):
             raise ValueError(
                 f"Class {self.classes_.tolist()[missing[0]]!r} has no row of positive weight: give it one, or leave it "

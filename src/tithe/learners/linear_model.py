@@ -38,7 +38,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
       reads it. With ``reset`` what there is to know about the target is noted, else it is known from a fit;
     - ``_params()`` and ``_store(params)``: the parameters from and into ``coef_`` and ``intercept_``.
 
-    They may define ``_fit_all``, ``_takes_all``, ``_check_coreset`` and ``_construction``.
+    They may define ``_fit_all``, ``_takes_all``, ``_check_rows`` and ``_construction``.
     """
 
     tol: float
@@ -79,7 +79,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """The classes of a classifier: parameters of other classes are no warm start."""
         return ()
 
-    def _check_coreset(self, coreset: Coreset) -> None:
+    def _check_rows(self, block: Block) -> None:
         """Refuse rows that no solution can be found on."""
 
     def _check_objective(self) -> None:
@@ -120,9 +120,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             coreset = self._reduce(rows, objective, seed, construction=construction, calibrate=drawn)
             self._learn(coreset, again, seed, before=before)
         if again is not None and not coreset.is_whole:
-            drawn_by = make(
-                "construction", coreset.provenance["construction"] if construction == "auto" else construction
-            )
+            drawn_by = make("construction", objective.best_construction if construction == "auto" else construction)
             self.n_passes_ += 1 + (drawn_by.n_passes if isinstance(rows, Block) else n_passes)
         return self
 
@@ -143,7 +141,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         self.__dict__.pop("coreset_", None)
         if coreset is not None:
             if not isinstance(rows, Block):
-                self._check_coreset(coreset)
+                self._check_rows(coreset)
             self.coreset_ = coreset
         if coreset is None or coreset.is_whole:
             params = self._fit_all(objective, rows, start, seed)

@@ -127,6 +127,20 @@ def check_linear_classifier(
     check_learner(learner, table, optional=("coreset_", *optional))
 
 
+def check_linear_regressor(learner: Any, more: dict[str, Check] | None = None) -> None:
+    """Coefficients and an intercept."""
+    table: dict[str, Check] = {
+        "coef_": Floats("d", dtypes=_FLOATS),
+        "intercept_": Number(),
+        "certificate_": Anything(),
+        "loss_curve_": Each(Number()),
+        "n_iter_": Integer(),
+        "coreset_": Instance(Coreset),
+        **(more or {}),
+    }
+    check_learner(learner, table)
+
+
 def check_margins(learner: Any) -> None:
     """What machines have besides: the distribution of margins, and probabilities that were calibrated."""
     from tithe.learners.odm.base import MarginDistribution

@@ -17,5 +17,8 @@ from tithe.objectives.clustering import KMeansObjective as KMeansObjective
 from tithe.objectives.clustering import KMedianObjective as KMedianObjective
 from tithe.objectives.dictionary import DictionaryObjective as DictionaryObjective
 from tithe.objectives.generic import GenericObjective as GenericObjective
+from tithe.objectives.huber import HuberObjective as HuberObjective
+from tithe.objectives.least_squares import LeastSquaresObjective as LeastSquaresObjective
 from tithe.objectives.logistic import LogisticObjective as LogisticObjective
 from tithe.objectives.margin import MarginObjective as MarginObjective
+from tithe.objectives.poisson import PoissonObjective as PoissonObjective

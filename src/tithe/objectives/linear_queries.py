@@ -11,7 +11,7 @@ from tithe.core.data import Array, Block
 from tithe.kernels.sampling import sample_rows
 
 if TYPE_CHECKING:
-    from tithe.objectives.linear_model import LinearModelObjective
+    from tithe.objectives.linear_scores import LinearScoresObjective
 
 _SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
 _SAMPLE = 10_000  # rows that stand for all where solutions are fitted
@@ -24,7 +24,7 @@ _SPREADS = (0.3, 1.0, 3.0)  # of the scores along random directions
 
 
 def random_queries(
-    objective: LinearModelObjective, block: Block, n_bases: int, rng: np.random.Generator
+    objective: LinearScoresObjective, block: Block, n_bases: int, rng: np.random.Generator
 ) -> list[Array]:
     """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
     sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
@@ -40,7 +40,7 @@ def random_queries(
     return queries
 
 
-def hard_queries(objective: LinearModelObjective, block: Block, rng: np.random.Generator) -> list[Array]:
+def hard_queries(objective: LinearScoresObjective, block: Block, rng: np.random.Generator) -> list[Array]:
     """Parameters (k, d + 1) each: zero, solutions on subsets and with other penalties, far rows, random directions."""
     some = objective.sample_for_query(block, _SAMPLE, rng)
     rough = objective.rough()
@@ -54,7 +54,7 @@ def hard_queries(objective: LinearModelObjective, block: Block, rng: np.random.G
     return [*queries, *_far(objective, some, base, rng), *_random(some, base, rng)]
 
 
-def _far(objective: LinearModelObjective, some: Block, base: Array, rng: np.random.Generator) -> list[Array]:
+def _far(objective: LinearScoresObjective, some: Block, base: Array, rng: np.random.Generator) -> list[Array]:
     """Directions of the farthest row and of another far one, alone and against the solution ``base``."""
     X = some.X
     norms = np.asarray(X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)).ravel()

@@ -79,7 +79,7 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
         """The same objective with its losses counting ``factor`` times as much beside the penalty."""
         return replace(self, C=self.C * factor)
 
-    def pull(self, cost: Array) -> Array:
+    def pull(self, block: Block, params: Array, cost: Array) -> Array:
         """How hard rows of these losses pull at their margin: 1 - P(y | x), the size of the residual up to sqrt(2)."""
         return -np.expm1(-cost)
 

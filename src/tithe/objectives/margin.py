@@ -116,7 +116,7 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         """The same objective with its losses counting ``factor`` times as much beside the penalty."""
         return replace(self, lam=min(max(self.lam * factor, _LEAST), _MOST))
 
-    def pull(self, cost: Array) -> Array:
+    def pull(self, block: Block, params: Array, cost: Array) -> Array:
         """How hard rows of these losses pull at their margin: half the slope below the band, 1 / sqrt(mu) of it above.
 
         The loss does not tell on which side a margin is.

@@ -49,6 +49,8 @@ class Metric:
     balanced : bool
         Steps (k, s) add up to zero over the k margins: moving all margins of a softmax alike changes
         nothing but the penalty, and an estimated curvature would not know.
+    free : array of bool of the shape of the parameters, or None
+        Coordinates that steps may change; None: all. The others have no diagonal and no penalty.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class Metric:
         support: Array | None = None,
         centre: Array | None = None,
         balanced: bool = False,
+        free: Array | None = None,
     ) -> None:
         self._balanced = balanced
+        self._fixed = None if free is None or free.all() else ~free
         self._centre = centre
         total = diagonal + penalty
         if not np.isfinite(total).all():
@@ -90,6 +94,8 @@ class Metric:
         if self._centre is not None:
             pull = gradient.reshape(-1, len(self._centre) + 1).copy()
             pull[:, :-1] -= pull[:, -1:] * self._centre
+            if self._fixed is not None:
+                pull[self._fixed] = 0.0
         scaled = pull.reshape(-1) / self._root
         if self._factors:
             parts = scaled.reshape(len(self._factors), -1)

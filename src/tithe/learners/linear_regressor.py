@@ -1,0 +1,118 @@
+"""What linear regressions on a coreset share: targets that are numbers, predictions, streams."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.core.data import Array, Block, Coreset
+from tithe.learners.bases import RegressorMixin
+from tithe.learners.charts import BarChart, column_names
+from tithe.learners.linear_model import CoresetLinearModel
+from tithe.learners.stored import check_linear_regressor
+from tithe.objectives.single_score import SingleScoreObjective
+from tithe.sources.mapped import MappedSource
+
+SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
+
+
+@dataclass(frozen=True)
+class NumericTarget:
+    """Rows with y in double precision; targets that the loss is not defined for are refused."""
+
+    loss: type[SingleScoreObjective]
+
+    def __call__(self, block: Block) -> Block:
+        if block.y is None:
+            raise ValueError("The source gives no y: name its target, for example open_source(path, target=...).")
+        try:
+            y = np.asarray(block.y, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"y must hold numbers: {error}.") from error
+        if not np.isfinite(y).all():
+            raise ValueError("Input y contains NaN or infinity.")
+        self.loss.check_target(y)
+        return replace(block, y=y)
+
+
+class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
+    """A linear model with one score and a numeric target.
+
+    Subclasses have the parameters of `CoresetLinearModel`, ``alpha`` and ``max_iter``. They define ``_objective()``.
+    """
+
+    alpha: float
+    max_iter: int
+
+    coef_: Array
+    intercept_: float
+
+    _fitted: ClassVar[tuple[str, ...]] = (
+        "coreset_",
+        "coef_",
+        "intercept_",
+        "certificate_",
+        "loss_curve_",
+        "n_iter_",
+        "n_passes_",
+    )
+
+    @abstractmethod
+    def _objective(self) -> SingleScoreObjective:
+        """What a coreset has to preserve."""
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take in more rows, which need not be kept; coefficients are found when they are asked for.
+
+        In which pieces rows come makes no difference. Up to ``coreset_size`` rows (``"auto"``: 10,000, or 20 for
+        each column) are all used, as `fit` would use them; of more, a `CoresetStream` keeps a coreset. There is no
+        polish and no certificate, since the rows are gone: use `certify` on rows that you have. The first call after
+        a `fit` starts anew.
+        """
+        return self._push(X, self._required(y), sample_weight)
+
+    def predict(self, X: Any) -> Array:
+        """The expected target of each row: (n,)."""
+        return self._mean_of(self._score(X))
+
+    def _score(self, X: Any) -> Array:
+        check_is_fitted(self)
+        rows = self._checked(X, reset=False).X
+        score: Array = np.asarray(rows @ self.coef_.astype(rows.dtype)) + rows.dtype.type(self.intercept_)
+        return score
+
+    def _mean_of(self, score: Array) -> Array:
+        """The expected target of rows with these scores."""
+        return score
+
+    def charts(self) -> list[BarChart]:
+        """The coefficients."""
+        return [BarChart.of_largest("coefficients", column_names(self), self.coef_, "coefficient")]
+
+    # -- what the base asks --------------------------------------------------------------------
+
+    def _params(self) -> Array:
+        return np.append(self.coef_, self.intercept_).astype(np.float64)[None]
+
+    def _store(self, params: Array) -> None:
+        self.coef_, self.intercept_ = params[0, :-1].copy(), float(params[0, -1])
+
+    def _learn(self, coreset: Coreset | None, rows: Any, seed: int, **other: Any) -> None:
+        super()._learn(coreset, rows, seed, **other)
+        self.coef_ = self.coef_.astype(self.coreset_.X.dtype)
+
+    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+        return NumericTarget(type(self._objective()))(block)
+
+    def _prepare_source(self, source: Any, *, reset: bool) -> tuple[MappedSource, int]:
+        return MappedSource(source, NumericTarget(type(self._objective()))), 0
+
+    def _piece(self, block: Block, classes: Any) -> Block:
+        return self._prepare_block(block, reset=False)
+
+    def _check_state(self) -> None:
+        check_linear_regressor(self)

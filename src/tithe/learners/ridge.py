@@ -1,0 +1,80 @@
+"""Ridge regression on a coreset, polished and certified on all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tithe.learners.linear_model import TOLERANCE
+from tithe.learners.linear_regressor import SHARPER, CoresetLinearRegressor
+from tithe.objectives.least_squares import LeastSquaresObjective
+
+
+class CoresetRidge(CoresetLinearRegressor):
+    """Least squares with an L2 penalty on a calibrated coreset, polished and certified on all rows.
+
+    Minimises sum_i u_i (y_i - x_i . w - b)^2 + alpha |w|^2, the intercept b free: the same as
+    `sklearn.linear_model.Ridge`.
+
+    Parameters
+    ----------
+    alpha : float
+        Strength of the penalty.
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, random_state
+        See `CoresetLogisticRegression`.
+    max_iter : int
+        Rounds of the fit on the coreset, at the most.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array (d,), float
+    certificate_ : Certificate or None
+        How far the loss on all training rows is from the smallest possible. Where the curvature could be taken from
+        all rows this is exact, up to rounding.
+    loss_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
+        See `CoresetLogisticRegression`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import CoresetRidge
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100_000, 3))
+    >>> y = X @ [1.0, -2.0, 0.5] + 3.0 + rng.normal(size=100_000)
+    >>> model = CoresetRidge(coreset_size=1000, random_state=0).fit(X, y)
+    >>> model.coef_.round(1).tolist(), round(model.intercept_, 1)
+    ([1.0, -2.0, 0.5], 3.0)
+    """
+
+    options = (*LeastSquaresObjective.options, TOLERANCE)
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        coreset_size: int | float | str = "auto",
+        construction: Any = "auto",
+        calibrate: bool = True,
+        polish: int | str = "auto",
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        engine: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.coreset_size = coreset_size
+        self.construction = construction
+        self.calibrate = calibrate
+        self.polish = polish
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.engine = engine
+        self.random_state = random_state
+
+    def _objective(self) -> LeastSquaresObjective:
+        return LeastSquaresObjective(
+            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=SHARPER * self.tol
+        )

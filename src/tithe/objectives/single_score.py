@@ -1,0 +1,272 @@
+"""Regression: losses of one linear score and a target, read in chunks of rows that stay in the cache."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array, Block, Evaluation
+from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
+from tithe.kernels.parts import add_parts, part_rows
+from tithe.objectives.linear_model import LinearModelObjective
+
+_CHUNK_NUMBERS = 65_536  # of X that are worked on at a time: half a megabyte in double precision
+_CHUNK_ROWS = (256, 4096)  # rows of a chunk, at the least and at the most
+_SERIAL_NUMBERS = 100_000  # of X up to which one thread is quicker than two
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowTerms:
+    """Losses of some rows, their first and second derivatives in the score, and more columns to add up."""
+
+    loss: Array
+    first: Array
+    second: Array
+    more: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreSums:
+    """What one pass adds up. Sums "by sign" are over the rows with r <= 0 and over those with r > 0.
+
+    Parameters
+    ----------
+    table : (2, 3 + m)
+        By sign: sums of the weight, of the loss, of r times the score, and of what the objective adds.
+    gradient : (2, d + 1)
+        By sign: sums of r times (x, 1).
+    diagonal : (1, d + 1) or None
+        Sums of the second derivative times (x - centre, 1)^2.
+    """
+
+    table: Array
+    gradient: Array
+    diagonal: Array | None
+
+    @property
+    def count(self) -> Array:
+        """Weight of the rows: (1,)."""
+        return self.table[:, 0].sum(keepdims=True)
+
+    @property
+    def loss(self) -> Array:
+        return self.table[:, 1]
+
+    @property
+    def product(self) -> Array:
+        return self.table[:, 2]
+
+    @property
+    def more(self) -> Array:
+        return self.table[:, 3:]
+
+    def __add__(self, other: ScoreSums) -> ScoreSums:
+        return ScoreSums(
+            table=self.table + other.table,
+            gradient=self.gradient + other.gradient,
+            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleScoreObjective(LinearModelObjective):
+    """A sum of losses phi(z, y) of the score z = x . w + b, and a penalty on w.
+
+    A subclass defines `_terms` (the loss, which is convex in z and not negative, and its derivatives, for arrays of
+    scores and targets), `_penalty`, and `_unit` where the value is not a plain sum. It may refuse targets in
+    `check_target`.
+
+    Parameters
+    ----------
+    alpha : float
+        Strength of the penalty, as in the scikit-learn model of the same loss. The intercept carries none.
+    fit_intercept : bool
+    max_iter, tol : int, float
+        `solve` stops after so many rounds, or when a step of Newton promises less than this share.
+
+    Notes
+    -----
+    Bound. Write c_i for the weight of a row times `_unit`, lam / 2 |w|^2 for the penalty and phi* for the convex
+    conjugate of a loss. For any r_i with sum c_i r_i = 0 (needed only with an intercept) no value is smaller than
+    -|sum c_i r_i x_i|^2 / (2 lam) - sum c_i phi*(r_i). The derivatives r_i at a solution come close to that, and
+    phi*(r) = r z - phi(z) there. To make their sum zero, those of one sign are multiplied by a share s <= 1, and
+    phi*(s r) <= s phi*(r) since phi* is convex and phi*(0) <= 0. With sum c_i r_i = 0 the bound is
+    |gradient|^2 / (2 lam). Without a penalty it is only that losses are not negative.
+    """
+
+    alpha: float = 1.0
+
+    best_construction: ClassVar[str] = "influence"
+    totals_at_solution: ClassVar[bool] = True
+
+    constraints: ClassVar[dict[str, Constraint]] = {"alpha": RealNumber(least=0.0)}
+    options: ClassVar[tuple[Option, ...]] = (Option("alpha", constraints["alpha"], "Strength of the penalty."),)
+    target: ClassVar[Target] = "number"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_params(self, self.constraints)
+
+    # -- what a subclass defines ---------------------------------------------------------------
+
+    @abstractmethod
+    def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
+        """Losses of rows with these scores and targets, all float64 (n,), and their derivatives."""
+
+    @classmethod
+    def check_target(cls, y: Array) -> None:
+        """Refuse targets that the loss is not defined for."""
+
+    # -- what the base asks --------------------------------------------------------------------
+
+    @property
+    def n_scores(self) -> int:
+        return 1
+
+    def strengthened(self, factor: float) -> Self:
+        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
+        return replace(self, alpha=self.alpha / factor)
+
+    def pull(self, block: Block, params: Array, cost: Array) -> Array:
+        """The size of the derivative of each row's loss in its score: (n,)."""
+        return np.abs(self._row_terms(block, params).first)
+
+    def evaluation(self, sums: ScoreSums, params: Array) -> Evaluation:
+        """What `evaluate` says of all rows that were added up."""
+        unit = self._unit(float(sums.count[0]))
+        penalty = self._penalty()[0]
+        gradient = unit * self._gradient_sums(sums)
+        gradient[:, :-1] += penalty * params[:, :-1]
+        gradient[~self._free_coordinates(gradient.shape)] = 0.0
+        value = unit * float(sums.loss.sum()) + 0.5 * penalty * float(np.vdot(params[:, :-1], params[:, :-1]))
+        bound = value - self._least(sums, unit)
+        return Evaluation(
+            value=value,
+            gradient=gradient,
+            bound=float(np.clip(bound, 0.0, value)) if np.isfinite(bound) else value,
+            diagonal=None if sums.diagonal is None else unit * sums.diagonal,
+            totals=self.totals_of(sums),
+        )
+
+    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
+        return self._row_terms(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
+
+    def _gradient_sums(self, sums: ScoreSums) -> Array:
+        return sums.gradient.sum(axis=0)[None]
+
+    def _residuals(self, block: Block, params: Array) -> Array:
+        return self._row_terms(block, params).first[:, None]
+
+    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        second = self._row_terms(block, params).second * block.weights()
+        return second[:, None], lambda a, b, at: second[at]
+
+    def _row_terms(self, block: Block, params: Array) -> RowTerms:
+        return self._terms(self.margins(block.X, params)[:, 0].astype(np.float64), _target(block), params)
+
+    def _shares(self, sums: ScoreSums) -> Array:
+        """Shares (2,) of the derivatives of each sign that make their sum zero; see the class."""
+        share = np.ones(2)
+        low, high = -float(sums.gradient[0, -1]), float(sums.gradient[1, -1])
+        if self.fit_intercept and low != high:
+            share[int(high > low)] = min(low, high) / max(low, high)
+        return share
+
+    def _least(self, sums: ScoreSums, unit: float) -> float:
+        """What no value is smaller than."""
+        penalty = self._penalty()[0]
+        if not penalty > 0.0:
+            return 0.0
+        share = self._shares(sums)
+        mixed = unit * (share @ sums.gradient[:, :-1])
+        return unit * float(share @ (sums.loss - sums.product)) - float(mixed @ mixed) / (2.0 * penalty)
+
+    def _loss_pass(
+        self,
+        block: Block,
+        params: Array,
+        *,
+        cost: bool = True,
+        gradient: bool = True,
+        diagonal: bool = False,
+        centre: Array | None = None,
+    ) -> tuple[Array, ScoreSums]:
+        """Losses (n,) and sums. What is not asked for is empty or zero.
+
+        Chunks begin at the same rows however many threads there are, and so do the parts that sums are added up in:
+        no bit depends on the number of threads.
+        """
+        X, y, weight = block.X, _target(block), block.sample_weight
+        n, d = X.shape
+        coefficients, intercept = np.ascontiguousarray(params[0, :-1]), float(params[0, -1])
+        width = 3 + self._n_more
+        rows = part_rows(n, 16 * (width + d + 1) + 8 * (d + 1) * diagonal)
+        n_parts = -(-n // rows)
+        tables, gradients = np.zeros((n_parts, 2, width)), np.zeros((n_parts, 2, d + 1))
+        diagonals = np.zeros((n_parts if diagonal else 0, d + 1))
+        costs = np.empty(n if cost else 0)
+        length = int(np.clip(_CHUNK_NUMBERS // max(1, d), *_CHUNK_ROWS))
+
+        def run(first: int, last: int) -> None:
+            for part in range(first, last):
+                stop = min(n, (part + 1) * rows)
+                for start in range(part * rows, stop, length):
+                    at = slice(start, min(start + length, stop))
+                    chunk = X[at] if X.dtype == np.float64 else X[at].astype(np.float64)
+                    score = chunk @ coefficients + intercept
+                    terms = self._terms(score, y[at], params)
+                    u = np.ones(len(score)) if weight is None else weight[at]
+                    if cost:
+                        costs[at] = terms.loss
+                    low = terms.first <= 0.0
+                    columns = (np.ones(len(score)), terms.loss, terms.first * score, *terms.more)
+                    _add_by_sign(tables[part], u * np.vstack(columns), low)
+                    if gradient:
+                        _add_gradient(gradients[part], chunk, u * terms.first, low)
+                    if diagonal:
+                        _add_diagonal(diagonals[part], chunk, u * terms.second, centre)
+
+        entries = X.nnz if sparse.issparse(X) else n * d
+        with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            over_parts(run, n_parts, serial=entries < _SERIAL_NUMBERS)
+        return costs, ScoreSums(
+            table=add_parts(tables),
+            gradient=add_parts(gradients),
+            diagonal=add_parts(diagonals)[None] if diagonal else None,
+        )
+
+    _n_more: ClassVar[int] = 0  # columns that `_terms` adds to be summed up
+
+
+def _target(block: Block) -> Array:
+    if block.y is None:
+        raise ValueError("A regression needs a target for every row: give y.")
+    return block.y.astype(np.float64, copy=False)
+
+
+def _add_by_sign(total: Array, columns: Array, low: Array) -> None:
+    below = columns @ low
+    total[0] += below
+    total[1] += columns.sum(axis=1) - below
+
+
+def _add_gradient(total: Array, chunk: Any, r: Array, low: Array) -> None:
+    for sign, part in enumerate((np.where(low, r, 0.0), np.where(low, 0.0, r))):
+        total[sign, :-1] += chunk.T @ part
+        total[sign, -1] += part.sum()
+
+
+def _add_diagonal(total: Array, chunk: Any, second: Array, centre: Array | None) -> None:
+    if sparse.issparse(chunk):
+        square = chunk.multiply(chunk).tocsr()
+    else:
+        square = np.square(chunk if centre is None else chunk - centre)
+    total[:-1] += square.T @ second
+    total[-1] += second.sum()
