@@ -70,13 +70,13 @@ def check_learner(learner: Any, table: dict[str, Check], *, optional: Iterable[s
 
 def _check_stream_of(learner: Any, d: int) -> None:
     """Whether a learner's stream is one of its columns, and of what it learns."""
-    like = learner.stream_._rows.like
+    like = learner.stream_.state.rows.like
     expect(like is not None and like.n_features == d, "a stream is of other columns")
     wanted, held = learner._objective(), learner.stream_.plan.objective
     same = type(wanted) is type(held) and wanted.classes == held.classes
     expect(same, "a stream is for another learner")
     n_classes = wanted.n_classes
-    for block in [*learner.stream_._rows.parts, *learner.stream_._tree.slots] if n_classes else []:
+    for block in [*learner.stream_.state.rows.parts, *learner.stream_.state.tree.slots] if n_classes else []:
         numbers = block.y is not None and block.y.dtype.kind in "iu"
         expect(numbers and block.y.min() >= 0 and block.y.max() < n_classes, "rows have no number of a class")
 
@@ -246,5 +246,5 @@ def check_search(learner: Any) -> None:
     else:
         expect("cv_results_" not in own or not learner.refit, "the best estimator is missing")
     if "stream_" in own:
-        like = learner.stream_.streams[-1]._rows.like
+        like = learner.stream_.streams[-1].state.rows.like
         expect(like is not None and like.n_features == sizes["d"], "a stream is of other columns")
