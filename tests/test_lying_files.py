@@ -98,7 +98,8 @@ def test_a_model_that_lies_is_refused(tmp_path, name: str) -> None:
     model = make()
     save_model(model, tmp_path / "model.skops")
     load_model(tmp_path / "model.skops")
-    model.__dict__.update(lies)
+    for name, value in lies.items():
+        setattr(model, name, value)
     save_model(model, tmp_path / "model.skops")
     with pytest.raises(FileFormatError):
         load_model(tmp_path / "model.skops")
