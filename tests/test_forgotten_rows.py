@@ -100,7 +100,7 @@ def test_killed_while_forgetting_no_file_holds_the_row_after_resume(tmp_path, ca
     stream = checkpointed(tmp_path, 650)
     killed_in(call, lambda: stream.forget([350]))
     resumed = CoresetStream.resume(tmp_path / "state")
-    times, _ = resumed._store.forgotten()
+    times, _ = resumed._folders.store.forgotten()
     if not times:  # it was not even written down: it is still to be done
         assert resumed.forget([350]) == 1
     assert files_with(tmp_path, X[350]) == []
@@ -121,9 +121,9 @@ def test_a_file_that_is_being_written_is_no_leftover(tmp_path) -> None:
 
 def test_who_lost_the_folder_of_leaves_can_change_nothing_in_it(tmp_path) -> None:
     first = LeafStore(tmp_path / "leaves", new=True)
-    first.put_leaf(0, Block(X=X[:10]))
+    first.on_leaf(0, Block(X=X[:10]))
     LeafStore(tmp_path / "leaves", new=False)
-    for change in (lambda: first.drop_from(0), first.clean, first.drop_nodes, lambda: first.put_leaf(0, Block(X=X))):
+    for change in (lambda: first.keep_only(0, 0), first.clean, first.drop_nodes, lambda: first.on_leaf(0, Block(X=X))):
         with pytest.raises(ValueError, match="Another stream"):
             change()
     assert len(first.leaf(0)) == 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from tithe.core.state_checks import Floats, Integer, Integers, Labels, check_fie
 from tithe.objectives import KMeansObjective
 from tithe.odm import ODMClassifier
 from tithe.online import PACO
+from tithe.reduce.stream import Folders
+from tithe.reduce.stream_state import StreamState
 from tithe.storage.blocks import rows_bytes, rows_from
 from tithe.storage.models import load_model, object_bytes, object_from, save_model
 
@@ -49,7 +52,11 @@ LIES = {
     "a weight that is no number": _set("past.columns", (0, 0), np.nan),
     "levels out of range": lambda chain: chain.draws[4].__setitem__((3, 0), 10**6),
     "chances beyond the border": _set("jumps", (3, 2), 0.5),
-    "a leaf that is never full": lambda chain: setattr(chain.past.stream._rows, "leaf_size", 21),
+    "a leaf that is never full": lambda chain: setattr(
+        chain.past.stream,
+        "state",
+        replace(chain.past.stream.state, rows=replace(chain.past.stream.state.rows, leaf_size=21)),
+    ),
     "centres of another width": lambda chain: setattr(chain, "centers", np.zeros((3, 5))),
     "centres of another type": lambda chain: setattr(chain, "centers", chain.centers.astype(np.float32)),
     "centres column by column": lambda chain: setattr(chain, "centers", np.asfortranarray(np.ones((3, 2)))),
@@ -91,7 +98,8 @@ def test_a_model_that_lies_is_refused(tmp_path, name: str) -> None:
     model = make()
     save_model(model, tmp_path / "model.skops")
     load_model(tmp_path / "model.skops")
-    model.__dict__.update(lies)
+    for name, value in lies.items():
+        setattr(model, name, value)
     save_model(model, tmp_path / "model.skops")
     with pytest.raises(FileFormatError):
         load_model(tmp_path / "model.skops")
@@ -104,16 +112,19 @@ def test_a_missing_attribute_is_refused() -> None:
         object_from(object_bytes(model))
 
 
-STREAM_LIES = {
-    "rows of a node": lambda stream: setattr(stream._tree, "slots", [stream._rows.parts[0]]),
-    "leaves": lambda stream: setattr(stream._tree, "n_leaves", 1),
-    "leaf size": lambda stream: setattr(stream._rows, "leaf_size", 0),
-    "next row": lambda stream: setattr(stream._rows, "next_row", 3),
-    "no reducer": lambda stream: setattr(stream, "_reducer", None),
-    "columns of what waits": lambda stream: setattr(stream._rows, "parts", [Block(X=X[:3, :1], indices=np.arange(3))]),
-    "pilot": lambda stream: object.__setattr__(stream._reducer, "pilot", np.zeros((4, 9))),
-    "size": lambda stream: object.__setattr__(stream.plan, "size", -5),
-    "window": lambda stream: setattr(stream, "window", "all"),
+STREAM_LIES: dict[str, Callable[[StreamState], StreamState]] = {
+    "rows of a node": lambda state: replace(state, tree=replace(state.tree, slots=state.rows.parts)),
+    "leaves": lambda state: replace(state, tree=replace(state.tree, n_leaves=1)),
+    "leaf size": lambda state: replace(state, rows=replace(state.rows, leaf_size=0)),
+    "next row": lambda state: replace(state, rows=replace(state.rows, next_row=3)),
+    "no reducer": lambda state: replace(state, reducer=None),
+    "columns of what waits": lambda state: replace(
+        state, rows=replace(state.rows, parts=(Block(X=X[:3, :1], indices=np.arange(3)),))
+    ),
+    "pilot": lambda state: replace(state, reducer=replace(state.reducer, pilot=np.zeros((4, 9)))),
+    "size": lambda state: replace(state, plan=replace(state.plan, size=-5)),
+    "window": lambda state: replace(state, window="all"),
+    "deletions": lambda state: replace(state, times_forgotten=-1),
 }
 
 
@@ -121,9 +132,31 @@ STREAM_LIES = {
 def test_a_stream_that_lies_is_refused(tmp_path, name: str) -> None:
     stream = CoresetStream(KMeansObjective(n_clusters=2), coreset_size=10, leaf_size=25, random_state=0).push(X)
     object_from(object_bytes(stream))
-    STREAM_LIES[name](stream)
+    stream.state = STREAM_LIES[name](stream.state)
     with pytest.raises(FileFormatError):
         object_from(object_bytes(stream))
+
+
+def test_a_model_file_does_not_say_where_a_stream_writes(tmp_path) -> None:
+    stream = CoresetStream(KMeansObjective(n_clusters=2), coreset_size=10, random_state=0).push(X)
+    stream.checkpoint(tmp_path / "state")
+    assert object_from(object_bytes(stream))._folders.checkpoint is None
+    stream._folders = Elsewhere(stream._folders)
+    with pytest.raises(FileFormatError, match="where a stream writes"):
+        object_from(object_bytes(stream))
+
+
+class Elsewhere(Folders):
+    """Folders whose attributes are written into a file."""
+
+    def __init__(self, folders: Folders) -> None:
+        self.__dict__.update(folders.__dict__)
+
+    def __reduce__(self) -> Any:
+        return None, ()  # skops then writes all attributes
+
+
+Elsewhere.__module__, Elsewhere.__qualname__, Elsewhere.__name__ = Folders.__module__, "Folders", "Folders"
 
 
 def test_columns_of_a_sparse_row_out_of_bounds_are_refused() -> None:

@@ -14,8 +14,10 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from row_search import files_with
 from tithe import Block, Coreset, CoresetStream, build_coreset
 from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
+from tithe.reduce.stream_state import StreamState, collapse, push
 
 KMEANS = KMeansObjective(n_clusters=3)
 OBJECTIVES = {
@@ -90,8 +92,8 @@ def test_a_query_changes_nothing(problem: Block) -> None:
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_totals_are_exact_in_every_node(name: str, problem: Block) -> None:
     stream = feed(make(OBJECTIVES[name]), problem, [])
-    objective, pilot = stream._reducer.objective, stream._reducer.pilot
-    for slot in stream._tree.slots:
+    objective, pilot = stream.state.reducer.objective, stream.state.reducer.pilot
+    for slot in stream.state.tree.slots:
         a, b = slot.key[1] * 1000, (slot.key[1] + 2 ** slot.key[0]) * 1000
         want = objective.survey(problem.cut(a, b), pilot).totals
         np.testing.assert_allclose(slot.totals, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
@@ -106,9 +108,9 @@ def test_memory_is_a_leaf_and_a_coreset_a_level(problem: Block) -> None:
     stream = make(coreset_size=50, leaf_size=200)
     for start in range(0, 23_000, 37):
         stream.push(problem.X[start : start + 37])
-        held = sum(map(len, stream._tree.slots)) + sum(map(len, stream._rows.parts))
+        held = sum(map(len, stream.state.tree.slots)) + sum(map(len, stream.state.rows.parts))
         assert held <= 200 + 50 * max(1, np.ceil(np.log2(max(2, stream.n_rows / 200))))
-        assert len(stream._rows.parts) <= 9
+        assert len(stream.state.rows.parts) <= 9
 
 
 def test_rows_may_be_overwritten_by_their_owner(problem: Block) -> None:
@@ -168,14 +170,14 @@ def test_a_push_that_fails_takes_no_row(problem: Block, tmp_path, monkeypatch) -
 
     stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:3900])
     before = stream.coreset()
-    real = LeafStore.put_node
+    real = LeafStore.on_node
 
     def full_disk(self, node) -> None:
         if node.key[0] >= 2:
             raise OSError(28, "No space left on device")
         real(self, node)
 
-    monkeypatch.setattr(LeafStore, "put_node", full_disk)
+    monkeypatch.setattr(LeafStore, "on_node", full_disk)
     with pytest.raises(OSError, match="No space"):
         stream.push(problem.X[3900:9000])
     monkeypatch.undo()
@@ -186,6 +188,30 @@ def test_a_push_that_fails_takes_no_row(problem: Block, tmp_path, monkeypatch) -
     stream.forget([5])
     kept = np.delete(np.arange(23_000), 5)
     assert_same(stream.coreset(), make().push(problem.X[kept], row_ids=kept).coreset())
+
+
+def test_states_are_values(problem: Block) -> None:
+    """Whoever keeps a state can go back to it, and go on from it twice."""
+    stream = make().push(problem.X[:3900])
+    earlier, want = stream.state, stream.coreset()
+    after = stream.push(problem.X[3900:]).coreset()
+    assert stream.state is not earlier
+    assert_same(collapse(earlier), want)
+    assert_same(collapse(push(earlier, (problem.X[3900:], None, None, None))), after)
+    stream.state = pickle.loads(pickle.dumps(earlier))
+    assert_same(stream.push(problem.X[3900:]).coreset(), after)
+    assert not {"__getstate__", "__setstate__"} & (vars(CoresetStream).keys() | vars(StreamState).keys())
+
+
+def test_a_merge_that_fails_changes_nothing(problem: Block, monkeypatch) -> None:
+    from tithe.reduce.plan import Reducer
+
+    stream, other = make().push(problem.X[:500]), make(random_state=5).push(problem.X[:3900])
+    state = stream.state
+    monkeypatch.setattr(Reducer, "merge", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        stream.merge(other)
+    assert stream.state is state
 
 
 def test_unknown_labels_are_refused_at_once(problem: Block) -> None:
@@ -370,7 +396,7 @@ class TestWindow:
             assert want <= coreset.n_seen <= want + 500
             assert coreset.row_ids().min() >= stream.n_rows - coreset.n_seen
             assert coreset.weights().sum() == pytest.approx(coreset.n_seen, rel=0.05)
-        assert sum(map(len, stream._tree.slots)) <= 100 * 20
+        assert sum(map(len, stream.state.tree.slots)) <= 100 * 20
 
     @pytest.mark.bits
     def test_chunks_and_checkpoints_make_no_difference(self, problem, tmp_path) -> None:
@@ -394,7 +420,7 @@ class TestHalfLife:
         decayed = problem.sample_weight * 2.0 ** ((np.arange(23_000) - last) / 3000.0)
         assert coreset.weight_seen == pytest.approx(decayed.sum(), rel=1e-12)
         assert coreset.weights().sum() == pytest.approx(decayed.sum(), rel=1e-3)
-        want = KMEANS.survey(Block(X=problem.X, sample_weight=decayed), stream._reducer.pilot).totals
+        want = KMEANS.survey(Block(X=problem.X, sample_weight=decayed), stream.state.reducer.pilot).totals
         np.testing.assert_allclose(coreset.totals, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
         query = problem.X[:3]
         full = KMEANS.cost(problem, query) @ decayed
@@ -420,7 +446,7 @@ class TestMerge:
         fork_before = fork.coreset()
         merged = main.merge(fork).coreset()
         assert_same(fork.coreset(), fork_before)
-        want = KMEANS.survey(Block(X=problem.X), main._reducer.pilot).totals
+        want = KMEANS.survey(Block(X=problem.X), main.state.reducer.pilot).totals
         np.testing.assert_allclose(merged.totals, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
         assert merged.n_seen == 23_000 == main.n_rows and len(merged) <= 300
         np.testing.assert_array_equal(merged.X, problem.X[merged.row_ids()])
@@ -548,7 +574,8 @@ class TestForget:
         stream.forget([10, 4000, 9400])
         resumed = CoresetStream.resume(tmp_path / "c")
         assert_same(resumed.coreset(), stream.coreset())
-        for block in [*map(resumed._store.leaf, resumed._store.leaves()), resumed._rows.rest()]:
+        store = resumed._folders.store
+        for block in [*map(store.leaf, store.leaves()), resumed.state.rows.rest()]:
             assert not np.isin(block.row_ids(), [10, 4000, 9400]).any()
 
     @pytest.mark.parametrize("step", [1, 2, 3, 4])
@@ -569,7 +596,7 @@ class TestForget:
 
             return run
 
-        for name in ("mark_forgotten", "put_leaf", "put_node"):
+        for name in ("mark_forgotten", "on_leaf", "on_node"):
             monkeypatch.setattr(LeafStore, name, dying(getattr(LeafStore, name)))
         with pytest.raises(KeyboardInterrupt):
             stream.forget([1010, 4000, 9400])
@@ -577,6 +604,43 @@ class TestForget:
         kept = np.setdiff1d(np.arange(9500), [1010, 4000, 9400])
         want = make().push(problem.X[kept], row_ids=kept).coreset()
         assert_same(CoresetStream.resume(tmp_path / "c").coreset(), want)
+
+    @pytest.mark.parametrize("step", [1, 2, 3, 4])
+    def test_interrupted_while_forgetting_and_tried_again(self, step: int, problem, tmp_path, monkeypatch) -> None:
+        from tithe.storage.leaf_store import LeafStore
+
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:9500])
+        before = stream.coreset()
+        real, count = LeafStore.on_node, iter(range(100))
+
+        def dying(self, node) -> None:
+            if next(count) == step:
+                raise KeyboardInterrupt
+            real(self, node)
+
+        monkeypatch.setattr(LeafStore, "on_node", dying)
+        with pytest.raises(KeyboardInterrupt):
+            stream.forget([1010, 4000, 9400])
+        monkeypatch.undo()
+        assert_same(stream.coreset(), before)
+        stream.checkpoint(tmp_path / "c")
+        kept = np.setdiff1d(np.arange(9500), [1010, 4000, 9400])
+        want = make().push(problem.X[kept], row_ids=kept).coreset()
+        stream.forget([1010])
+        assert_same(stream.coreset(), want)
+        assert_same(CoresetStream.resume(tmp_path / "c").coreset(), want)
+
+    def test_a_push_that_failed_leaves_no_rows_behind(self, problem, tmp_path, monkeypatch) -> None:
+        from tithe.storage.leaf_store import LeafStore
+
+        stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:2500])
+        monkeypatch.setattr(LeafStore, "on_node", lambda self, node: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stream.push(problem.X[2500:5000])
+        monkeypatch.undo()
+        assert files_with(tmp_path, problem.X[2700])
+        assert stream.forget([2400]) == 1
+        assert files_with(tmp_path, problem.X[2700]) == []
 
     def test_copies_do_not_write_into_the_leaves(self, problem, tmp_path) -> None:
         stream = make(keep_leaves=tmp_path / "leaves").push(problem.X[:2500])

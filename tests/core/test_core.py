@@ -69,22 +69,22 @@ class TestTree:
         assert keys == [(1, 0), (1, 2), (2, 0)]
 
     def test_memory_is_one_coreset_per_level(self) -> None:
-        tree = Tree(join)
+        tree = Tree()
         for i in range(1000):
-            tree.push(i, leaf(i))
+            tree = tree.push(i, leaf(i), join)
             assert len(tree.slots) <= 10
 
-    def test_collapse_leaves_the_tree_alone(self) -> None:
-        tree = Tree(join)
+    def test_a_tree_is_a_value(self) -> None:
+        tree = Tree()
         for i in range(3):
-            tree.push(i, leaf(i))
-        assert len(tree.collapse()) == 3
-        tree.push(3, leaf(3))
-        assert tree.collapse().X.ravel().tolist() == [0, 1, 2, 3]
+            tree = tree.push(i, leaf(i), join)
+        assert len(tree.collapse(join)) == 3
+        assert tree.push(3, leaf(3), join).collapse(join).X.ravel().tolist() == [0, 1, 2, 3]
+        assert len(tree.collapse(join)) == 3 and tree.n_leaves == 3
 
     def test_nothing_pushed(self) -> None:
         with pytest.raises(ValueError, match="no rows"):
-            Tree(join).collapse()
+            Tree().collapse(join)
 
 
 class TestSeeding:

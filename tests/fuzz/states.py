@@ -193,7 +193,7 @@ def use_stream(data: bytes) -> None:
         stream.coreset()
         stream.push(X[:40], None if y is None else y[:40])
         stream.coreset()
-        if stream._store is not None:
+        if stream._folders.store is not None:
             stream.forget([5, 35])
             stream.coreset()
         stream.checkpoint(folder / "state")

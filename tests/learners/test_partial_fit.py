@@ -28,6 +28,7 @@ from tithe import (
     save_model,
 )
 from tithe.dictionary import KSVD
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.odm import LinearODMClassifier
 
 CLASSES = ["maybe", "no", "yes"]
@@ -302,7 +303,8 @@ def too_early():
 
 @pytest.mark.parametrize(("model", "name", "missing"), [pytest.param(*case, id=str(case[:2])) for case in too_early()])
 def test_a_solution_that_cannot_be_had_yet_is_an_attribute_that_is_not_there(model, name, missing) -> None:
-    for attribute in {*type(model)._fitted, name, "sample_indices_", "nothing_"}:
+    known = {name for name in dir(type(model)) if isinstance(getattr(type(model), name), FittedAttribute)}
+    for attribute in {*known, name, "sample_indices_", "nothing_"}:
         assert not hasattr(model, attribute), attribute
     with pytest.raises(NotFittedError, match=missing) as raised:
         getattr(model, name)
@@ -310,3 +312,34 @@ def test_a_solution_that_cannot_be_had_yet_is_an_attribute_that_is_not_there(mod
     method = "transform" if isinstance(model, KSVD) else "predict"
     with pytest.raises(NotFittedError, match=missing):
         getattr(model, method)(np.zeros((3, 4)))
+
+
+def pending():
+    """Learners that have rows and were not asked for a solution yet."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 4)), rng.choice(["no", "yes"], size=300)
+    for kind in (CoresetKMeans, CoresetKMedians, KSVD):
+        yield kind(3, random_state=0).partial_fit(X)
+    for kind in (CoresetLogisticRegression, LinearODMClassifier):
+        yield kind(random_state=0).partial_fit(X, y, classes=["no", "yes"])
+    yield CoresetEstimator(LogisticRegression()).partial_fit(X, y, classes=["no", "yes"])
+    yield CoresetSearchCV(Ridge(), {"alpha": [1.0]}, cv=2, random_state=0).partial_fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("model", [pytest.param(model, id=type(model).__name__) for model in pending()])
+def test_looking_at_a_model_fits_nothing(model) -> None:
+    check_is_fitted(model)
+    attributes = {name for name in dir(type(model)) if isinstance(getattr(type(model), name), FittedAttribute)}
+    assert len(attributes) >= 4 and not attributes & set(dir(model))
+    absent = ("labels_", "calibrated_", "sensitivity_model_", "nothing_", "feature_names_in_")
+    assert not any(hasattr(model, name) for name in absent)
+    assert hasattr(model, "partial_fit") and (hasattr(model, "predict") or hasattr(model, "transform"))
+    repr(model), model._repr_html_(), pickle.dumps(model), clone(model)
+    assert model._fitted_values is None
+    first = next(iter(sorted(name for name in attributes if name.endswith("_") and hasattr(model, name))))
+    assert getattr(model, first) is getattr(model, first) and first in dir(model)
+
+
+def test_learners_have_no_getattr() -> None:
+    for model in pending():
+        assert not any("__getattr__" in vars(kind) for kind in type(model).__mro__)

@@ -120,12 +120,13 @@ class _Keeper:
 
     def write(self) -> Any:
         """The coreset, written; None, and no file any longer, where all rows were forgotten."""
+        from tithe.core.errors import NoRowsError
         from tithe.storage.coresets import save_coreset
 
         try:
             coreset = self.running.coreset()
-        except ValueError as error:
-            if not (self.forgets and str(error).startswith("There are no rows")):
+        except NoRowsError:
+            if not self.forgets:
                 raise
             Path(self._output).unlink(missing_ok=True)
             return None

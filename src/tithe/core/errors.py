@@ -15,6 +15,10 @@ class FileFormatError(ValueError):
     """A file is not what its name or its reader says it is."""
 
 
+class NoRowsError(ValueError):
+    """A coreset is asked for, and no row has come or none is left."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
     """The error for a name that no registry entry answers to."""
     known = sorted(known)

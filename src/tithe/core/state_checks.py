@@ -349,8 +349,8 @@ def _parts(thing: Any) -> Iterable[Any]:
     for name, value in own.items():
         expect(not ours or not isinstance(value, type), f"{type(thing).__name__}.{name} is a class")
         hidden = getattr(type(thing), name, None)
-        method = callable(hidden) or isinstance(hidden, property)
-        expect(not method or isinstance(hidden, functools.cached_property), f"{name} would hide a method")
+        computed = callable(hidden) or hasattr(type(hidden), "__get__")
+        expect(not computed or isinstance(hidden, functools.cached_property), f"{name} would hide a method")
     slots = [f.name for f in fields(thing)] if is_dataclass(thing) and not own else []
     return [*own.values(), *(getattr(thing, name) for name in slots)]
 

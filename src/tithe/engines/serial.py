@@ -30,10 +30,10 @@ class SerialEngine(Storable):
         watch: Callable[[Tree], None] | None = None,
     ) -> Coreset:
         """Leaves as they come, merged as soon as two are complete."""
-        tree = Tree(merge) if tree is None else tree
+        tree = Tree() if tree is None else tree
         first = tree.n_leaves
         for number, node in enumerate(self.map(tasks, lambda block, i: leaf(block, (0, first + i))), first):
-            tree.push(number, node)
+            tree = tree.push(number, node, merge)
             if watch is not None:
                 watch(tree)
-        return tree.collapse()
+        return tree.collapse(merge)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import polish_rounds
@@ -18,9 +17,8 @@ from tithe.core.params import Option
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
-from tithe.kernels.labels import encode_labels
 from tithe.learners.charts import BarChart
-from tithe.learners.lazy_fit import Streamed
+from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
 from tithe.reduce.build import reduce_source, resolve_size
@@ -53,16 +51,16 @@ def note_columns(learner: Any, source: Any, *, reset: bool) -> None:
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
-class CoresetLearner(Streamed, Storable):
+class CoresetLearner(LazyFitMixin, Storable):
     """Checking rows, reducing them, and remembering which were kept.
 
     Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``polish``, ``engine`` and
     ``random_state``. What makes a new one, `partial_fit` included:
 
-    - ``_fitted`` names all attributes of a solution (`Streamed`);
+    - a `FittedAttribute` for every attribute of a solution;
     - ``_check_options()`` refuses wrong parameters before a row is read;
     - ``_objective()`` is what a coreset has to preserve;
-    - ``_piece(block, classes)`` makes of checked rows what a stream takes, such as class numbers for labels;
+    - ``_prepare_batch(block, classes)`` makes of checked rows what a stream takes, such as class numbers for labels;
     - ``_learn(coreset, rows, seed)`` sets the attributes; ``rows`` are all rows, a block or a source to be
       polished and certified on, or None where they are gone.
     """
@@ -79,13 +77,13 @@ class CoresetLearner(Streamed, Storable):
 
     n_features_in_: int
     feature_names_in_: Array
-    coreset_: Any
+    coreset_ = FittedAttribute[Any]()
     stream_: CoresetStream
     _seed: int
 
     _check_options: Callable[[], Any]
     _objective: Callable[..., Any]
-    _piece: Callable[[Block, Any], Block]
+    _prepare_batch: Callable[[Block, Any], Block]
     _learn: Callable[..., None]
 
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
@@ -108,13 +106,13 @@ class CoresetLearner(Streamed, Storable):
 
     def _push(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
         """What `partial_fit` does: rows into the stream, the first ones into a new one; the solution waits."""
-        first = not self._streams
+        first = not self._is_streaming
         if first:
             self._check_options()
             refuse_polish(self.polish)
         checked = self._checked(X, y, reset=first)
         weight = check_weights(sample_weight, len(checked))  # which may all be zero in a piece
-        block = self._piece(replace(checked, sample_weight=weight, mean=None), classes)
+        block = self._prepare_batch(replace(checked, sample_weight=weight, mean=None), classes)
         if not first and self._objective() != self.stream_.plan.objective:
             raise ValueError(
                 "The parameters have changed since the first call to partial_fit, and rows were reduced for the old "
@@ -123,7 +121,7 @@ class CoresetLearner(Streamed, Storable):
         stream = self._new_stream() if first else self.stream_
         stream.push(block.X, block.y, block.sample_weight)
         self.stream_ = stream
-        self._stale()
+        self._fitted_values = None
         return self
 
     def _new_stream(self) -> CoresetStream:
@@ -136,7 +134,7 @@ class CoresetLearner(Streamed, Storable):
             random_state=int(rng_for(self._seed, "reduce").integers(2**62)),
         )
 
-    def _settle(self) -> None:
+    def _fit_from_stream(self) -> None:
         with single_blas_thread():
             self._learn(self.stream_.coreset(), None, self._seed)
 
@@ -157,14 +155,15 @@ class CoresetLearner(Streamed, Storable):
             **{**options, **other},
         )
 
-    def stand_for(self, coreset: Coreset, like: Any) -> None:
-        """The rows of the last fit were a coreset of others, which are gone; another learner knows their columns."""
+    def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
+        """Note that the rows of the last fit were a coreset of others, which are gone."""
+        values = self._fitted_values or {}
+        values.pop("labels_", None)
+        if "certificate_" in values:  # not every learner has one
+            values["certificate_"] = None
         self.coreset_ = coreset
-        self.__dict__.pop("labels_", None)
-        if "certificate_" in self.__dict__:  # not every learner has one
-            self.__dict__["certificate_"] = None
-        if hasattr(like, "feature_names_in_"):
-            self.feature_names_in_ = like.feature_names_in_
+        if feature_names is not None:
+            self.feature_names_in_ = feature_names
 
     def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
         """The objective that a coreset will preserve and its size, as far as they are known before a row is read."""
@@ -225,18 +224,6 @@ _LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 100, 50_000
 def auto_size(n_rows: int | None, n_features: int) -> int:
     """Rows that ``coreset_size="auto"`` keeps for a linear model; without the share of the rows where n is unknown."""
     return max(_LEAST, _PER_COLUMN * (n_features + 1), min((n_rows or 0) // _ONE_IN, _MOST))
-
-
-def encoded_classes(y: Array) -> tuple[Array, Array]:
-    """The classes in y and the number of each row's class (n,) int32; what cannot be a class is refused."""
-    return encode_labels(checked_classes(y))
-
-
-def checked_classes(y: Array) -> Array:
-    """Labels, or refused: numbers that are not whole cannot be classes."""
-    if y.dtype.kind not in "biu":  # whole numbers need no second look, which would sort them
-        check_classification_targets(y)
-    return y
 
 
 def objective_for(wanted: str | Objective, n_classes: int) -> Objective:

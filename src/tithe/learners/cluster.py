@@ -19,6 +19,7 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.charts import BarChart
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.stored import check_clusterer
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
@@ -29,24 +30,14 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     options = ClusteringObjective.options
     usual_rounds = 2
     _objective_type: type[ClusteringObjective]
-    _fitted = (
-        "coreset_",
-        "cluster_centers_",
-        "labels_",
-        "inertia_",
-        "cost_curve_",
-        "n_iter_",
-        "certificate_",
-        "_n_features_out",
-    )
 
-    coreset_: Coreset
-    cluster_centers_: Array
-    labels_: Array
-    inertia_: float
-    cost_curve_: list[float]
-    n_iter_: int
-    certificate_: Certificate | None
+    coreset_ = FittedAttribute[Coreset]()
+    cluster_centers_ = FittedAttribute[Array]()
+    labels_ = FittedAttribute[Array](from_stream=False)
+    inertia_ = FittedAttribute[float]()
+    cost_curve_ = FittedAttribute[list[float]]()
+    n_iter_ = FittedAttribute[int]()
+    certificate_ = FittedAttribute[Certificate | None]()
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "verbose": WholeNumber(),
@@ -101,7 +92,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         """
         self._check_options()
         rows = self._given(X, None, sample_weight, reset=True)
-        self._drop_stream()
+        self._start_fit()
         again = read_again(rows, self.polish)
         self._check_number(len(rows) if isinstance(rows, Block) else rows.n_rows)
         seed = as_seed(self.random_state)
@@ -123,7 +114,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         """
         return self._push(X, None, sample_weight)
 
-    def _piece(self, block: Block, classes: Any) -> Block:
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._check_number(None)
         return block
 
@@ -166,7 +157,6 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         looked_at = coreset if rows is None or (whole and not at_hand) else rows
         rounds = 0 if whole or rows is None else self.polish
         polished = polish_by_steps(objective, looked_at, centers, rounds, engine=self.engine)
-        self.__dict__.pop("labels_", None)
         if polished.labels is not None and at_hand:
             self.labels_ = polished.labels
         self.coreset_ = coreset
@@ -180,7 +170,6 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             self.certificate_ = cost_certificate(
                 self.inertia_, small, coreset.n_seen if whole else n_rows, passes=polished.passes
             )
-        self._n_features_out = len(self.cluster_centers_)
         self._report(objective, polished.labels)
 
     def _search(self, objective: ClusteringObjective, coreset: Coreset, rng: np.random.Generator) -> Array:
@@ -239,6 +228,12 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def _check_state(self) -> None:
         check_clusterer(self)
+
+    @property
+    def _n_features_out(self) -> int:
+        """For `get_feature_names_out`, which need not find the centres first."""
+        check_is_fitted(self)
+        return len(self.cluster_centers_) if self._fitted_values else int(self.n_clusters)
 
     def predict(self, X: Any) -> Array:
         """The nearest centre of each row."""

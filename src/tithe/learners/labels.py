@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
 
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
-from tithe.kernels.labels import distinct_labels
+from tithe.kernels.labels import distinct_labels, encode_labels
 from tithe.objectives.labels import LabelledObjective
 
 
@@ -26,6 +27,30 @@ class EncodeLabels:
             return replace(block, y=codes)
         weight = self.factors[codes] if block.sample_weight is None else block.sample_weight * self.factors[codes]
         return replace(block, y=codes, sample_weight=weight, mean=None)
+
+
+def encoded_classes(y: Array) -> tuple[Array, Array]:
+    """The classes in y and the number of each row's class (n,) int32; what cannot be a class is refused."""
+    return encode_labels(checked_classes(y))
+
+
+def checked_classes(y: Array) -> Array:
+    """The labels; numbers that are not whole are refused."""
+    if y.dtype.kind not in "biu":  # whole numbers need no check, which would sort them
+        check_classification_targets(y)
+    return y
+
+
+def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
+    """The classes of a stream: named with the ``first`` batch or ``known`` from a fit, and the same from then on."""
+    if classes is None:
+        if known is None:
+            raise ValueError("classes must be passed on the first call to partial_fit: all that will come.")
+        return known
+    named = np.unique(np.asarray(classes))
+    if not first and known is not None and not np.array_equal(named, known):
+        raise ValueError(f"classes={classes!r} is not the same as on the first call to partial_fit.")
+    return checked_classes(named)
 
 
 def finite_target(block: Block) -> Block:

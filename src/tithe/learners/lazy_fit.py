@@ -1,82 +1,114 @@
-"""Learning from rows that keep coming."""
+"""Fitted attributes that are found when they are read, not with every call of `partial_fit`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, Self, TypeVar, overload
 
-import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from tithe.core.data import Array
+T = TypeVar("T")
 
 
-class Streamed:
-    """A solution that is brought up to date when it is asked for, not with every piece of rows.
+class FittedAttribute(Generic[T]):
+    """One attribute of a solution, with its type: ``coef_ = FittedAttribute[Array]()``.
 
-    A learner with ``partial_fit`` names in ``_fitted`` every attribute that comes from its solution,
-    pushes rows into what it keeps as ``stream_``, says `_stale` then, and sets these attributes anew in
-    `_settle`. Nothing else is needed: whoever asks for one of them gets it as of now. ``stream_`` is
-    pickled along, so a copy goes on where the original was.
+    After `fit` it is what was set. After `partial_fit` the first attribute that is read fits the model to the rows so
+    far, and all others come from the same fit. Where these rows give no solution, reading raises `NotFittedError`,
+    which is also an AttributeError: ``hasattr`` then answers False.
+
+    Parameters
+    ----------
+    from_stream : bool
+        False for what only `fit` can give, such as labels of all rows: it is never there after `partial_fit`, and
+        asking for it fits nothing.
     """
 
-    _fitted: ClassVar[tuple[str, ...]] = ()
+    def __init__(self, *, from_stream: bool = True) -> None:
+        self._from_stream = from_stream
 
-    def _settle(self) -> None:
-        raise TypeError(f"{type(self).__name__} must define _settle().")
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, learner: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, learner: Any, owner: type) -> T: ...
+
+    def __get__(self, learner: Any, owner: type) -> Any:
+        if learner is None:
+            return self
+        if self._from_stream and learner._is_behind:
+            learner._catch_up(self._name)
+        values = learner._fitted_values
+        if values and self._name in values:
+            return values[self._name]
+        message = f"{owner.__name__!r} object has no attribute {self._name!r}"
+        raise AttributeError(message) if values else NotFittedError(f"{message}: it is not fitted yet.")
+
+    def __set__(self, learner: Any, value: T) -> None:
+        if learner._fitted_values is None:
+            learner._fitted_values = {}
+        learner._fitted_values[self._name] = value
+
+    def __delete__(self, learner: Any) -> None:
+        if self._name not in (learner._fitted_values or {}):
+            raise AttributeError(self._name)
+        del learner._fitted_values[self._name]
+
+
+class LazyFitMixin(ABC):
+    """A learner with `partial_fit` that finds its solution when a `FittedAttribute` of it is read.
+
+    `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None. ``stream_`` is pickled along, so a
+    copy goes on where the original was. To know whether there are rows to learn from without fitting to them, use
+    `sklearn.utils.validation.check_is_fitted`.
+    """
+
+    _fitted_values: dict[str, Any] | None = None
+
+    @abstractmethod
+    def _fit_from_stream(self) -> None:
+        """Set all fitted attributes for the rows in ``stream_``."""
 
     @property
-    def _streams(self) -> bool:
+    def _is_streaming(self) -> bool:
         """Whether rows have been pushed."""
         return "stream_" in self.__dict__
 
-    def _stale(self) -> None:
-        """Forget the solution: rows have come that it does not know."""
-        for name in (*self._fitted, "_settled"):
-            self.__dict__.pop(name, None)
+    @property
+    def _is_behind(self) -> bool:
+        """Whether rows have been pushed that no solution was found for yet."""
+        return self._is_streaming and self._fitted_values is None
 
-    def _drop_stream(self) -> None:
-        """A fit starts afresh."""
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._is_streaming or bool(self._fitted_values)
+
+    def __dir__(self) -> Iterable[str]:
+        """Without fitted attributes that are yet to be found: tools that read all attributes must not start a fit."""
+        if not self._is_behind:
+            return super().__dir__()
+        descriptors = {name: getattr(type(self), name, None) for name in object.__dir__(self)}
+        names = [name for name, what in descriptors.items() if not isinstance(what, (FittedAttribute, property))]
+        return [name for name in names if hasattr(self, name)]
+
+    def _start_fit(self) -> None:
+        """Forget the rows and the solution of earlier calls."""
         self.__dict__.pop("stream_", None)
+        self._fitted_values = {}
 
-    def _solved(self, name: str) -> Any:
-        """An attribute of the solution for all rows that were pushed, which is computed if it is not known yet.
-
-        Where it cannot be computed the error is a `NotFittedError`: it is also an AttributeError, so that ``hasattr``
-        answers False.
-        """
-        known = self.__dict__
-        if name in type(self)._fitted and self._streams and "_settled" not in known:
-            known["_settled"] = True  # what is not there afterwards will not be
-            try:
-                self._settle()
-            except BaseException as error:
-                self._stale()
-                if not isinstance(error, Exception):
-                    raise
-                raise NotFittedError(
-                    f"{type(self).__name__} has no {name}: the rows that came to partial_fit do not give a solution "
-                    f"yet. {error}"
-                ) from error
-            if name in known:
-                return known[name]
-        computed = getattr(type(self), name, None)
-        if isinstance(computed, property) and computed.fget is not None:
-            return computed.fget(self)  # Python asks here where a property raised an AttributeError: raise it again
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
-
-        def __getattr__(self, name: str) -> Any:
-            return self._solved(name)
-
-
-def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
-    """The classes of a stream: named with the ``first`` piece or ``known`` from a fit, and the same ever after."""
-    if classes is None:
-        if known is None:
-            raise ValueError("classes must be passed on the first call to partial_fit: all that will come.")
-        return known
-    named = np.unique(np.asarray(classes))
-    if not first and known is not None and not np.array_equal(named, known):
-        raise ValueError(f"classes={classes!r} is not the same as on the first call to partial_fit.")
-    return named
+    def _catch_up(self, name: str) -> None:
+        """Find the solution for all rows that were pushed, because the attribute ``name`` is asked for."""
+        self._fitted_values = {}
+        try:
+            self._fit_from_stream()
+        except BaseException as error:
+            self._fitted_values = None
+            if not isinstance(error, Exception):
+                raise
+            raise NotFittedError(
+                f"{type(self).__name__} has no {name}: the rows that came to partial_fit do not give a solution "
+                f"yet. {error}"
+            ) from error

@@ -13,12 +13,18 @@ from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
-from tithe.learners.base import checked_classes, encoded_classes
 from tithe.learners.bases import ClassifierMixin
 from tithe.learners.charts import BarChart, column_names
 from tithe.learners.class_weight import class_factors, is_balanced, weights_by_class
-from tithe.learners.labels import EncodeLabels, class_masses, known_classes
-from tithe.learners.lazy_fit import stream_classes
+from tithe.learners.labels import (
+    EncodeLabels,
+    checked_classes,
+    class_masses,
+    encoded_classes,
+    known_classes,
+    stream_classes,
+)
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
 from tithe.objectives.labelled_linear import LabelledLinearObjective
 from tithe.objectives.labels import LabelledObjective
@@ -35,9 +41,9 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     class_weight: Any
 
     classes_: Array
-    coef_: Array
-    intercept_: Array
-    sensitivity_model_: SensitivityModel
+    coef_ = FittedAttribute[Array]()
+    intercept_ = FittedAttribute[Array]()
+    sensitivity_model_ = FittedAttribute[SensitivityModel](from_stream=False)
 
     @abstractmethod
     def _objective(self, classes: tuple[int, ...] | None = None) -> LabelledLinearObjective:
@@ -78,9 +84,9 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         """
         return self._push(X, self._required(y), sample_weight, classes)
 
-    def _piece(self, block: Block, classes: Any) -> Block:
-        classes = stream_classes(classes, self.__dict__.get("classes_"), first=not self._streams)
-        self._note_classes(checked_classes(classes))
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        classes = stream_classes(classes, self.__dict__.get("classes_"), first=not self._is_streaming)
+        self._note_classes(classes)
         factors = None if self.class_weight is None else class_factors(self.class_weight, classes, None)
         return EncodeLabels(classes=classes, factors=factors)(block)
 

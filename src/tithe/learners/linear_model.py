@@ -21,6 +21,7 @@ from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import CoresetLearner, auto_size, is_source, read_again
 from tithe.learners.bases import BaseEstimator
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.objectives.linear_model import LinearModelObjective
 from tithe.reduce.build import resolve_size
 
@@ -45,11 +46,11 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     fit_intercept: bool
     warm_start: bool
 
-    certificate_: Certificate | None
-    loss_curve_: list[float]
-    n_iter_: int
-    n_passes_: int
-    coreset_: Coreset
+    certificate_ = FittedAttribute[Certificate | None]()
+    loss_curve_ = FittedAttribute[list[float]]()
+    n_iter_ = FittedAttribute[int]()
+    n_passes_ = FittedAttribute[int]()
+    coreset_ = FittedAttribute[Coreset]()
 
     @abstractmethod
     def _objective(self) -> LinearModelObjective:
@@ -101,7 +102,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         self._check_options()
         before = (self._known_classes(), self._params()) if self.warm_start and hasattr(self, "coef_") else None
         rows = self._given(X, y if is_source(X) else self._required(y), sample_weight, reset=True)
-        self._drop_stream()
+        self._start_fit()
         n_passes = 0
         if isinstance(rows, Block):
             rows = self._prepare_block(rows, reset=True)
@@ -138,7 +139,6 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """Fit on the coreset, polish and certify on the rows; None: they are gone, or there is no coreset."""
         objective, start = self._objective(), self._start(before)
         self.certificate_ = None
-        self.__dict__.pop("coreset_", None)
         if coreset is not None:
             if not isinstance(rows, Block):
                 self._check_rows(coreset)

@@ -105,16 +105,6 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
     """
 
     options = (*LogisticObjective.options, TOLERANCE)
-    _fitted = (
-        "coreset_",
-        "coef_",
-        "intercept_",
-        "certificate_",
-        "loss_curve_",
-        "n_iter_",
-        "n_passes_",
-        "sensitivity_model_",
-    )
 
     def __init__(
         self,

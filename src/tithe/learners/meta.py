@@ -19,27 +19,28 @@ from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import (
     CoresetLearner,
-    checked_classes,
-    encoded_classes,
     is_source,
     objective_for,
 )
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
-from tithe.learners.labels import EncodeLabels, finite_target, known_classes
-from tithe.learners.lazy_fit import stream_classes
+from tithe.learners.labels import (
+    EncodeLabels,
+    checked_classes,
+    encoded_classes,
+    finite_target,
+    known_classes,
+    stream_classes,
+)
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.recalibrate import recalibrated, residuals
 from tithe.learners.sample_weight import check_learns_from_coresets, fit_arguments, last_step, takes_weights
 from tithe.learners.stored import check_coreset_estimator
 from tithe.sources.mapped import MappedSource
 
-# fitted attributes that are not asked of the inner estimator: those of the input are noted here before it is fitted,
-# and the others would speak of the rows of the coreset as if they were all rows
-_NOT_DELEGATED = ("n_features_in_", "feature_names_in_", "labels_", "certificate_", "stream_")
-
 
 def _has(method: str) -> Any:
-    def check(self: Any) -> bool:
-        getattr(self.estimator_ if hasattr(self, "estimator_") else self.estimator, method)
+    def check(self: CoresetEstimator) -> bool:
+        getattr(self.estimator_ if self._fitted_values else self.estimator, method)
         return True
 
     return available_if(check)
@@ -49,6 +50,11 @@ def _require(estimator: Any, method: str, *, needed_by: str) -> None:
     """Refuse an estimator of another library that lacks a method."""
     if not hasattr(estimator, method):
         raise ValueError(f"{needed_by} needs {method}(), which {type(estimator).__name__} does not have.")
+
+
+def _from_estimator(name: str) -> Any:
+    """A fitted attribute of the estimator inside."""
+    return property(lambda self: getattr(self.estimator_, name), doc=f"``{name}`` of ``estimator_``.")
 
 
 class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
@@ -94,9 +100,9 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         Positions in the training data of the rows of the coreset.
     stream_ : CoresetStream
         After `partial_fit`: what keeps the coreset up to date.
-    coef_, feature_importances_, ...
-        Other public fitted attributes are those of ``estimator_``. Where they count rows (``support_`` of an SVM),
-        they count those of ``coreset_``.
+    coef_, intercept_, feature_importances_, n_iter_
+        Those of ``estimator_``, where it has them. All others are read from ``estimator_``; where they count rows
+        (``support_`` of an SVM), they count those of ``coreset_``.
 
     Examples
     --------
@@ -111,13 +117,17 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     [1.0, -2.0, 0.5]
     """
 
-    _fitted = ("coreset_", "estimator_", "validation_indices_", "_aside")
-
-    coreset_: Coreset
-    estimator_: Any
-    validation_indices_: Array | None
-    _aside: tuple[int, float] | None
+    coreset_ = FittedAttribute[Coreset]()
+    estimator_ = FittedAttribute[Any]()
+    validation_indices_ = FittedAttribute[Array | None]()
+    _aside = FittedAttribute[tuple[int, float] | None]()
     _labels: Array
+
+    classes_: Any = _from_estimator("classes_")
+    coef_: Any = _from_estimator("coef_")
+    intercept_: Any = _from_estimator("intercept_")
+    feature_importances_: Any = _from_estimator("feature_importances_")
+    n_iter_: Any = _from_estimator("n_iter_")
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "validation_fraction": RealNumber(least=0.0, below=1.0),
@@ -164,7 +174,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             return self._fit_source(self._given(X, y, sample_weight, reset=True))
         self._require_target(y, rounds)
         block = self._given(X, y, sample_weight, reset=True)
-        self._drop_stream()
+        self._start_fit()
         if is_classifier(self.estimator):
             block = self._encoded(block)
         else:
@@ -200,7 +210,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     def _fit_source(self, source: Any) -> Self:
         """From a source: rows are set aside by their ids, if they can be read again to judge by."""
-        self._drop_stream()
+        self._start_fit()
         seed = as_seed(self.random_state)
         if is_classifier(self.estimator):
             self._labels = checked_classes(known_classes(source, self.engine))
@@ -239,11 +249,10 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self._require_target(y)
         return self._push(X, y, sample_weight, classes)
 
-    def _piece(self, block: Block, classes: Any) -> Block:
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
         if not is_classifier(self.estimator):
             return finite_target(block)
-        found = stream_classes(classes, self.__dict__.get("_labels"), first=not self._streams)
-        self._labels = checked_classes(found)
+        self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=not self._is_streaming)
         return EncodeLabels(classes=self._labels)(block)
 
     def _learn(self, coreset: Coreset, rows: Any, seed: int) -> None:
@@ -291,19 +300,6 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
                 "the estimator does not know them. Ask for a larger coreset.",
             )
         return fitted
-
-    @property
-    def classes_(self) -> Array:
-        classes: Array = self.estimator_.classes_
-        return classes
-
-    def __getattr__(self, name: str) -> Any:
-        """Public fitted attributes of the estimator, such as ``coef_``, once it is fitted."""
-        if not name.endswith("_") or name.startswith("_") or name in (*self._fitted, *_NOT_DELEGATED):
-            return self._solved(name)
-        if not ("estimator_" in self.__dict__ or self._streams):
-            return self._solved(name)  # not fitted: there is no such attribute
-        return getattr(self.estimator_, name)
 
     # -- polish ------------------------------------------------------------------------------
 

@@ -38,8 +38,6 @@ _ALL: dict[str, Check] = {
     "n_iter_": Integer(),
     "n_passes_": Integer(),
     "_seed": Integer(most=2**64),
-    "_settled": Flag(),
-    "_n_features_out": Integer(least=1),
 }
 _METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
@@ -50,33 +48,39 @@ def check_learner(learner: Any, table: dict[str, Check], *, optional: Iterable[s
     Where there is a solution all of them must be there but those that are ``optional``. There may be none before a
     fit, and where rows were pushed that it does not know yet.
     """
-    own = learner.__dict__
-    if "n_features_in_" not in own:
-        expect(not any(name in own for name in table), "a solution has no columns")
+    values = attributes_of(learner)
+    if "n_features_in_" not in values:
+        expect(not any(name in values for name in table), "a solution has no columns")
         return {}
-    sizes = check_fields(learner, _COLUMNS, optional=("feature_names_in_",))
-    check_fields(learner, _ALL, optional=_ALL, sizes=sizes)
-    coreset = own.get("coreset_")
+    sizes = check_fields(values, _COLUMNS, optional=("feature_names_in_",))
+    check_fields(values, _ALL, optional=_ALL, sizes=sizes)
+    coreset = values.get("coreset_")
     expect(coreset is None or coreset.n_features == sizes["d"], "a coreset is of other columns")
-    streams = "stream_" in own
-    if streams:
-        check_fields(learner, {"stream_": Instance(stream or CoresetStream), "_seed": Integer(most=2**64)})
+    if "stream_" in values:
+        check_fields(values, {"stream_": Instance(stream or CoresetStream), "_seed": Integer(most=2**64)})
         if stream is None:
             _check_stream_of(learner, sizes["d"])
-    settled = not streams or "_settled" in own
-    check_fields(learner, table, optional=optional if settled else table, sizes=sizes)
+    is_behind = "stream_" in values and learner._fitted_values is None
+    check_fields(values, table, optional=table if is_behind else optional, sizes=sizes)
     return sizes
+
+
+def attributes_of(learner: Any) -> dict[str, Any]:
+    """All attributes that are stored with a learner, fitted ones included; none of them is computed."""
+    values = learner.__dict__.get("_fitted_values")
+    expect(values is None or isinstance(values, dict), "fitted attributes are no attributes")
+    return {**learner.__dict__, **(values or {})}
 
 
 def _check_stream_of(learner: Any, d: int) -> None:
     """Whether a learner's stream is one of its columns, and of what it learns."""
-    like = learner.stream_._rows.like
+    like = learner.stream_.state.rows.like
     expect(like is not None and like.n_features == d, "a stream is of other columns")
     wanted, held = learner._objective(), learner.stream_.plan.objective
     same = type(wanted) is type(held) and wanted.classes == held.classes
     expect(same, "a stream is for another learner")
     n_classes = wanted.n_classes
-    for block in [*learner.stream_._rows.parts, *learner.stream_._tree.slots] if n_classes else []:
+    for block in [*learner.stream_.state.rows.parts, *learner.stream_.state.tree.slots] if n_classes else []:
         numbers = block.y is not None and block.y.dtype.kind in "iu"
         expect(numbers and block.y.min() >= 0 and block.y.max() < n_classes, "rows have no number of a class")
 
@@ -99,7 +103,6 @@ def check_clusterer(learner: Any) -> None:
         "inertia_": Number(),
         "cost_curve_": Each(Number()),
         "n_iter_": Integer(),
-        "_n_features_out": Integer(size="k"),
     }
     sizes = check_learner(learner, table)
     expect(sizes.get("k", 1) > 0, "there are no centres")
@@ -152,8 +155,9 @@ def check_margins(learner: Any) -> None:
         "support_": Integers("support", least=0),
         "dual_coef_": Floats("machines", "support", dtypes=_FLOATS, contiguous=False),
     }
-    check_fields(learner, table, optional=table)
-    calibrated = learner.__dict__.get("calibrated_")
+    values = attributes_of(learner)
+    check_fields(values, table, optional=table)
+    calibrated = values.get("calibrated_")
     if calibrated is not None:
         expect(callable(getattr(calibrated, "predict_proba", None)), "probabilities cannot be asked for")
         probe(calibrated, int(learner.n_features_in_))
@@ -204,11 +208,10 @@ def check_dictionary(learner: Any) -> None:
         "best_iter_": Integer(),
         "n_iter_": Integer(),
         "coreset_": Anything(),
-        "_n_features_out": Integer(size="k"),
         "mean_": Optional(Floats("d")),
     }
     sizes = check_learner(learner, table)
-    if "components_" in learner.__dict__:
+    if "components_" in attributes_of(learner):
         expect(sizes["k"] == learner._n_atoms(), "there are more or fewer atoms than the parameters say")
         expect(learner.best_iter_ < sizes["rounds"], "the best round is not there")
         expect(learner.mean != "global" or learner.mean_ is not None, "the mean of all rows is missing")
@@ -243,7 +246,7 @@ def check_coreset_estimator(learner: Any) -> None:
     }
     check_fields(learner, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
     sizes = check_learner(learner, table)
-    if "estimator_" in learner.__dict__:
+    if "estimator_" in attributes_of(learner):
         probe(learner.estimator_, sizes["d"])
 
 
@@ -251,14 +254,14 @@ def check_search(learner: Any) -> None:
     """What a search found, and streams of its folds."""
     from tithe.learners.search.folds import FoldStreams
 
-    own = learner.__dict__
+    values = attributes_of(learner)
     check_fields(learner, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
     table: dict[str, Check] = {"cv_results_": Instance(dict), "coresets_": Each(Instance(Coreset))}
     sizes = check_learner(learner, table, stream=FoldStreams)
-    if "best_estimator_" in own:
-        probe(own["best_estimator_"], sizes["d"])
+    if "best_estimator_" in values:
+        probe(values["best_estimator_"], sizes["d"])
     else:
-        expect("cv_results_" not in own or not learner.refit, "the best estimator is missing")
-    if "stream_" in own:
-        like = learner.stream_.streams[-1]._rows.like
+        expect("cv_results_" not in values or not learner.refit, "the best estimator is missing")
+    if "stream_" in values:
+        like = learner.stream_.streams[-1].state.rows.like
         expect(like is not None and like.n_features == sizes["d"], "a stream is of other columns")

@@ -112,7 +112,8 @@ class HuberObjective(SingleScoreObjective):
         change = self.margins(block.X, direction)
         t = -0.5 * terms.first
         both = change[:, 0] ** 2 + 2.0 * t * change[:, 0] * change[:, 1]
-        return terms.second * both + terms.more[2] * change[:, 1] ** 2
+        bend: Array = terms.second * both + terms.more[2] * change[:, 1] ** 2
+        return bend
 
     def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
         """The change of the second derivative along the step, row by row, half way and at its end."""

@@ -183,7 +183,8 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
         rows = sample_rows(block, min(_SAMPLE, max(2000, 10 * (block.n_features + 1))), rng)
         scale = len(block) / rows.total_weight  # whatever the unit of the weights
         scaled = Block(X=rows.X, y=rows.y, sample_weight=rows.weights() * scale)
-        return self.rough().solve(scaled, rng=rng)
+        solution: Array = self.rough().solve(scaled, rng=rng)
+        return solution
 
     def rough(self) -> Self:
         """The same objective, whose `solve` stops early."""

@@ -52,7 +52,8 @@ class ScoreSums:
     @property
     def count(self) -> Array:
         """Weight of the rows: (1,)."""
-        return self.table[:, 0].sum(keepdims=True)
+        count: Array = self.table[:, 0].sum(keepdims=True)
+        return count
 
     @property
     def loss(self) -> Array:
@@ -156,10 +157,12 @@ class SingleScoreObjective(LinearModelObjective):
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
-        return self._row_terms(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
+        bend: Array = self._row_terms(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
+        return bend
 
     def _gradient_sums(self, sums: ScoreSums) -> Array:
-        return sums.gradient.sum(axis=0)[None]
+        gradient: Array = sums.gradient.sum(axis=0)[None]
+        return gradient
 
     def _residuals(self, block: Block, params: Array) -> Array:
         return self._row_terms(block, params).first[:, None]

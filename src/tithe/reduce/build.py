@@ -20,8 +20,8 @@ from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Integer, expect
-from tithe.core.tree import Tree, check_keys
+from tithe.core.state_checks import expect
+from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, resolve_pair
 from tithe.sources.arrays import ArraySource, as_block
 from tithe.sources.batches import BatchSource, is_like, leaf_rows
@@ -170,7 +170,7 @@ class _Keeper:
         """All leaves, or those that an earlier run has not reduced yet, and what reduced them."""
         saved = self._load() if self._source.resume else None
         reducer = _started(self._plan, self._source, later=False) if saved is None else saved[0]
-        tree = Tree(reducer.merge) if saved is None else saved[1]
+        tree = Tree() if saved is None else saved[1]
         tasks = self._source.tasks(tree.n_leaves)
         watch = partial(self._after_leaf, reducer)
         try:
@@ -180,7 +180,7 @@ class _Keeper:
             raise
 
     def _after_leaf(self, reducer: Reducer, tree: Tree) -> None:
-        self._whole = tree.copy()
+        self._whole = tree
         if time.monotonic() - self._last >= self._source.every:
             self._save(reducer)
 
@@ -212,7 +212,7 @@ class _Keeper:
         try:
             reducer = state.objects["reducer"]
             expect(isinstance(reducer, Reducer) and isinstance(plan, Plan), "there is no reducer, or no plan")
-            tree = restored_tree(state, reducer.merge)
+            tree = restored_tree(state.rows, state.about["n_leaves"])
             self._check(reducer, tree)
         except (LookupError, TypeError, ValueError) as error:
             raise FileFormatError(f"The checkpoint in {os.fspath(self._path)!r} is damaged: {error}") from error
@@ -224,8 +224,6 @@ class _Keeper:
         expect(reducer.belongs_to(plan) and reducer.plan.seed == plan.seed, "a reducer is not that of its plan")
         few = self._source.n_rows is not None and self._source.n_rows <= plan.size
         expect(few or reducer.has_pilot, "a pilot is missing")
-        Integer().check("n_leaves", tree.n_leaves, {})
-        check_keys([slot.key for slot in tree.slots], tree.n_leaves)
         reducer.construction.check_columns(d, reducer.objective)
         for slot in tree.slots:
             expect(slot.n_features == d and is_like(slot, tree.slots[0]), "a coreset is unlike the rows of the source")

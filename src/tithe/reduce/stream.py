@@ -12,24 +12,39 @@ from uuid import uuid4
 import numpy as np
 
 from tithe.core.contracts import Construction, Objective
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import Integer, Storable, check_loaded, expect
+from tithe.core.state_checks import Instance, Storable, check_fields, expect
 from tithe.reduce.build import resolve_size
-from tithe.reduce.deletion import Forgets
-from tithe.reduce.plan import Plan, Reducer
-from tithe.reduce.stream_checks import check_stream
-from tithe.sources.batches import Regrouper, difference, leaf_rows
-from tithe.storage.checkpoint import State, load_state, restored_tree, save_state, saved_tree
+from tithe.reduce.deletion import catch_up, check_deletable, delete_rows
+from tithe.reduce.plan import Plan
+from tithe.reduce.stream_state import StreamState, absorb, collapse, push, restored, saved
+from tithe.sources.batches import LeafBuffer, leaf_rows
+from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 from tithe.storage.leaf_store import LeafStore
 
-_BLOCKS = 8  # parts of a window that leave it one by one
-_ABSORBED, _LAST = 62, 63  # levels that no tree reaches: they seed the draws where streams meet
+
+class Folders(Storable):
+    """Where a stream writes its leaves and checkpoints, and the id that tells them from those of other streams.
+
+    A copy of a stream, by pickle or from a model file, writes nowhere yet and has another id.
+    """
+
+    def __init__(self) -> None:
+        self.store: LeafStore | None = None
+        self.checkpoint: str | None = None
+        self.stream_id = uuid4().hex
+
+    def __reduce__(self) -> tuple[type[Folders], tuple[()]]:
+        return Folders, ()
+
+    def _check_state(self) -> None:
+        expect(self.store is None and self.checkpoint is None, "a file says where a stream writes")
 
 
-class CoresetStream(Forgets, Storable):
+class CoresetStream(Storable):
     """Push rows, ask for a coreset of everything so far at any time.
 
     Rows are kept until a leaf of ``leaf_size`` is full; it is reduced to ``coreset_size`` rows, and
@@ -60,6 +75,8 @@ class CoresetStream(Forgets, Storable):
     ----------
     n_rows : int
         Rows pushed so far; the id that the next one gets.
+    state : StreamState
+        All that the stream knows, as a value: a push replaces it.
     notes : dict
         Anything that JSON can hold, kept with checkpoints: where the rows came from, say.
 
@@ -91,13 +108,12 @@ class CoresetStream(Forgets, Storable):
         random_state: Any = None,
     ) -> None:
         size = resolve_size(coreset_size, None)
-        leaf_size = leaf_rows(size) if leaf_size is None else _whole("leaf_size", leaf_size, 1)
+        leaf_size = leaf_rows(size) if leaf_size is None else _whole("leaf_size", leaf_size)
         if half_life is not None and not (isinstance(half_life, numbers.Real) and 0.0 < half_life < math.inf):
             raise ValueError(f"half_life must be a positive number of rows, got {half_life!r}.")
-        if window is not None and _whole("window", window, 1) < leaf_size:
+        if window is not None and _whole("window", window) < leaf_size:
             raise ValueError(f"A window of {window} rows is less than one leaf: choose leaf_size below {leaf_size}.")
-        self.window = window
-        self.plan = Plan.of(
+        plan = Plan.of(
             objective,
             construction,
             size,
@@ -105,22 +121,31 @@ class CoresetStream(Forgets, Storable):
             seed=as_seed(random_state),
             half_life=None if half_life is None else float(half_life),
         )
-        self._reducer: Reducer | None = None
-        self._rows = Regrouper(leaf_size)
-        self._pilot_leaf: int | None = None  # the leaf that the pilot was taken from
-        self._absorbed: Coreset | None = None  # what came from other streams
-        self._absorbed_rows: list[tuple[int, int]] = []  # their ids: from, to
-        self._n_pushes = 0
-        self._checkpoint: str | None = None
-        self._id = uuid4().hex  # checkpoints of one stream do not replace those of another
+        self.state = StreamState(plan=plan, rows=LeafBuffer(leaf_size=leaf_size), window=window)
         self.notes: dict[str, Any] = {}
-        self._store = None if keep_leaves is None else LeafStore(keep_leaves, new=True)
-        self._tree = self._new_tree()
+        self._folders = Folders()
+        if keep_leaves is not None:
+            self._folders.store = LeafStore(keep_leaves, new=True)
 
     def __repr__(self) -> str:
         return f"CoresetStream({self.plan.objective!r}, {self.n_rows} rows pushed, coreset_size={self.plan.size})"
 
-    # -- rows in -------------------------------------------------------------------------------
+    @property
+    def n_rows(self) -> int:
+        """Rows pushed so far; the id that the next one gets."""
+        return self.state.rows.next_row
+
+    @property
+    def leaf_size(self) -> int:
+        return self.state.rows.leaf_size
+
+    @property
+    def plan(self) -> Plan:
+        return self.state.plan
+
+    @property
+    def window(self) -> int | None:
+        return self.state.window
 
     @single_blas_thread()
     def push(self, X: Any, y: Any = None, sample_weight: Any = None, row_ids: Any = None) -> Self:
@@ -131,83 +156,15 @@ class CoresetStream(Forgets, Storable):
         that forgot them (except where the whole leaf that the pilot came from is forgotten after it left the window).
         If rows are refused, or something fails meanwhile, none of them is taken.
         """
-        self._check_labels(y)
-        before = self._progress()
-        try:
-            for number, leaf in self._rows.add(X, y, sample_weight, row_ids, what=f"Push {self._n_pushes}"):
-                self._add_leaf(number, leaf)
-        except BaseException:  # all of the rows or none: a full disk, say, must not cost those that fitted
-            self._go_back(before)
-            raise
-        self._n_pushes += 1
+        self.state = push(self.state, (X, y, sample_weight, row_ids), self._folders.store)
+        if self._folders.checkpoint is None:
+            self._remove_expired_leaves()
         return self
-
-    def _check_labels(self, y: Any) -> None:
-        """Refuse labels that are not among the classes at once, not when their leaf is full."""
-        objective = (self.plan if self._reducer is None else self._reducer).objective
-        if y is not None and objective.classes is not None:
-            labels = np.asarray(y).ravel()
-            objective.codes(Block(X=np.empty((len(labels), 0)), y=labels))
-
-    def _progress(self) -> tuple[Any, ...]:
-        rows = self._rows
-        tree = self._tree.copy()
-        return rows.next_row, rows.parts.copy(), rows.like, tree.slots, tree.n_leaves, self._reducer, self._pilot_leaf
-
-    def _go_back(self, progress: tuple[Any, ...]) -> None:
-        rows, tree = self._rows, self._tree
-        rows.next_row, rows.parts, rows.like, tree.slots, tree.n_leaves, self._reducer, self._pilot_leaf = progress
-
-    def _add_leaf(self, number: int, block: Block) -> None:
-        if self._reducer is None:
-            self._reducer, self._pilot_leaf = self.plan.start(block), number
-        if self._store is not None:
-            self._store.put_leaf(number, block)
-        self._tree.push(number, self._reduced(number, block))
-        self._tree.slots = self._within(self._tree.slots, (number + 1) * self.leaf_size)
-        if self._checkpoint is None:
-            self._expire()
-
-    def _top(self) -> int | None:
-        """The level up to which nodes merge: within a window, parts of it stay apart."""
-        if self.window is None:
-            return None
-        return max(0, int(math.log2(max(1, self.window // (_BLOCKS * self.leaf_size)))))
-
-    def _within(self, slots: list[Coreset], n_rows: int) -> list[Coreset]:
-        """The nodes that hold rows of the window after ``n_rows`` rows."""
-        if self.window is None:
-            return slots
-        first = n_rows - self.window
-        return [slot for slot in slots if (slot.key[1] + 2 ** slot.key[0]) * self.leaf_size > first]
-
-    # -- a coreset out -------------------------------------------------------------------------
 
     @single_blas_thread()
     def coreset(self) -> Coreset:
         """Everything pushed so far (or what is left of it), calibrated. The stream goes on unchanged."""
-        reducer, node = self._collapsed()
-        return reducer.finish(node)
-
-    def _collapsed(self) -> tuple[Reducer, Coreset]:
-        """All nodes and the rows that wait, as one coreset that is not calibrated yet."""
-        reducer, rest = self._reducer, self._rows.rest()
-        if reducer is None:
-            if rest is None:
-                raise ValueError("There are no rows: nothing was pushed, or nothing is left of it.")
-            reducer = self.plan.start(rest, n_rows=len(rest))
-        tree = self._tree.copy()
-        tree.merge = reducer.merge
-        if rest is not None:
-            tree.push(self._rows.number, reducer.leaf(rest, (0, self._rows.number)))
-        tree.slots = self._within(tree.slots, self.n_rows)
-        if self._absorbed is None:
-            return reducer, tree.collapse()
-        if not tree.slots:
-            return reducer, self._absorbed
-        return reducer, reducer.merge(self._absorbed, tree.collapse(), (_LAST, 0))
-
-    # -- several streams -------------------------------------------------------------------------
+        return collapse(self.state)
 
     def fork(self, random_state: Any = None) -> CoresetStream:
         """An empty stream with the pilot of this one, to be fed elsewhere and merged: its totals add up exactly."""
@@ -219,9 +176,9 @@ class CoresetStream(Forgets, Storable):
             calibrate=self.plan.calibrate,
             random_state=random_state,
         )
-        other.plan = replace(self.plan, seed=other.plan.seed)
-        if self._reducer is not None:
-            other._reducer = replace(self._reducer, plan=other.plan)
+        plan, reducer = replace(self.plan, seed=other.plan.seed), self.state.reducer
+        reducer = None if reducer is None else replace(reducer, plan=plan)
+        other.state = replace(other.state, plan=plan, reducer=reducer)
         return other
 
     @single_blas_thread()
@@ -231,48 +188,37 @@ class CoresetStream(Forgets, Storable):
         The other stream is not changed. Where it has the same pilot (see `fork`), or this stream has none
         yet, totals stay exact; else those of the other stream are taken from its calibrated coreset.
         """
-        self._check_mergeable(other)
-        if other._rows.next_row == 0:
-            return self
-        offset = self.n_rows
-        if self._rows.like is None:
-            self._rows.like = other._rows.like
-        if other._reducer is None:  # all of its rows are still there
-            rest = other._rows.rest()
-            if rest is not None:
-                self.push(rest.X, rest.y, rest.sample_weight, row_ids=rest.row_ids() + offset)
-            self._rows.next_row = max(self.n_rows, offset + other.n_rows)
-            return self
-        if self._reducer is None:
-            self._reducer = replace(other._reducer, plan=self.plan)
-        reducer, node = other._collapsed()
-        pilot = self._reducer.pilot
-        if node.totals is not None and pilot is not None and not np.array_equal(_place(node), pilot):
-            node = reducer.finish(node)
-            totals = self._reducer.sampled.survey(node, pilot).totals
-            node = replace(node, totals=totals, pilot=pilot, provenance={"totals": "partly estimated"})
-        node = replace(node, indices=node.row_ids() + offset, last_row=node.last_row + offset)
-        self._absorbed_rows.append((offset, offset + other.n_rows))
-        if self._absorbed is not None:
-            node = self._reducer.merge(self._absorbed, node, (_ABSORBED, len(self._absorbed_rows)))
-        self._absorbed = node
-        self._rows.next_row = offset + other.n_rows
-        return self
-
-    def _check_mergeable(self, other: Any) -> None:
         if not isinstance(other, CoresetStream) or other is self:
             raise ValueError("Another CoresetStream is needed.")
-        if any(s.window is not None or s.plan.half_life is not None for s in (self, other)):
-            raise ValueError("Streams with a window or a half_life have a clock of their own and cannot be merged.")
-        for name, (mine, theirs) in self.plan.differences(other.plan).items():
-            raise ValueError(f"The streams differ in {name}: {mine!r} here, {theirs!r} there.")
-        here, there = self._rows.like, other._rows.like
-        unlike = None if here is None or there is None else difference(there, here)
-        if unlike:
-            raise ValueError(f"The other stream {unlike}.")
-        known = [s._reducer.objective.classes for s in (self, other) if s._reducer is not None]
-        if len(known) == 2 and known[0] != known[1]:
-            raise ValueError(f"The streams have other classes, {known[0]} and {known[1]}: name all in both objectives.")
+        self.state = absorb(self.state, other.state, self._folders.store)
+        return self
+
+    @single_blas_thread()
+    def forget(self, row_ids: Any) -> int:
+        """Delete rows by id, as if they had never come, and say how many there were.
+
+        Rows of the leaf that is not full yet are taken out. With ``keep_leaves``, full leaves are written
+        anew without the rows, and exactly the reductions above them are made again; if one of them was in
+        the leaf that the pilot came from, all of them are. Otherwise it is refused, and nothing
+        is changed: taking a row out of a coreset would be biased and no deletion, since the pilot and
+        the other rows' weights remember it. A checkpoint of this stream is written anew as well.
+        Coresets handed out or saved before still hold what they held, and so do checkpoints in other folders.
+        """
+        ids = np.unique(np.asarray(row_ids))
+        if len(ids) == 0:
+            return 0
+        if ids.dtype.kind not in "iu" or ids[0] < 0 or ids[-1] >= self.n_rows:
+            raise ValueError(f"row_ids must be whole numbers from 0 to {self.n_rows - 1}, the rows pushed so far.")
+        store = self._folders.store
+        check_deletable(self.state, ids, store)
+        self._remove_leftovers()
+        if store is not None:
+            self.state = catch_up(self.state, store)
+            store.mark_forgotten(ids.tolist())
+        self.state, n_deleted = delete_rows(self.state, ids, store)
+        if self._folders.checkpoint is not None:
+            self.checkpoint(self._folders.checkpoint)
+        return n_deleted
 
     # -- on disk ---------------------------------------------------------------------------------
 
@@ -283,107 +229,64 @@ class CoresetStream(Forgets, Storable):
         replaced. The stream can be resumed from it bit for bit in another process, also on another machine with
         a CPU of the same kind.
         """
-        objects: dict[str, Any] = {"plan": self.plan}
-        if self._reducer is not None:
-            objects["reducer"] = self._reducer
-        rows: dict[str, Block] = saved_tree(self._tree)
-        rest = self._rows.rest()
-        if rest is not None:
-            rows["buffer"] = rest
-        if self._rows.like is not None:
-            rows["like"] = self._rows.like
-        if self._absorbed is not None:
-            rows["absorbed"] = self._absorbed
-        about = {
-            "kind": "stream",
-            "id": self._id,
-            "notes": self.notes,
-            "n_leaves": self._tree.n_leaves,
-            "next_row": self.n_rows,
-            "leaf_size": self.leaf_size,
-            "window": self.window,
-            "pilot_leaf": self._pilot_leaf,
-            "absorbed_rows": self._absorbed_rows,
-            "n_pushes": self._n_pushes,
-            "leaves": None if self._store is None else os.path.abspath(self._store.path),
-            "times_forgotten": 0 if self._store is None else self._store.forgotten()[0],
-        }
-        there = load_state(path, missing_ok=True) if os.path.abspath(path) != self._checkpoint else None
-        if there is not None and there.about.get("id") != self._id:
-            raise ValueError(
-                f"{os.fspath(path)!r} holds the state of another run: go on with that one, give another folder, or "
-                "remove it."
-            )
+        folders, folder = self._folders, os.path.abspath(path)
+        if folder != folders.checkpoint:
+            earlier = load_state(path, missing_ok=True)
+            if earlier is not None and earlier.about.get("id") != folders.stream_id:
+                raise ValueError(
+                    f"{os.fspath(path)!r} holds the state of another run: go on with that one, give another folder, or "
+                    "remove it."
+                )
+        leaves = None if folders.store is None else os.path.abspath(folders.store.path)
+        about = {"kind": "stream", "id": folders.stream_id, "notes": self.notes, "leaves": leaves}
+        objects, rows = saved(self.state)
         save_state(path, State(objects=objects, rows=rows, about=about))
-        self._checkpoint = os.path.abspath(path)
-        self._expire()
+        folders.checkpoint = folder
+        self._remove_expired_leaves()
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], *, keep_leaves: str | os.PathLike[str] | None = None) -> Self:
         """The stream as it was when `checkpoint` wrote it; ``keep_leaves`` if that folder has moved."""
-        state = load_state(path)
-        assert state is not None
-        if state.about.get("kind") != "stream":
+        files = load_state(path)
+        assert files is not None
+        if files.about.get("kind") != "stream":
             raise FileFormatError(f"{os.fspath(path)!r} is the checkpoint of a build, not of a stream.")
         self = cls.__new__(cls)
+        self._folders = folders = Folders()
         try:
-            self._restore(state)
-            check_loaded(self)
-            leaves, times = state.about["leaves"], state.about["times_forgotten"]
+            self.state, self.notes = restored(files.objects, files.rows), dict(files.about["notes"])
+            folders.stream_id, leaves = str(files.about["id"]), files.about["leaves"]
             expect(leaves is None or isinstance(leaves, str), "the folder of its leaves has no name")
-            Integer().check("times_forgotten", times, {})
         except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
             raise FileFormatError(f"The checkpoint in {os.fspath(path)!r} is damaged: {error}") from error
-        self._checkpoint = os.path.abspath(path)
-        folder = keep_leaves or leaves
-        self._store = None if folder is None else LeafStore(folder, new=False)
-        self._catch_up(times)
+        folders.checkpoint = os.path.abspath(path)
+        if keep_leaves or leaves:
+            folders.store = LeafStore(keep_leaves or leaves, new=False)
+        self._remove_leftovers()
+        if folders.store is not None:
+            before, self.state = self.state, catch_up(self.state, folders.store)
+            if self.state is not before:
+                self.checkpoint(path)
         return self
 
-    def _restore(self, state: State) -> None:
-        about = state.about
-        self._id, self.notes = str(about["id"]), dict(about["notes"])
-        self.plan = state.objects["plan"]
-        self._reducer = state.objects.get("reducer")
-        self.window = about["window"]
-        self._rows = Regrouper(about["leaf_size"])
-        self._rows.next_row = about["next_row"]
-        self._rows.like = state.rows.get("like")
-        self._rows.parts = [state.rows["buffer"]] if "buffer" in state.rows else []
-        self._pilot_leaf = about["pilot_leaf"]
-        self._absorbed = state.rows.get("absorbed")  # type: ignore[assignment]
-        self._absorbed_rows = [(start, stop) for start, stop in about["absorbed_rows"]]
-        self._n_pushes = about["n_pushes"]
-        self._checkpoint = self._store = None
-        self._tree = restored_tree(state, self._merge, top=self._top())
+    def _remove_leftovers(self) -> None:
+        """Remove files that hold rows and are not of this state: pushes that failed, and processes that were killed."""
+        if self._folders.store is not None:
+            self._folders.store.clean()
+            self._folders.store.keep_only(0, self.state.tree.n_leaves)
+        if self._folders.checkpoint is not None:
+            clean_state(self._folders.checkpoint)
+
+    def _remove_expired_leaves(self) -> None:
+        """Remove leaves that have left the window; those that a checkpoint speaks of stay until the next one."""
+        if self.window is not None and self._folders.store is not None and self.state.tree.slots:
+            self._folders.store.keep_only(self.state.oldest_leaf, also=self.state.pilot_leaf)
 
     def _check_state(self) -> None:
-        check_stream(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        tree = state.pop("_tree")  # it holds a method of this stream
-        # a copy, or a model file of somebody else, must not write where this stream does. The copy gets an id of its
-        # own when it is made: one made here would give an unchanged stream other bytes every time it is pickled
-        state |= {"_checkpoint": None, "_store": None, "_id": None}
-        return {**state, "_slots": tree.slots, "_n_leaves": tree.n_leaves}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        slots, n_leaves = state.pop("_slots"), state.pop("_n_leaves")
-        self.__dict__.update(state)
-        self._id = uuid4().hex
-        self._tree = self._new_tree()
-        self._tree.slots, self._tree.n_leaves = slots, n_leaves
+        check_fields(self, {"state": Instance(StreamState), "notes": Instance(dict), "_folders": Instance(Folders)})
 
 
-def _place(node: Coreset) -> Array:
-    """Where its totals were taken."""
-    assert node.pilot is not None
-    return node.pilot
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     return int(value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,19 +24,29 @@ def leaf_rows(coreset_size: int) -> int:
     return max(LEAF_ROWS, 4 * coreset_size)
 
 
-class Regrouper(Storable):
-    """Rows in order of arrival, cut into leaves of ``leaf_size`` row ids.
+@dataclass(frozen=True, kw_only=True)
+class LeafBuffer(Storable):
+    """The rows of a leaf that is not full yet. A buffer is a value: `add` returns another one.
 
     Leaf number j holds the rows with ids j * leaf_size .. (j + 1) * leaf_size - 1, so neither the size
     of the batches nor rows that are missing have any influence on where another row belongs. Ids
     count on from the last one, or are given, ascending. Rows of weight zero are left out.
+
+    Parameters
+    ----------
+    leaf_size : int
+    next_row : int
+        The id of the next row.
+    parts : tuple of Block
+        The rows of the open leaf, in order.
+    like : Block or None
+        No rows, but the columns and types of all rows so far.
     """
 
-    def __init__(self, leaf_size: int) -> None:
-        self.leaf_size = leaf_size
-        self.next_row = 0
-        self.parts: list[Block] = []  # of the leaf that is not full yet
-        self.like: Block | None = None  # no rows, but columns and types
+    leaf_size: int
+    next_row: int = 0
+    parts: tuple[Block, ...] = ()
+    like: Block | None = None
 
     def _check_state(self) -> None:
         check_fields(
@@ -59,44 +71,72 @@ class Regrouper(Storable):
 
     @property
     def number(self) -> int:
-        """Of the leaf that is not full yet."""
+        """The number of the open leaf."""
         return int(self.parts[-1].row_ids()[-1] if self.parts else self.next_row) // self.leaf_size
 
     def rest(self) -> Block | None:
-        """The rows of the leaf that is not full yet."""
+        """The rows of the open leaf."""
         return _joined(self.parts) if self.parts else None
+
+    def without(self, row_ids: Array) -> LeafBuffer:
+        """The buffer without some rows."""
+        parts = (part.take(np.flatnonzero(~np.isin(part.row_ids(), row_ids))) for part in self.parts)
+        return replace(self, parts=tuple(part for part in parts if len(part)))
 
     def add(
         self, X: Any, y: Any = None, sample_weight: Any = None, row_ids: Any = None, *, what: str
-    ) -> Iterator[tuple[int, Block]]:
-        """Check rows and keep them; what comes out are leaves that are full, with their numbers.
+    ) -> tuple[LeafBuffer, Iterator[tuple[int, Block]]]:
+        """Check rows; the buffer that holds those of the open leaf, and the leaves that are full, with their numbers.
 
-        Nothing is kept of rows that are refused. ``what`` names them in messages.
+        Leaves are cut when they are asked for, maybe as views of the rows. ``what`` names the rows in messages.
         """
-        block = self._checked(X, y, sample_weight, row_ids, what)
-        return iter(()) if block is None else self._cut(block)
-
-    def _checked(self, X: Any, y: Any, weight: Any, row_ids: Any, what: str) -> Block | None:
         if hasattr(X, "shape") and X.shape[0] == 0:
-            return None
+            return self, iter(())
+        block, like = self._checked(X, y, sample_weight, row_ids, what)
+        after = replace(self, next_row=int(block.row_ids()[-1]) + 1, like=like)
+        if block.sample_weight is not None and not block.sample_weight.all():
+            block = block.take(np.flatnonzero(block.sample_weight))
+        if len(block) == 0:
+            return after, iter(())
+        numbers = block.row_ids() // self.leaf_size
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(block)]
+        if after.next_row % self.leaf_size == 0:
+            return replace(after, parts=()), self._full(block, edges)
+        joined = len(edges) == 2 and bool(self.parts) and self.number == numbers[0]
+        parts = [*(self.parts if joined else ()), owned(block.cut(edges[-2], edges[-1]))]
+        while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):  # single rows must not pile up
+            parts[-2:] = [concat(parts[-2:])]
+        return replace(after, parts=tuple(parts)), iter(()) if joined else self._full(block, edges[:-1])
+
+    def _full(self, block: Block, edges: list[int]) -> Iterator[tuple[int, Block]]:
+        """The waiting rows and those of the block up to the last edge, as leaves."""
+        waiting = self.parts
+        for start, stop in pairwise(edges):
+            part = block.cut(start, stop)
+            number = int(part.row_ids()[0]) // self.leaf_size
+            if waiting and self.number != number:
+                yield self.number, _joined(waiting)
+                waiting = ()
+            yield number, _joined((*waiting, part))
+            waiting = ()
+        if waiting:
+            yield self.number, _joined(waiting)
+
+    def _checked(self, X: Any, y: Any, weight: Any, row_ids: Any, what: str) -> tuple[Block, Block]:
+        """The rows in the types of those before them, and an empty block of these types."""
         try:
             block = as_block(X, y)
             weight = check_weights(weight, len(block))
             ids = self._ids(row_ids, len(block))
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from error
-        if self.like is not None:
-            unlike = difference(block, self.like)
-            if unlike:
-                raise ValueError(f"{what} {unlike}.")
-        else:
-            self.like = Block(X=block.X[:0].copy(), y=None if block.y is None else block.y[:0].copy())
-        self.next_row = int(ids[-1]) + 1
-        rows = block.X.astype(self.like.X.dtype, copy=False)
-        checked = Block(X=rows, y=block.y, sample_weight=weight, indices=ids)
-        if weight is None or weight.all():
-            return checked
-        return checked.take(np.flatnonzero(weight)) if weight.any() else None
+        like = self.like
+        if like is None:
+            like = Block(X=block.X[:0].copy(), y=None if block.y is None else block.y[:0].copy())
+        unlike = difference(block, like)
+        if unlike:
+            raise ValueError(f"{what} {unlike}.")
+        return Block(X=block.X.astype(like.X.dtype, copy=False), y=block.y, sample_weight=weight, indices=ids), like
 
     def _ids(self, row_ids: Any, n_rows: int) -> Array:
         if row_ids is None:
@@ -109,27 +149,6 @@ class Regrouper(Storable):
             raise ValueError(f"row_ids must ascend, and go on from {self.next_row} to {_LARGEST} at the most.")
         return ids
 
-    def _cut(self, block: Block) -> Iterator[tuple[int, Block]]:
-        """Full leaves as soon as they are full, maybe as views of the rows; what stays here is copied."""
-        leaves = block.row_ids() // self.leaf_size
-        edges = np.flatnonzero(np.diff(leaves)) + 1
-        for start, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(block)], strict=True):
-            if self.parts and self.number != leaves[start]:
-                yield self._emptied()
-            self.parts.append(block.cut(start, stop))
-        if self.next_row % self.leaf_size == 0:
-            yield self._emptied()
-        else:
-            self.parts[-1] = owned(self.parts[-1])
-            while len(self.parts) > 1 and len(self.parts[-1]) >= len(self.parts[-2]):  # single rows must not pile up
-                last = self.parts.pop()
-                self.parts[-1] = concat([self.parts[-1], last])
-
-    def _emptied(self) -> tuple[int, Block]:
-        number, leaf = self.number, _joined(self.parts)
-        self.parts = []
-        return number, leaf
-
 
 def owned(block: Block) -> Block:
     """The same rows in memory of their own: whoever brought them may use theirs again."""
@@ -141,7 +160,7 @@ def owned(block: Block) -> Block:
     )
 
 
-def _joined(parts: list[Block]) -> Block:
+def _joined(parts: Sequence[Block]) -> Block:
     leaf = concat(parts)
     return Block(X=leaf.X, y=leaf.y, sample_weight=plain_weights(leaf.sample_weight), indices=leaf.indices)
 
@@ -149,12 +168,12 @@ def _joined(parts: list[Block]) -> Block:
 class BatchSource:
     """Batches in order: arrays, CSR matrices, frames, ``(X, y)`` or ``(X, y, sample_weight)``.
 
-    Rows are numbered in order of arrival and regrouped into leaves (`Regrouper`). The iterable is
+    Rows are numbered in order of arrival and regrouped into leaves (`LeafBuffer`). The iterable is
     read once.
     """
 
     def __init__(self, batches: Iterable[Any], *, leaf_size: int) -> None:
-        self._rows = Regrouper(leaf_size)
+        self._rows = LeafBuffer(leaf_size=leaf_size)
         self.n_rows: int | None = None
         self.replayable = False
         self._leaves = self._read(batches)
@@ -165,7 +184,8 @@ class BatchSource:
 
     def _read(self, batches: Iterable[Any]) -> Iterator[tuple[int, Block]]:
         for number, batch in enumerate(batches):
-            for leaf, block in self._rows.add(*_parts(batch), what=f"Batch {number}"):
+            self._rows, leaves = self._rows.add(*_parts(batch), what=f"Batch {number}")
+            for leaf, block in leaves:
                 yield leaf, owned(block)
         number, rest = self._rows.number, self._rows.rest()
         if rest is not None:

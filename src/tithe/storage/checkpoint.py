@@ -22,10 +22,11 @@ from typing import Any
 
 import filelock
 
-from tithe.core.data import Block, Coreset
+from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.files import umask
-from tithe.core.tree import Merge, Tree
+from tithe.core.state_checks import check_loaded
+from tithe.core.tree import Tree
 from tithe.storage.blocks import rows_bytes, rows_from
 from tithe.storage.models import object_bytes, object_from
 
@@ -249,16 +250,10 @@ def saved_tree(tree: Tree) -> dict[str, Block]:
     return {f"slot-{i:02d}": slot for i, slot in enumerate(tree.slots)}
 
 
-def restored_tree(state: State, merge: Merge, *, top: int | None = None) -> Tree:
-    """The tree whose nodes a state keeps."""
-    tree = Tree(merge, top=top)
-    for name in sorted(name for name in state.rows if name.startswith("slot-")):
-        slot = state.rows[name]
-        if not isinstance(slot, Coreset):
-            raise FileFormatError(f"{name} holds rows where a coreset should be.")
-        tree.slots.append(slot)
-    tree.n_leaves = state.about["n_leaves"]
-    return tree
+def restored_tree(rows: Mapping[str, Any], n_leaves: Any) -> Tree:
+    """The tree whose nodes are among the rows of a state, checked."""
+    names = sorted(name for name in rows if name.startswith("slot-"))
+    return check_loaded(Tree(tuple(rows[name] for name in names), n_leaves))  # type: ignore[no-any-return]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Leaves and the nodes above them on disk, one file each, so that rows can be forgotten honestly."""
+"""Leaves and the nodes above them on disk, one file each, so that rows can be deleted exactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
-from tithe.core.state_checks import expect
+from tithe.core.state_checks import LARGEST, expect
 from tithe.core.tree import HIGHEST
 from tithe.storage.blocks import rows_bytes, rows_from
 
@@ -74,7 +74,7 @@ class LeafStore:
         """The numbers of the leaves that are here, ascending."""
         return sorted(int(p.stem.split("-")[1]) for p in self.path.glob("leaf-*.npz"))
 
-    def put_leaf(self, number: int, block: Block) -> None:
+    def on_leaf(self, number: int, block: Block) -> None:
         """Keep a leaf, or remove it if no rows are left in it."""
         with self._changing():
             if len(block):
@@ -91,15 +91,16 @@ class LeafStore:
     def _node(self, key: tuple[int, int]) -> Path:
         return self.path / f"node-{key[0]:02d}-{key[1]:010d}.npz"
 
-    def put_node(self, node: Coreset) -> None:
+    def on_node(self, node: Coreset) -> None:
+        """Keep a node."""
         with self._changing():
             _write(self._node(node.key), node)
 
     def node(self, key: tuple[int, int]) -> Coreset | None:
-        found = _read(self._node(key))
-        if found is not None and not isinstance(found, Coreset):
+        node = _read(self._node(key))
+        if node is not None and not isinstance(node, Coreset):
             raise FileFormatError(f"{str(self._node(key))!r} holds rows where a coreset should be.")
-        return found
+        return node
 
     def drop_nodes(self) -> None:
         with self._changing():
@@ -110,35 +111,18 @@ class LeafStore:
         with self._changing():
             self._node(key).unlink(missing_ok=True)
 
-    def drop_before(self, number: int, *, but: int | None) -> None:
-        """Remove all leaves before ``number``, except one, and the nodes that cover no others."""
+    def keep_only(self, first: int, stop: int = LARGEST, *, also: int | None = None) -> None:
+        """Remove leaves before ``first`` and from ``stop`` on, but not ``also``, and nodes that end in one of these."""
         with self._changing():
-            for leaf in self.leaves():
-                if leaf < number and leaf != but:
-                    self._leaf(leaf).unlink()
-            for path, last in self._nodes():
-                if last < number:
+            for number in self.leaves():
+                if not first <= number < stop and number != also:
+                    self._leaf(number).unlink()
+            for path in self.path.glob("node-*.npz"):
+                level, start = map(int, path.stem.split("-")[1:])
+                if level > HIGHEST:
+                    raise FileFormatError(f"{path.name!r} in {str(self.path)!r} is no node of a tree.")
+                if not first <= start + 2**level - 1 < stop:
                     path.unlink()
-
-    def drop_from(self, number: int) -> None:
-        """Remove all leaves from ``number`` on and the nodes that cover any of them."""
-        with self._changing():
-            for leaf in self.leaves():
-                if leaf >= number:
-                    self._leaf(leaf).unlink()
-            for path, last in self._nodes():
-                if last >= number:
-                    path.unlink()
-
-    def _nodes(self) -> list[tuple[Path, int]]:
-        """The files of all nodes, and the last leaf that each covers."""
-        covered = []
-        for path in self.path.glob("node-*.npz"):
-            level, first = map(int, path.stem.split("-")[1:])
-            if level > HIGHEST:
-                raise FileFormatError(f"{path.name!r} in {str(self.path)!r} is no node of a tree.")
-            covered.append((path, first + 2**level - 1))
-        return covered
 
     # -- what was forgotten ----------------------------------------------------------------------
 
@@ -148,8 +132,8 @@ class LeafStore:
         if not path.exists():
             return 0, np.empty(0, np.int64)
         try:
-            said = json.loads(path.read_text())
-            times, ids = int(said["times"]), np.array(said["row_ids"], np.int64)
+            content = json.loads(path.read_text())
+            times, ids = int(content["times"]), np.array(content["row_ids"], np.int64)
             expect(times >= 0 and ids.ndim == 1 and (ids >= 0).all(), "it names no rows")
             return times, ids
         except (ValueError, LookupError, TypeError, OverflowError) as error:
@@ -159,9 +143,9 @@ class LeafStore:
         """Write down that these rows are to go, before they do."""
         with self._changing():
             times, before = self.forgotten()
-            said = {"times": times + 1, "row_ids": sorted({*before.tolist(), *row_ids})}
+            content = {"times": times + 1, "row_ids": sorted({*before.tolist(), *row_ids})}
             with replacing(self.path / _FORGOTTEN, clean=False) as temporary:
-                temporary.write_text(json.dumps(said))
+                temporary.write_text(json.dumps(content))
 
 
 def _write(path: Path, block: Block) -> None:

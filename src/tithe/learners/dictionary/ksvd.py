@@ -21,6 +21,7 @@ from tithe.kernels.sampling import sample_rows
 from tithe.learners.base import CoresetLearner
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.stored import check_dictionary
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.solvers.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
@@ -104,15 +105,14 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     ((3000, 4), 2)
     """
 
-    _fitted = ("coreset_", "components_", "error_", "best_iter_", "n_iter_", "_n_features_out")
     calibrate = False  # it does not lower the error of the dictionary: see DictionaryObjective
 
-    coreset_: Coreset | None
-    components_: Array
-    error_: Array
     mean_: Array | None
-    best_iter_: int
-    n_iter_: int
+    coreset_ = FittedAttribute[Coreset | None]()
+    components_ = FittedAttribute[Array]()
+    error_ = FittedAttribute[Array]()
+    best_iter_ = FittedAttribute[int]()
+    n_iter_ = FittedAttribute[int]()
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_components": OneOf(None) | WholeNumber(least=1),
@@ -177,7 +177,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """
         self._check_options()
         rows = self._signals(X, sample_weight, reset=True)
-        self._drop_stream()
+        self._start_fit()
         self._coding()
         self.mean_ = offset(rows, self.mean, self.engine)
         seed = as_seed(self.random_state)
@@ -202,7 +202,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """
         return self._push(_dense(X), None, sample_weight)
 
-    def _piece(self, block: Block, classes: Any) -> Block:
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._coding()
         self.mean_ = None
         return centred(_not_too_large(block), self.mean, None)
@@ -240,7 +240,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.components_ = np.ascontiguousarray(atoms, dtype=coreset.X.dtype)
         self.error_ = np.asarray(curve) / self.n_features_in_
         self.n_iter_ = len(curve) - 1
-        self._n_features_out = len(atoms)
 
     def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> Self:
         """Go on from the atoms that there are, for some iterations on other rows: few rows find, more make sharp.
@@ -364,6 +363,12 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _check_state(self) -> None:
         check_dictionary(self)
+
+    @property
+    def _n_features_out(self) -> int:
+        """For `get_feature_names_out`, which need not learn the atoms first."""
+        check_is_fitted(self)
+        return len(self.components_) if self._fitted_values else self._n_atoms()
 
     def _signals(self, X: Any, sample_weight: Any, *, reset: bool) -> Any:
         rows = self._given(_dense(X), None, sample_weight, reset=reset)

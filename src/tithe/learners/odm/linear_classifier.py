@@ -14,6 +14,7 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Anything
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.odm.base import ROUNDING, TO_ROUNDING, MarginDistribution, MarginMachine, row_costs
@@ -131,28 +132,13 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     """
 
     options = (*MarginObjective.options, TOLERANCE)
-    _fitted = (
-        "coreset_",
-        "coef_",
-        "intercept_",
-        "certificate_",
-        "loss_curve_",
-        "n_iter_",
-        "n_passes_",
-        "sensitivity_model_",
-        "gap_",
-        "support_",
-        "dual_coef_",
-        "norm_",
-        "margin_distribution_",
-        "calibrated_",
-    )
 
-    gap_: float
-    support_: Array
-    dual_coef_: Array
-    norm_: float
-    margin_distribution_: MarginDistribution
+    gap_ = FittedAttribute[float]()
+    support_ = FittedAttribute[Array]()
+    dual_coef_ = FittedAttribute[Array]()
+    norm_ = FittedAttribute[float]()
+    margin_distribution_ = FittedAttribute[MarginDistribution]()
+    calibrated_ = FittedAttribute[Any](from_stream=False)
 
     def __init__(
         self,
@@ -209,7 +195,6 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         """
         if self.probability and is_source(X):
             raise ValueError("probability=True holds rows out, which those of a source cannot be: give arrays.")
-        self.__dict__.pop("calibrated_", None)
         super().fit(X, y, sample_weight)
         if self.probability:
             block = self._prepare_block(self._checked(X, y, sample_weight, reset=False), reset=True)
@@ -251,12 +236,11 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         return self.coreset_size is None
 
     def _learn(self, coreset: Any, rows: Any, seed: int, **other: Any) -> None:
-        for name in ("support_", "dual_coef_", "gap_"):
-            self.__dict__.pop(name, None)
+        self.gap_ = np.nan
         super()._learn(coreset, rows, seed, **other)
-        if "gap_" not in self.__dict__:
-            found = self.certificate_
-            self.gap_ = np.inf if found is None or found.bound is None else float(found.bound)
+        if np.isnan(self.gap_):  # no solver has set it
+            certificate = self.certificate_
+            self.gap_ = np.inf if certificate is None or certificate.bound is None else float(certificate.bound)
         seen = rows if isinstance(rows, Block) else self.coreset_
         objective = self._objective()
         margins = objective.row_margins(seen, self._params())

@@ -12,6 +12,7 @@ from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optiona
 from tithe.kernels.online.birth_death import N, look_at_all
 from tithe.objectives.quasi_posterior import N_ATTRIBUTES, QuasiPosteriorObjective
 from tithe.reduce.stream import CoresetStream
+from tithe.reduce.stream_state import StreamState
 
 _HEAVIEST = 1e20  # no row weighs more: squares of sums must be numbers
 _FARTHEST = 1e71  # no value of a row is larger
@@ -78,10 +79,10 @@ class Past(Storable):
         expect(stream.leaf_size == stream.plan.size == self.summary_size, "a summary has another size")
         expect(isinstance(stream.plan.objective, QuasiPosteriorObjective), "a summary is of another objective")
         expect(stream.window is None and self.n_handed <= stream.n_rows, "a summary has lost rows")
-        nodes = stream._tree.slots
+        nodes = stream.state.tree.slots
         light = all(max(node.weight_seen, node.weights().max(initial=0.0)) <= _HEAVIEST for node in nodes)
         expect(light, "weights of a summary are out of range")
-        like = stream._rows.like
+        like = stream.state.rows.like
         width = len(self.rows) + N_ATTRIBUTES
         expect(like is None or (like.n_features == width and like.X.dtype == np.float64), "a summary is of other rows")
 
@@ -136,7 +137,7 @@ class Past(Storable):
         """Add so many columns, 0 in all rows that came."""
         self.rows = np.concatenate([self.rows, np.zeros((more, self.rows.shape[1]))])
         if self.stream is not None:
-            _widen_stream(self.stream, more)
+            self.stream.state = _widened(self.stream.state, more)
 
     def block(self, state: Array, n_rows: int) -> Block:
         """The rows held of ``n_rows`` that came, their weights and ids."""
@@ -153,8 +154,8 @@ def with_zeros(array: Array, more: int) -> Array:
     return np.concatenate([array, np.zeros((*array.shape[:-1], more), array.dtype)], axis=-1)
 
 
-def _widen_stream(stream: CoresetStream, more: int) -> None:
-    """Add columns to all that a stream holds; those of the attributes stay the last ones of a row."""
+def _widened(state: StreamState, more: int) -> StreamState:
+    """The state of a stream with columns added to all rows; those of the attributes stay the last ones of a row."""
 
     def wider(block: Any) -> Any:
         rows, attributes = block.X[:, :-N_ATTRIBUTES], block.X[:, -N_ATTRIBUTES:]
@@ -166,11 +167,16 @@ def _widen_stream(stream: CoresetStream, more: int) -> None:
         coreset: Coreset = replace(wider(node), totals=totals, pilot=pilot)
         return coreset
 
-    held, reducer = stream._rows, stream._reducer
-    held.like, held.parts = None if held.like is None else wider(held.like), [wider(part) for part in held.parts]
-    stream._tree.slots = [wider_node(slot) for slot in stream._tree.slots]
+    like, reducer = state.rows.like, state.reducer
+    parts = tuple(wider(part) for part in state.rows.parts)
     if reducer is not None and reducer.pilot is not None:
-        stream._reducer = replace(reducer, pilot=with_zeros(reducer.pilot, more))
+        reducer = replace(reducer, pilot=with_zeros(reducer.pilot, more))
+    return replace(
+        state,
+        rows=replace(state.rows, like=None if like is None else wider(like), parts=parts),
+        tree=replace(state.tree, slots=tuple(wider_node(slot) for slot in state.tree.slots)),
+        reducer=reducer,
+    )
 
 
 def _wider(array: Array, more: int) -> Array:

@@ -252,7 +252,7 @@ class FoldStreams(Storable):
                 "streams": Each(Instance(CoresetStream)),
             },
         )
-        n_classes, likes = self.shares.n_classes, [stream._rows.like for stream in self.streams]
+        n_classes, likes = self.shares.n_classes, [stream.state.rows.like for stream in self.streams]
         like, held = likes[-1], [part for kept in self.shares.held_out for part in kept.parts]
         expect(len(self.streams) == self.shares.n_folds + 1, "a fold has no stream")
         expect(all(other is None or (like is not None and is_like(other, like)) for other in likes), "folds are unlike")

@@ -21,15 +21,20 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
 from tithe.learners.base import (
     CoresetLearner,
-    checked_classes,
-    encoded_classes,
     is_source,
     note_columns,
     opened,
 )
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.learners.labels import EncodeLabels, finite_target, known_classes
-from tithe.learners.lazy_fit import Streamed, stream_classes
+from tithe.learners.labels import (
+    EncodeLabels,
+    checked_classes,
+    encoded_classes,
+    finite_target,
+    known_classes,
+    stream_classes,
+)
+from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.search.candidates import candidates_of, check_options
 from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
@@ -44,7 +49,7 @@ from tithe.sources.mapped import MappedSource
 Folds = tuple[Iterator[Fold], int, int | None]  # with their number and that of all rows
 
 
-class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, BaseEstimator):
+class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable, BaseEstimator):
     """Search a grid of parameters by cross-validation, on one coreset a fold.
 
     In every fold the training rows are reduced once, and every candidate is fitted on that one
@@ -162,33 +167,19 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, Bas
     """
 
     _labels: Array | None  # of classifiers, in the order of their numbers
-    _fitted = (
-        "best_params_",
-        "best_score_",
-        "best_index_",
-        "cv_results_",
-        "n_splits_",
-        "multimetric_",
-        "refit_time_",
-        "reduce_time_",
-        "best_estimator_",
-        "certificate_",
-        "coresets_",
-    )
 
     n_features_in_: int
     feature_names_in_: Array
-    best_params_: Params
-    best_score_: float
-    best_index_: int
-    cv_results_: dict[str, Any]
-    n_splits_: int
-    refit_time_: float
-    reduce_time_: float
-    best_estimator_: Any
-    certificate_: Certificate | None
-    coresets_: list[Coreset]
     stream_: FoldStreams
+    best_params_ = FittedAttribute[Params]()
+    best_score_ = FittedAttribute[float]()
+    best_index_ = FittedAttribute[int]()
+    cv_results_ = FittedAttribute[dict[str, Any]]()
+    n_splits_ = FittedAttribute[int]()
+    refit_time_ = FittedAttribute[float]()
+    reduce_time_ = FittedAttribute[float]()
+    certificate_ = FittedAttribute[Certificate | None]()
+    coresets_ = FittedAttribute[list[Coreset]]()
 
     def __init__(
         self,
@@ -247,12 +238,11 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, Bas
         check_options(self)
         seed = as_seed(self.random_state)
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
-        self._drop_stream()
         if is_source(X):
             folds, n_folds, n_rows = self._source_folds(opened(X, y, sample_weight, groups), seed)
         else:
             folds, n_folds, n_rows = self._array_folds(X, y, sample_weight, groups, seed)
-        self._stale()
+        self._start_fit()
         self._search(candidates, folds, n_folds)
         if self.refit:
             start = time.perf_counter()
@@ -280,7 +270,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, Bas
         classes : array, optional
             For classifiers, all labels that will come: needed on the first call, unless a `fit` knew them.
         """
-        first = not self._streams
+        first = not self._is_streaming
         check_options(self)
         n_folds = n_folds_by_id(self.cv)
         self._require_target(y)
@@ -288,7 +278,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, Bas
         validate_data(self, X if hasattr(X, "shape") else checked.X, reset=first, skip_check_array=True)
         block = replace(checked, sample_weight=check_weights(sample_weight, len(checked)), mean=None)
         if is_classifier(self.estimator):
-            self._labels = checked_classes(stream_classes(classes, self.__dict__.get("_labels"), first=first))
+            self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=first)
             block = EncodeLabels(classes=self._labels)(block)
         else:
             self._labels, block = None, finite_target(block)
@@ -298,10 +288,10 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, Bas
         streams = FoldStreams(self._reducing(self._seed), n_folds) if first else self.stream_
         streams.push(block)
         self.stream_ = streams
-        self._stale()
+        self._fitted_values = None
         return self
 
-    def _settle(self) -> None:
+    def _fit_from_stream(self) -> None:
         streams = self.stream_
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)
         self._search(candidates, streams.folds(), streams.shares.n_folds)
@@ -312,7 +302,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, Bas
         size = winner.coreset_size
         winner.set_params(coreset_size=len(coreset))  # reduced already
         winner.fit(coreset.X, self._targets(coreset), sample_weight=coreset.weights())
-        winner.set_params(coreset_size=size).stand_for(coreset, self)
+        winner.set_params(coreset_size=size)._adopt_coreset(coreset, self.__dict__.get("feature_names_in_"))
         self._keep_winner(winner, start)
 
     def _require_target(self, y: Any) -> None:
@@ -387,7 +377,7 @@ class CoresetSearchCV(WinnerMethods, Streamed, MetaEstimatorMixin, Storable, Bas
             n_candidates=len(candidates),
             n_folds=n_folds,
         )
-        self.coresets_: list[Coreset] = []
+        self.coresets_ = []
         self.reduce_time_, self.n_splits_ = 0.0, n_folds
         # our own learners share the cores among kernels, which idle threads of BLAS would keep from working
         with single_blas_thread() if isinstance(self.estimator, CoresetLearner) else nullcontext():

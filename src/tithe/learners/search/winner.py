@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.core.data import Array
 from tithe.core.seeding import rng_for
 from tithe.learners.base import CoresetLearner
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.sample_weight import last_step
 from tithe.learners.search.folds import FoldReducer
@@ -27,7 +28,7 @@ def _passed_on(method: str) -> Any:
 
     def has(self: Any) -> bool:
         _check_refit(self, f"{method}()")
-        getattr(self.best_estimator_ if hasattr(self, "best_estimator_") else self.estimator, method)
+        getattr(self.best_estimator_ if self._fitted_values else self.estimator, method)
         return True
 
     def ask(self: Any, X: Any) -> Any:
@@ -62,8 +63,8 @@ class WinnerMethods:
     estimator: Any
     scoring: Any
     refit: Any
-    multimetric_: bool
-    best_estimator_: Any
+    multimetric_ = FittedAttribute[bool]()
+    best_estimator_ = FittedAttribute[Any]()
 
     predict = _passed_on("predict")
     predict_proba = _passed_on("predict_proba")

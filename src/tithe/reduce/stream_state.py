@@ -1,0 +1,267 @@
+"""The state of a stream as a value, and the functions that make a new one of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tithe.core.data import Block, Coreset
+from tithe.core.errors import NoRowsError
+from tithe.core.state_checks import (
+    LARGEST,
+    Each,
+    Instance,
+    Integer,
+    Optional,
+    Parts,
+    Storable,
+    check_fields,
+    check_loaded,
+    expect,
+)
+from tithe.core.tree import Merge, Tree
+from tithe.reduce.plan import Plan, Reducer
+from tithe.sources.batches import LeafBuffer, difference, is_like
+from tithe.storage.checkpoint import restored_tree, saved_tree
+
+_WINDOW_PARTS = 8  # parts of a window that leave it one by one
+_ABSORBED_LEVEL, _LAST_LEVEL = 62, 63  # levels that no tree reaches: they seed the draws where streams meet
+
+
+class Archive(Protocol):
+    """Who is told of every full leaf and every node, so that rows can be deleted later."""
+
+    def on_leaf(self, number: int, block: Block) -> None: ...
+
+    def on_node(self, node: Coreset) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamState(Storable):
+    """All that a stream knows. A push makes a new state; the old one stays as it is.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : LeafBuffer
+        The rows of the leaf that is not full yet.
+    window : int or None
+        Rows that the coreset stands for at least; None for all.
+    tree : Tree
+        The coresets of all full leaves.
+    reducer : Reducer or None
+        The plan with its pilot, from the first full leaf on.
+    pilot_leaf : int or None
+        The leaf that the pilot was taken from.
+    absorbed : Coreset or None
+        The rows that came from other streams.
+    absorbed_rows : tuple of (int, int)
+        The ids of these rows, for each stream from the first one to the one after the last.
+    n_pushes, times_forgotten : int
+        Pushes so far, and the deletions that this state knows of.
+    """
+
+    plan: Plan
+    rows: LeafBuffer
+    window: int | None = None
+    tree: Tree = field(default_factory=Tree)
+    reducer: Reducer | None = None
+    pilot_leaf: int | None = None
+    absorbed: Coreset | None = None
+    absorbed_rows: tuple[tuple[int, int], ...] = ()
+    n_pushes: int = 0
+    times_forgotten: int = 0
+
+    @property
+    def oldest_leaf(self) -> int:
+        """The first leaf that a node stands for."""
+        return self.tree.slots[0].key[1] if self.tree.slots else self.tree.n_leaves
+
+    @property
+    def top_level(self) -> int | None:
+        """The level up to which nodes merge: parts of a window stay apart."""
+        if self.window is None:
+            return None
+        return max(0, int(math.log2(max(1, self.window // (_WINDOW_PARTS * self.rows.leaf_size)))))
+
+    def reduce_leaf(self, number: int, block: Block, archive: Archive | None) -> StreamState:
+        """The state with the rows of leaf ``number`` in its tree; the first leaf gives the pilot."""
+        state = self
+        if state.reducer is None:
+            state = replace(state, reducer=state.plan.start(block), pilot_leaf=number)
+        assert state.reducer is not None
+        node = state.reducer.leaf(block, (0, number))
+        if archive is not None and node is not None:
+            archive.on_node(node)
+        tree = state.tree.push(number, node, merging(state.reducer, archive), top=state.top_level)
+        return replace(state, tree=tree)
+
+    def _check_state(self) -> None:
+        """Whether the parts of a state that was read from a file, each of which was checked, fit together."""
+        check_fields(
+            self,
+            {
+                "plan": Instance(Plan),
+                "rows": Instance(LeafBuffer),
+                "window": Optional(Integer(least=1)),
+                "tree": Instance(Tree),
+                "reducer": Optional(Instance(Reducer)),
+                "pilot_leaf": Optional(Integer()),
+                "absorbed": Optional(Instance(Coreset)),
+                "absorbed_rows": Each(Parts(Integer(), Integer())),
+                "n_pushes": Integer(),
+                "times_forgotten": Integer(),
+            },
+        )
+        tree, rows, leaf_size = self.tree, self.rows, self.rows.leaf_size
+        expect(tree.n_leaves <= LARGEST // leaf_size, "a tree has too many leaves")
+        expect(self.window is None or self.window >= leaf_size, "a window is less than one leaf")
+        expect(tree.n_leaves * leaf_size <= rows.next_row, "a tree has more leaves than rows came")
+        expect(not rows.parts or rows.number >= tree.n_leaves, "rows that wait belong to a leaf that is reduced")
+        expect(self.pilot_leaf is None or self.pilot_leaf < max(1, tree.n_leaves), "the leaf of the pilot is not there")
+        nodes = [*tree.slots, *([] if self.absorbed is None else [self.absorbed])]
+        expect(all(node.last_row < rows.next_row for node in nodes), "a coreset stands for rows that have not come")
+        if self.reducer is None:
+            expect(not nodes, "there are coresets and no reducer")
+            return
+        expect(self.reducer.belongs_to(self.plan) and self.reducer.has_pilot, "a reducer is not that of its plan")
+        for node in [*nodes, *rows.parts]:
+            expect(rows.like is not None and is_like(node, rows.like), "a coreset is unlike the rows of its stream")
+            self.reducer.check_rows(node)
+        if rows.like is not None:
+            self.reducer.construction.check_columns(rows.like.n_features, self.reducer.objective)
+
+
+def merging(reducer: Reducer, archive: Archive | None) -> Merge:
+    """The merge of a reducer, of which an archive is told."""
+    if archive is None:
+        return reducer.merge
+
+    def merge(left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
+        node = reducer.merge(left, right, key)
+        archive.on_node(node)
+        return node
+
+    return merge
+
+
+def push(state: StreamState, rows: tuple[Any, Any, Any, Any], archive: Archive | None = None) -> StreamState:
+    """The state after more rows: X, y, sample_weight and row ids. What is refused leaves nothing but an error."""
+    _check_labels(state, rows[1])
+    buffer, leaves = state.rows.add(*rows, what=f"Push {state.n_pushes}")
+    for number, leaf in leaves:
+        if archive is not None:
+            archive.on_leaf(number, leaf)
+        state = state.reduce_leaf(number, leaf, archive)
+        state = replace(state, tree=_within_window(state, state.tree, (number + 1) * buffer.leaf_size))
+    return replace(state, rows=buffer, n_pushes=state.n_pushes + 1)
+
+
+def _check_labels(state: StreamState, y: Any) -> None:
+    """Refuse labels that are not among the classes at once, not when their leaf is full."""
+    objective = (state.reducer or state.plan).objective
+    if y is not None and objective.classes is not None:
+        labels = np.asarray(y).ravel()
+        objective.codes(Block(X=np.empty((len(labels), 0)), y=labels))
+
+
+def _within_window(state: StreamState, tree: Tree, n_rows: int) -> Tree:
+    """The tree without the nodes that hold no row of the window after ``n_rows`` rows."""
+    if state.window is None:
+        return tree
+    first, leaf_size = n_rows - state.window, state.rows.leaf_size
+    slots = tuple(slot for slot in tree.slots if (slot.key[1] + 2 ** slot.key[0]) * leaf_size > first)
+    return replace(tree, slots=slots)
+
+
+def collapse(state: StreamState) -> Coreset:
+    """A calibrated coreset of everything that the state stands for."""
+    reducer, node = _collapsed(state)
+    return reducer.finish(node)
+
+
+def _collapsed(state: StreamState) -> tuple[Reducer, Coreset]:
+    """All nodes and the rows that wait as one coreset that is not calibrated yet, and what reduced it."""
+    reducer, tree, rest = state.reducer, state.tree, state.rows.rest()
+    if reducer is None:
+        if rest is None:
+            raise NoRowsError("There are no rows: nothing was pushed, or nothing is left of it.")
+        reducer = state.plan.start(rest, n_rows=len(rest))
+    if rest is not None:
+        number = state.rows.number
+        tree = tree.push(number, reducer.leaf(rest, (0, number)), reducer.merge, top=state.top_level)
+    tree = _within_window(state, tree, state.rows.next_row)
+    if state.absorbed is None:
+        return reducer, tree.collapse(reducer.merge)
+    if not tree.slots:
+        return reducer, state.absorbed
+    return reducer, reducer.merge(state.absorbed, tree.collapse(reducer.merge), (_LAST_LEVEL, 0))
+
+
+def absorb(state: StreamState, other: StreamState, archive: Archive | None = None) -> StreamState:
+    """The state with all that another one stands for; its rows are numbered on from the rows of this one."""
+    _check_mergeable(state, other)
+    if other.rows.next_row == 0:
+        return state
+    offset = state.rows.next_row
+    end = offset + other.rows.next_row
+    if state.rows.like is None:
+        state = replace(state, rows=replace(state.rows, like=other.rows.like))
+    if other.reducer is None:  # all of its rows are still there
+        rest = other.rows.rest()
+        if rest is not None:
+            state = push(state, (rest.X, rest.y, rest.sample_weight, rest.row_ids() + offset), archive)
+        return replace(state, rows=replace(state.rows, next_row=end))
+    mine = state.reducer or replace(other.reducer, plan=state.plan)
+    reducer, node = _collapsed(other)
+    other_pilot: Any = node.pilot
+    if node.totals is not None and mine.pilot is not None and not np.array_equal(other_pilot, mine.pilot):
+        node = reducer.finish(node)
+        totals = mine.sampled.survey(node, mine.pilot).totals
+        node = replace(node, totals=totals, pilot=mine.pilot, provenance={"totals": "partly estimated"})
+    node = replace(node, indices=node.row_ids() + offset, last_row=node.last_row + offset)
+    absorbed_rows = (*state.absorbed_rows, (offset, end))
+    if state.absorbed is not None:
+        node = mine.merge(state.absorbed, node, (_ABSORBED_LEVEL, len(absorbed_rows)))
+    rows = replace(state.rows, next_row=end)
+    return replace(state, rows=rows, reducer=mine, absorbed=node, absorbed_rows=absorbed_rows)
+
+
+def _check_mergeable(state: StreamState, other: StreamState) -> None:
+    if any(s.window is not None or s.plan.half_life is not None for s in (state, other)):
+        raise ValueError("Streams with a window or a half_life have a clock of their own and cannot be merged.")
+    for name, (mine, theirs) in state.plan.differences(other.plan).items():
+        raise ValueError(f"The streams differ in {name}: {mine!r} here, {theirs!r} there.")
+    if state.rows.like is not None and other.rows.like is not None:
+        unlike = difference(other.rows.like, state.rows.like)
+        if unlike:
+            raise ValueError(f"The other stream {unlike}.")
+    if state.reducer is not None and other.reducer is not None:
+        mine, theirs = state.reducer.objective.classes, other.reducer.objective.classes
+        if mine != theirs:
+            raise ValueError(f"The streams have other classes, {mine} and {theirs}: name all in both objectives.")
+
+
+# -- on disk ---------------------------------------------------------------------------------------
+
+
+def saved(state: StreamState) -> tuple[dict[str, Any], dict[str, Block]]:
+    """The state as objects and rows of a checkpoint."""
+    blocks = {"buffer": state.rows.rest(), "like": state.rows.like, "absorbed": state.absorbed}
+    rows = {**saved_tree(state.tree), **{name: block for name, block in blocks.items() if block is not None}}
+    buffer = LeafBuffer(leaf_size=state.rows.leaf_size, next_row=state.rows.next_row)
+    without_rows = replace(state, rows=buffer, tree=Tree(n_leaves=state.tree.n_leaves), absorbed=None)
+    return {"state": without_rows}, rows
+
+
+def restored(objects: Mapping[str, Any], rows: Mapping[str, Any]) -> StreamState:
+    """The state that `saved` took apart, checked."""
+    state = objects["state"]
+    expect(isinstance(state, StreamState), "there is no state of a stream")
+    buffer = replace(state.rows, parts=(rows["buffer"],) if "buffer" in rows else (), like=rows.get("like"))
+    tree = restored_tree(rows, state.tree.n_leaves)
+    return check_loaded(replace(state, rows=buffer, tree=tree, absorbed=rows.get("absorbed")))  # type: ignore[no-any-return]
