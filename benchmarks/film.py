@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from common import save, show, timed
-from tithe import Block
+from tithe import Block, Source
 from tithe.dictionary import KSVD
 
 H, W = 360, 480
@@ -27,13 +27,11 @@ LEAF = 32  # frames made at a time
 K, T = 24, 3
 
 
-class Film:
+class Film(Source):
     """A source of frames (n, H * W) float32, each made when it is asked for."""
 
-    replayable = True
-
     def __init__(self, n_frames: int, seed: int) -> None:
-        self.n_rows: int | None = n_frames
+        self.n_rows = n_frames
         self.n_features = H * W
         self._seed = seed
         rng = np.random.default_rng(seed)
@@ -63,7 +61,7 @@ class Film:
     def _load(self, ids: np.ndarray) -> Block:
         return Block(X=np.stack([self.frame(int(i)) for i in ids]), indices=ids)
 
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         for start in range(first * LEAF, int(self.n_rows or 0), LEAF):
             yield partial(self._load, np.arange(start, min(int(self.n_rows or 0), start + LEAF)))
 

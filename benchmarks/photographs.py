@@ -31,7 +31,7 @@ from tithe.images.noise import estimate_sigma
 from tithe.images.patches import PatchSource
 from tithe.images.quality import psnr, ssim
 from tithe.objectives import DictionaryObjective
-from tithe.reduce.build import reduce_source
+from tithe.reduce.build import build_coreset
 
 Image.MAX_IMAGE_PIXELS = None
 POLISH = 50_000  # patches
@@ -70,7 +70,7 @@ def learned(source: PatchSource, size: int | None, construction: str, seed: int,
     if size is None:
         return model.fit(source.sample(source.n_rows, rng=np.random.default_rng(0)).X)
     objective = DictionaryObjective(n_components=K, n_nonzero_coefs=T)
-    few = reduce_source(
+    few = build_coreset(
         source, objective=objective, construction=construction, coreset_size=size, calibrate=False, random_state=seed
     )
     return model.fit(few.X, sample_weight=few.sample_weight)

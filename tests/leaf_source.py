@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.contracts import Source
 from tithe.core.data import Block, concat
 
 
-class LeafSource:
+class LeafSource(Source):
     """Leaves with global row ids; counts how often it was read."""
 
     def __init__(self, leaves: list[Block], *, replayable: bool = True, known: bool = True) -> None:
@@ -28,7 +29,7 @@ class LeafSource:
         edges = [0, *at, len(block)]
         return cls([block.cut(a, b) for a, b in pairwise(edges)], **options)
 
-    def tasks(self, first: int = 0):
+    def tasks(self, first: int = 0, leaf_rows: int | None = None):
         assert self.replayable or self.n_reads == 0, "read twice"
         self.n_reads += 1
         for leaf in self.leaves[first:]:

@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 
 import tithe
-from tithe import open_source
+from tithe import Checkpoint, open_source
 from tithe.core.parallel import limit_threads
+from tithe.core.passes import DataPass
 from tithe.objectives import GenericObjective, KMeansObjective, LogisticObjective
-from tithe.reduce.build import reduce_source
-from tithe.sources.watched import WatchedSource
+from tithe.reduce.build import reduce_rows
+from tithe.reduce.plan import Plan, Reducer
 
 OBJECTIVES = {
     "kmeans": KMeansObjective(n_clusters=4),
@@ -41,19 +42,14 @@ def folder(frame: pd.DataFrame, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def small_leaves(monkeypatch) -> None:
-    """Leaves of some 20,000 rows, so that there is a tree to speak of."""
-    monkeypatch.setattr("tithe.sources.leaves.LEAF_ROWS", 20_000)
-    monkeypatch.setattr("tithe.reduce.build.leaf_rows", lambda size: 4 * size)
+def opened(folder: Path) -> tithe.Source:
+    return open_source(folder, target="y", weight="w")
 
 
-def opened(folder: Path) -> WatchedSource:
-    return WatchedSource(open_source(folder, target="y", weight="w"))
-
-
-def build(source, name: str = "kmeans", **options) -> tithe.Coreset:
-    return reduce_source(source, objective=OBJECTIVES[name], coreset_size=500, random_state=5, **options)
+def build(source, name: str = "kmeans", *, size: int = 500, engine="auto", progress=None, **options) -> tithe.Coreset:
+    """Leaves have some 20,000 rows, so that there is a tree to speak of."""
+    plan = Plan.of(OBJECTIVES[name], "auto", size, calibrate=True, seed=5)
+    return reduce_rows(DataPass(source, engine, progress), plan, leaf_rows=20_000, **options)
 
 
 def assert_same(a: tithe.Coreset, b: tithe.Coreset) -> None:
@@ -106,17 +102,15 @@ def test_stopped_anywhere_and_resumed(name: str, folder: Path, tmp_path: Path) -
 
         return progress
 
-    source = open_source(folder, target="y", weight="w")
-    for n in (0, 3, 2, 5):
+    checkpoint = Checkpoint(tmp_path / "c", every=0.0)
+    for n in (0, 2, 1, 3):
         with pytest.raises(Stopped):
-            build(
-                WatchedSource(source, progress=stop_after(n), checkpoint=tmp_path / "c", resume=True, every=0.0), name
-            )
-    assert_same(build(WatchedSource(source, checkpoint=tmp_path / "c", resume=True), name), want)
+            build(opened(folder), name, progress=stop_after(n), checkpoint=checkpoint)
+    assert_same(build(opened(folder), name, checkpoint=checkpoint), want)
 
 
 def test_ctrl_c_leaves_a_checkpoint(folder: Path, tmp_path: Path) -> None:
-    source, leaves = open_source(folder, target="y", weight="w"), []
+    leaves, checkpoint = [], Checkpoint(tmp_path / "c")
 
     def progress(n_passes: int, n_leaves: int, n_rows: int) -> None:
         leaves.append(n_leaves)
@@ -124,25 +118,22 @@ def test_ctrl_c_leaves_a_checkpoint(folder: Path, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(WatchedSource(source, progress=progress, checkpoint=tmp_path / "c"), engine="serial")
+        build(opened(folder), progress=progress, checkpoint=checkpoint)
     leaves.clear()
-    resumed = build(
-        WatchedSource(source, progress=lambda *at: leaves.append(at), checkpoint=tmp_path / "c", resume=True)
-    )
+    resumed = build(opened(folder), progress=lambda *at: leaves.append(at), checkpoint=checkpoint)
     assert_same(resumed, build(opened(folder)))
     assert len(leaves) < 12, "what was done before is not done again"
 
 
 def test_another_run_is_refused(folder: Path, tmp_path: Path) -> None:
-    kept = {"checkpoint": tmp_path / "c", "every": 0.0, "resume": True}
-    source = open_source(folder, target="y", weight="w")
-    build(WatchedSource(source, **kept))
+    checkpoint = Checkpoint(tmp_path / "c", every=0.0)
+    build(opened(folder), checkpoint=checkpoint)
     with pytest.raises(ValueError, match="coreset_size differ"):
-        reduce_source(WatchedSource(source, **kept), objective=OBJECTIVES["kmeans"], coreset_size=501, random_state=5)
+        build(opened(folder), size=501, checkpoint=checkpoint)
     with pytest.raises(ValueError, match="source differ"):
-        build(WatchedSource(open_source(folder / "part-00.parquet", target="y", weight="w"), **kept))
+        build(opened(folder / "part-00.parquet"), checkpoint=checkpoint)
     with pytest.raises(ValueError, match="objective, construction differ"):
-        build(WatchedSource(source, **kept), "logistic")
+        build(opened(folder), "logistic", checkpoint=checkpoint)
 
 
 def test_how_rows_are_spread_over_files_is_no_matter_for_ids(frame: pd.DataFrame, folder: Path, tmp_path: Path) -> None:
@@ -168,27 +159,24 @@ def test_proposed_sizes_come_from_the_files(folder: Path) -> None:
         )
         assert 10 <= size <= 50_000 and 0.0 < measured < 0.2
         source = opened(folder)
-        coreset = reduce_source(source, objective=OBJECTIVES[name], coreset_size=size, random_state=1)
+        coreset = build(source, name, size=size)
         assert tithe.distortion(source, coreset, OBJECTIVES[name], n_bases=2, n_fits=1, random_state=9).worst < 0.15
 
 
 def test_two_runs_do_not_share_a_checkpoint(folder: Path, tmp_path: Path) -> None:
-    source = open_source(folder, target="y", weight="w")
-    kept = {"checkpoint": tmp_path / "c", "every": 0.0}
+    checkpoint = Checkpoint(tmp_path / "c", every=0.0, resume=False)
 
     def progress(n_passes: int, n_leaves: int, n_rows: int) -> None:
         if n_leaves == 3:
             with pytest.raises(ValueError, match="Another run"):
-                build(WatchedSource(source, **kept))
+                build(opened(folder), checkpoint=checkpoint)
 
-    first = build(WatchedSource(source, progress=progress, **kept))
-    assert_same(build(WatchedSource(source, **kept)), first)
+    first = build(opened(folder), progress=progress, checkpoint=checkpoint)
+    assert_same(build(opened(folder), checkpoint=checkpoint), first)
 
 
 def test_interrupted_in_a_merge(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    from tithe.reduce.plan import Reducer
-
-    source, real = open_source(folder, target="y", weight="w"), Reducer.merge
+    real, checkpoint = Reducer.merge, Checkpoint(tmp_path / "c")
 
     def merge(self, left, right, key):
         if key == (2, 0):
@@ -198,5 +186,49 @@ def test_interrupted_in_a_merge(folder: Path, tmp_path: Path, monkeypatch) -> No
     with monkeypatch.context() as patched:
         patched.setattr(Reducer, "merge", merge)
         with pytest.raises(KeyboardInterrupt):
-            build(WatchedSource(source, checkpoint=tmp_path / "c"))
-    assert_same(build(WatchedSource(source, checkpoint=tmp_path / "c", resume=True)), build(opened(folder)))
+            build(opened(folder), checkpoint=checkpoint)
+    assert_same(build(opened(folder), checkpoint=checkpoint), build(opened(folder)))
+
+
+@pytest.mark.parametrize("name", ["kmeans", "logistic"])
+def test_an_array_is_resumed_only_with_the_same_values(name: str, frame: pd.DataFrame, tmp_path: Path) -> None:
+    X, y = frame[["a", "b", "c"]].to_numpy()[:30_000], frame["y"].to_numpy()[:30_000]
+    options = {"objective": OBJECTIVES[name], "coreset_size": 300, "random_state": 0}
+    want, checkpoint = tithe.build_coreset(X, y, **options), Checkpoint(tmp_path / "c", every=0.0)
+    for _ in range(2):
+        assert_same(tithe.build_coreset(X, y, **options, checkpoint=checkpoint), want)
+    with pytest.raises(ValueError, match="source differ"):
+        tithe.build_coreset(X + 1, y, **options, checkpoint=checkpoint)
+
+
+def test_batches_are_skipped_up_to_the_last_leaf(frame: pd.DataFrame, tmp_path: Path) -> None:
+    X, told = frame[["a", "b", "c"]].to_numpy(), []
+    options = {"objective": OBJECTIVES["kmeans"], "coreset_size": 300, "random_state": 0}
+    want, checkpoint = tithe.build_coreset(iter([X]), **options), Checkpoint(tmp_path / "c")
+
+    def stop(n_passes: int, n_leaves: int, n_rows: int) -> None:
+        if n_leaves == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tithe.build_coreset(iter([X]), **options, checkpoint=checkpoint, progress=stop)
+    resumed = tithe.build_coreset(
+        iter(np.array_split(X, 7)), **options, checkpoint=checkpoint, progress=lambda *at: told.append(at)
+    )
+    assert_same(resumed, want)
+    assert [at[1] for at in told] == [1, 2, 3] and told[-1][2] == 300_000 - 2 * 65_536
+
+
+def test_wrong_times_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="every must be"):
+        Checkpoint(tmp_path, every=-1.0)
+
+
+def test_progress_true_shows_a_bar_on_a_terminal(frame: pd.DataFrame, monkeypatch, capsys) -> None:
+    X = frame[["a", "b"]].to_numpy()[:5000]
+    options = {"objective": OBJECTIVES["kmeans"], "coreset_size": 300, "random_state": 0, "progress": True}
+    tithe.build_coreset(X, **options)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    tithe.build_coreset(X, **options)
+    assert "pass 1" in capsys.readouterr().err

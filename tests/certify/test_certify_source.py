@@ -57,9 +57,9 @@ def test_a_block_and_its_leaves_cost_the_same(block: Block, layout) -> None:
     )
     centers = objective.solve(coreset, rng=np.random.default_rng(0))
     exact = block.sample_weight @ (np.linalg.norm(block.X[:, None] - centers, axis=2) ** 2).min(axis=1)
-    certificate = certify_cost(objective, cut(block, layout), centers, coreset)
+    certificate = certify_cost(objective, DataPass(cut(block, layout)), centers, coreset)
     assert certificate.value == pytest.approx(exact, rel=1e-12) and certificate.n_rows == 12_000
-    at_once, leaves = (polish_by_steps(objective, rows, centers, 3) for rows in (block, cut(block, layout)))
+    at_once, leaves = (polish_by_steps(objective, DataPass(rows), centers, 3) for rows in (block, cut(block, layout)))
     np.testing.assert_allclose(leaves.params, at_once.params, rtol=1e-10)
     np.testing.assert_allclose(leaves.curve, at_once.curve, rtol=1e-12)
     assert leaves.labels is None and at_once.labels is not None
@@ -106,20 +106,19 @@ def test_descent_on_leaves(block: Block, layout) -> None:
             found.append(
                 polish_by_descent(
                     objective,
-                    cut(block, layout),
+                    DataPass(cut(block, layout), engine),
                     coreset,
                     start,
                     polish=4,
                     tol=1e-4,
                     calibrate=True,
                     rng=np.random.default_rng(0),
-                    engine=engine,
                 )
             )
     for other in found[1:]:
         assert np.array_equal(other.params, found[0].params) and other.curve == found[0].curve
     assert found[0].curve[-1] == pytest.approx(smallest, rel=1e-5) and found[0].n_rows == 12_000
-    certificate = certify_gap(objective, cut(block, layout), start, coreset)
+    certificate = certify_gap(objective, DataPass(cut(block, layout)), start, coreset)
     gap = objective.evaluate(block, start).value - smallest
     assert certificate.n_rows == 12_000
     assert gap <= certificate.bound and certificate.value == pytest.approx(gap, rel=0.5)

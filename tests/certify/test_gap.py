@@ -13,6 +13,7 @@ from tithe.certify.certificate import bound_certificate, excess_certificate
 from tithe.certify.gap import CurvatureDraw, _one_of_each, certify_gap
 from tithe.core.data import Block, Coreset, concat
 from tithe.core.parallel import limit_threads
+from tithe.core.passes import DataPass
 from tithe.objectives import LogisticObjective
 
 
@@ -121,8 +122,9 @@ def test_certify_gap_reads_a_source_once_and_says_what_the_block_says(rare) -> N
     small = block.take(np.arange(0, 12_000, 2), np.full(6000, 2.0))
     coreset = Coreset(X=small.X, y=small.y, sample_weight=small.sample_weight, n_seen=12_000, weight_seen=12_000.0)
     params = objective.solve(coreset, rng=np.random.default_rng(0))
-    whole = certify_gap(objective, block, params, coreset)
-    leaves = certify_gap(objective, LeafSource.cut(block.X, block.y, at=[5000, 5000, 9000]), params, coreset)
+    whole = certify_gap(objective, DataPass(block), params, coreset)
+    source = LeafSource.cut(block.X, block.y, at=[5000, 5000, 9000])
+    leaves = certify_gap(objective, DataPass(source), params, coreset)
     assert leaves.value == pytest.approx(whole.value, rel=1e-6)
     assert leaves.n_rows == 12_000 and leaves.passes == 1
     low, high = whole.interval

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import signal
 
+import numpy as np
 import pytest
 
-from tithe.cli import progress
-from tithe.cli.progress import Reading, Stop, memory, peak_memory, stoppable
-from tithe.cli.text import bytes_text, seconds_text
+from leaf_source import LeafSource
+from tithe.cli.progress import Stop
+from tithe.core import progress
+from tithe.core.passes import DataPass
+from tithe.core.progress import ProgressBar, bytes_text, memory, peak_memory, seconds_text
 
 
 @pytest.mark.parametrize("n_rows", [None, 1000])
 def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys, n_rows) -> None:
-    with Reading(n_rows, "reducing") as reading:
+    with ProgressBar(n_rows, "reducing") as reading:
         reading(1, 1, 100)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    with Reading(n_rows, "reducing", "certifying", done=300) as reading:
+    with ProgressBar(n_rows, "reducing", "certifying", done=300) as reading:
         for number in (1, 2, 3):
             reading(1, number, 100 * number)
         reading(2, 1, 100)
@@ -31,29 +34,21 @@ def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys, n_r
 @pytest.mark.parametrize("n_rows", [None, 1000])
 def test_a_bar_where_there_is_one(monkeypatch, capsys, n_rows) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with Reading(n_rows, "reducing") as reading:
-        reading.say("choosing a size")
+    with ProgressBar(n_rows, "reducing") as reading:
+        reading.describe("choosing a size")
         for number in (1, 2, 3):
             reading(1, number, 100 * number)
     assert "300 rows" in capsys.readouterr().err
 
 
-class Source:
-    n_rows = 3
-
-    def tasks(self, first: int = 0):
-        for i in range(first, 3):
-            yield lambda i=i: [i]
-
-
 def stopped_at_work(stop: Stop, times: int) -> list[int]:
-    """Read leaves, and be asked to stop so many times while the first is worked on."""
-    seen: list[int] = []
+    """Read leaves, and be asked to stop so many times while the second is worked on."""
+    source, seen = LeafSource.cut(np.zeros((4, 1)), at=[1, 2, 3]), []
     try:
-        for task in stoppable(Source(), stop).tasks():
+        for row in DataPass(source, "serial", stop.after_leaves(lambda *at: None)).each(lambda leaf: leaf.row_ids()[0]):
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGTERM)
-            seen += task()
+            seen.append(int(row))
     except KeyboardInterrupt:
         return seen
     return [*seen, -1]

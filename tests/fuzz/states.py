@@ -14,14 +14,12 @@ from mutations import unzipped, zipped
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import tithe
-from tithe import CoresetStream, save_coreset
+from tithe import Checkpoint, CoresetStream, Source, build_coreset, save_coreset
 from tithe.core.data import Block
 from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.odm import LinearODMClassifier, ODMClassifier
 from tithe.online import PACO
-from tithe.reduce.build import reduce_source
-from tithe.sources.watched import WatchedSource
 from tithe.storage.coresets import load_coreset
 from tithe.storage.models import load_model, save_model
 
@@ -207,17 +205,17 @@ def use_paco_state(data: bytes) -> None:
         model.checkpoint(folder / "state")
 
 
-class Leaves:
+class Leaves(Source):
     """A source whose leaves are in memory, which stops on the way if it is told to."""
 
-    replayable, identity, leaf_rows = True, "rows of a test", 30
+    identity = "rows of a test"
 
     def __init__(self, stop: int | None = None) -> None:
         block = Block(X=X, y=Y, indices=np.arange(len(X)))
-        self.leaves = [block.cut(a, b) for a, b in pairwise(range(0, len(X) + 1, self.leaf_rows))]
+        self.leaves = [block.cut(a, b) for a, b in pairwise(range(0, len(X) + 1, 30))]
         self.n_rows, self.n_features, self.stop = len(X), X.shape[1], stop
 
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         for number, leaf in list(enumerate(self.leaves))[first:]:
             yield partial(self._load, number, leaf)
 
@@ -231,9 +229,11 @@ class Leaves:
 
 
 def _build(checkpoint: Path, objective: str, stop: int | None = None) -> Any:
-    source = WatchedSource(Leaves(stop), checkpoint=checkpoint, resume=stop is None)
+    state = Checkpoint(checkpoint, resume=stop is None)
     wanted = KMEANS if objective == "kmeans" else LogisticObjective(classes=(0, 1))
-    return reduce_source(source, objective=wanted, coreset_size=20, engine="serial", random_state=0)
+    return build_coreset(
+        Leaves(stop), objective=wanted, coreset_size=20, engine="serial", random_state=0, checkpoint=state
+    )
 
 
 def build_states() -> list[bytes]:

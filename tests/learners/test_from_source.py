@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from leaf_source import LeafSource
 from tithe import (
     Block,
+    Checkpoint,
     CoresetEstimator,
     CoresetKMeans,
     CoresetKMedians,
@@ -19,8 +20,9 @@ from tithe import (
     save_model,
 )
 from tithe.core.parallel import limit_threads
+from tithe.dictionary import KSVD
 from tithe.objectives import LogisticObjective
-from tithe.sources.watched import WatchedSource
+from tithe.odm import LinearODMClassifier
 
 BOTH = pytest.mark.parametrize("kind", [CoresetKMeans, CoresetKMedians])
 UNEVEN = [1, 1, 3000, 3100, 21_000, 21_000, 39_998]  # eight leaves, two of them empty, of 40,000 rows
@@ -286,44 +288,59 @@ def test_classes_of_rows_that_come_once(rows) -> None:
     assert model.coreset_.provenance["calibrated"] == 1
 
 
-class Broken(LeafSource):
-    """Fails at one leaf."""
-
-    def tasks(self, first: int = 0):
-        for number, task in enumerate(super().tasks(first), first):
-            if number == 5:
-                raise KeyboardInterrupt
-            yield task
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: CoresetKMeans(4, coreset_size=300, random_state=0),
         lambda: CoresetLogisticRegression(coreset_size=300, class_weight={1.0: 2.0}, random_state=0),
+        lambda: LinearODMClassifier(coreset_size=300, random_state=0),
         lambda: CoresetEstimator(Ridge(), coreset_size=300, random_state=0),
+        lambda: KSVD(6, coreset_size=300, mean="global", max_iter=2, random_state=0),
     ],
 )
-def test_a_fit_that_was_stopped_goes_on(make, rows, tmp_path) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_fit_that_was_stopped_goes_on(make, error: type[BaseException], rows, tmp_path) -> None:
     X, weight = rows[0], rows[2]
-    y = (X[:, 0] > 3.0).astype(float)
-    at = [5000 * i for i in range(1, 8)]
-    whole, broken = (kind.cut(X, y, weight, at=at) for kind in (LeafSource, Broken))
-    for source in (whole, broken):
-        source.classes = lambda: np.array([0.0, 1.0])
-    straight = make().fit(whole)
-    with pytest.raises(KeyboardInterrupt):
-        make().fit(WatchedSource(broken, checkpoint=tmp_path / "state", every=0.0))
-    reads = whole.n_reads
-    read = []
-    resumed = make().fit(
-        WatchedSource(whole, checkpoint=tmp_path / "state", resume=True, progress=lambda *far: read.append(far))
-    )
-    assert whole.n_reads > reads and [far for far in read if far[0] == 1][-1][1] < 8  # leaves read to reduce
-    assert same(resumed.coreset_.row_ids(), straight.coreset_.row_ids())
-    assert same(resumed.coreset_.weights(), straight.coreset_.weights())
+    source = LeafSource.cut(X, (X[:, 0] > 3.0).astype(float), weight, at=[5000 * i for i in range(1, 8)])
+    source.classes = lambda: np.array([0.0, 1.0])
+    straight = make().fit(source)
+    checkpoint = Checkpoint(tmp_path / "state", every=30.0 if error is KeyboardInterrupt else 0.0)
+
+    def stop(n_passes: int, n_leaves: int, n_rows: int) -> None:
+        if n_passes == reduce_pass and n_leaves == 5:
+            raise error
+
+    reduce_pass = 1 + isinstance(straight, KSVD)  # which takes the mean of all rows first
+    with pytest.raises(error):
+        make().fit(source, checkpoint=checkpoint, progress=stop)
+    told: list[tuple[int, int, int]] = []
+    resumed = make().fit(source, checkpoint=checkpoint, progress=lambda *at: told.append(at))
+    assert [n_leaves for n_passes, n_leaves, _ in told if n_passes == reduce_pass] == [1, 2, 3], "not all over again"
+    for name in ("X", "sample_weight", "indices"):
+        assert same(getattr(resumed.coreset_, name), getattr(straight.coreset_, name)), name
+    for name in {"cluster_centers_", "coef_", "components_"} & set(vars(straight)):
+        assert same(getattr(resumed, name), getattr(straight, name)), name
     with pytest.raises(ValueError, match="another run"):
-        make().set_params(random_state=1).fit(WatchedSource(whole, checkpoint=tmp_path / "state", resume=True))
+        make().set_params(random_state=1).fit(source, checkpoint=checkpoint)
+    make().set_params(random_state=1).fit(source, checkpoint=Checkpoint(checkpoint.path, resume=False))
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_passes_are_counted_as_the_source_is_read(class_weight, rows) -> None:
+    X, y, weight = rows
+    source, told = LeafSource.cut(X, y, weight, at=UNEVEN), []
+    model = CoresetLogisticRegression(coreset_size=900, class_weight=class_weight, random_state=1)
+    model.fit(source, progress=lambda *at: told.append(at))
+    assert model.n_passes_ == source.n_reads == told[-1][0]
+    n_rows = np.cumsum([len(leaf) for leaf in source.leaves])
+    for number in range(1, model.n_passes_ + 1):
+        assert [at[1:] for at in told if at[0] == number] == list(enumerate(n_rows, 1))
+
+
+@pytest.mark.parametrize("progress", [3, "yes"])
+def test_progress_is_called_or_shown(progress, rows) -> None:
+    with pytest.raises(ValueError, match="progress must be"):
+        CoresetKMeans(3).fit(rows[0], progress=progress)
 
 
 # -- any estimator -------------------------------------------------------------------------------

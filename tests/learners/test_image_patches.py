@@ -5,17 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe import build_coreset
+from tithe import Checkpoint, build_coreset
 from tithe.core.data import concat
 from tithe.core.parallel import limit_threads
 from tithe.dictionary import KSVD
-from tithe.images import patches as module
 from tithe.images.patches import PatchSource, corners, covers
 from tithe.images.planes import Planes, as_pixels
 from tithe.kernels.dictionary.patches import add_patches, cut_patches
 from tithe.objectives import DictionaryObjective
-from tithe.reduce.build import reduce_source
-from tithe.sources.watched import WatchedSource
 
 
 def brute_force(plane: np.ndarray, side: int, step: int = 1) -> np.ndarray:
@@ -42,17 +39,17 @@ def test_centred_patches_have_no_mean_and_planes_follow_one_another(rng) -> None
     np.testing.assert_allclose(rows[: len(luma)], luma - luma.mean(axis=1, keepdims=True), atol=1e-3)
 
 
-def test_leaves_samples_and_left_out_patches_agree(rng, monkeypatch) -> None:
-    monkeypatch.setattr(module, "LEAF", 100)
+def test_leaves_samples_and_left_out_patches_agree(rng) -> None:
     image = rng.integers(0, 256, size=(40, 33, 3), dtype=np.uint8)
     image[:20] = 9
     source = PatchSource(image, patch_size=8, above=1.0)
-    every = concat([task() for task in PatchSource(image, patch_size=8).with_leaf_rows(100_000).tasks()])
-    kept = concat([task() for task in source.tasks()])
-    assert 0 < len(kept) < len(every) == source.n_rows and len(list(source.tasks())) > 3
+    every = concat([task() for task in PatchSource(image, patch_size=8).tasks()])
+    leaves = [task() for task in source.tasks(leaf_rows=100)]
+    kept = concat(leaves)
+    assert 0 < len(kept) < len(every) == source.n_rows and len(leaves) > 3
     np.testing.assert_array_equal(kept.X, every.X[kept.row_ids()])
-    later = [task() for task in source.tasks(3)]
-    np.testing.assert_array_equal(later[0].X, list(source.tasks())[3]().X)
+    later = [task() for task in source.tasks(3, leaf_rows=100)]
+    np.testing.assert_array_equal(later[0].X, leaves[3].X)
     some = source.sample(500, rng=rng)
     np.testing.assert_array_equal(some.X, every.X[some.row_ids()])
 
@@ -60,11 +57,13 @@ def test_leaves_samples_and_left_out_patches_agree(rng, monkeypatch) -> None:
 def test_a_coreset_and_a_dictionary_come_from_the_source(rng, tmp_path) -> None:
     image = rng.integers(0, 256, size=(300, 300), dtype=np.uint8)
     source = PatchSource(image, patch_size=6)
-    assert source.with_leaf_rows(10).identity == source.identity != PatchSource(image + 1, patch_size=6).identity
+    assert source.identity != PatchSource(image + 1, patch_size=6).identity
     coreset = build_coreset(source, objective=DictionaryObjective(), coreset_size=400, random_state=0)
     assert len(coreset) <= 400 and round(coreset.weights().sum()) == source.n_rows
-    watched = WatchedSource(source, checkpoint=tmp_path / "state", every=0.0)
-    kept = reduce_source(watched, objective=DictionaryObjective(), coreset_size=400, random_state=0)
+    checkpoint = Checkpoint(tmp_path / "state", every=0.0)
+    kept = build_coreset(
+        source, objective=DictionaryObjective(), coreset_size=400, random_state=0, checkpoint=checkpoint
+    )
     np.testing.assert_array_equal(kept.X, coreset.X)
     assert (tmp_path / "state").is_dir()
     assert KSVD(20, coreset_size=400, max_iter=1, random_state=0).fit(source).components_.shape == (20, 36)

@@ -11,6 +11,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from tithe import Block, CoresetStream, build_coreset, distortion, propose_size
 from tithe.certify import certify_gap, polish_by_descent
+from tithe.core.passes import DataPass
 from tithe.objectives import MarginObjective
 from tithe.reduce.calibration import calibrate
 from tithe.testing import objective_checks
@@ -240,9 +241,9 @@ def test_certify_and_polish(n_classes: int, rng: np.random.Generator) -> None:
     rows = Block(X=block.X, y=block.y)
     least = objective.evaluate(rows, objective.solve(rows, rng=rng)).value
     first = objective.evaluate(rows, start).value
-    said = certify_gap(objective, rows, start, coreset)
+    said = certify_gap(objective, DataPass(rows), start, coreset)
     assert said.bound is not None and first - least <= said.bound
-    done = polish_by_descent(objective, rows, coreset, start, polish=2, tol=0.0, calibrate=True, rng=rng)
+    done = polish_by_descent(objective, DataPass(rows), coreset, start, polish=2, tol=0.0, calibrate=True, rng=rng)
     assert all(a >= b for a, b in zip(done.curve, done.curve[1:], strict=False))
     assert done.curve[-1] - least < 0.2 * (first - least)
 

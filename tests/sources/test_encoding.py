@@ -138,7 +138,7 @@ def test_numbers_may_differ_in_kind_between_files(tmp_path) -> None:
     pq.write_table(pa.table({"y": pa.array([2, 300], pa.int32()), "a": decimals}), tmp_path / "2.pq")
     pq.write_table(pa.table({"a": [0.5], "y": pa.array([True])}), tmp_path / "3.pq")
     source = open_source(tmp_path, target="y")
-    blocks = [task() for task in source.with_leaf_rows(1).tasks()]
+    blocks = [task() for task in source.tasks(leaf_rows=1)]
     rows = concat(blocks)
     assert rows.X.ravel().tolist() == [1, 2, 1, 2, 0.5] and rows.X.dtype == np.float64
     assert rows.y.tolist() == [0, 1, 2, 300, 1] and rows.y.dtype == np.int32

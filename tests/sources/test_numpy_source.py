@@ -4,26 +4,25 @@ import numpy as np
 import pytest
 
 from tithe.core.data import concat
-from tithe.sources import leaves, npy
+from tithe.sources import npy
 from tithe.sources.files import open_source
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int64", "bool", "float16"])
 @pytest.mark.parametrize("leaf_rows", [1, 40, 10**6])
 def test_rows_of_several_files(tmp_path, monkeypatch, rng, dtype, leaf_rows) -> None:
-    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
     X = rng.integers(0, 9, (230, 4)).astype(dtype)
     for i, (start, stop) in enumerate([(0, 100), (100, 100), (100, 107), (107, 230)]):
         np.save(tmp_path / f"{i}.npy", np.asfortranarray(X[start:stop]) if i == 3 else X[start:stop])
     source = open_source(tmp_path)
-    blocks = [task() for task in source.tasks()]
+    blocks = [task() for task in source.tasks(leaf_rows=leaf_rows)]
     rows = concat(blocks)
     assert rows.X.dtype == (np.float64 if dtype in ("float64", "int64") else np.float32)
     assert all(block.X.flags.c_contiguous and type(block.X) is np.ndarray for block in blocks)
     np.testing.assert_array_equal(rows.X, X)
     np.testing.assert_array_equal(rows.row_ids(), np.arange(230))
-    assert max(map(len, blocks)) == source.leaf_rows and source.n_rows == 230
-    tail = [task() for task in source.tasks(2)]
+    assert max(map(len, blocks)) == min(leaf_rows, 230) and source.n_rows == 230
+    tail = [task() for task in source.tasks(2, leaf_rows)]
     assert [len(block) for block in tail] == [len(block) for block in blocks[2:]]
     for run in (10**9, 1):
         monkeypatch.setattr(npy, "_RUN_BYTES", run)
@@ -31,7 +30,6 @@ def test_rows_of_several_files(tmp_path, monkeypatch, rng, dtype, leaf_rows) -> 
         np.testing.assert_array_equal(drawn.X, X[drawn.row_ids()])
         assert len(np.unique(drawn.row_ids())) == 60 and np.ptp(drawn.row_ids()) > 150
     assert len(source.sample(None, rng=rng)) == 230
-    assert source.with_leaf_rows(10**6).leaf_rows == 230
 
 
 def test_archives_hold_targets_and_weights(tmp_path, rng) -> None:

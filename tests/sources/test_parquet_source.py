@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tithe.core.data import Block, concat
-from tithe.sources import leaves, parquet
+from tithe.sources import parquet
 from tithe.sources.files import open_source
 
 
@@ -34,8 +34,8 @@ def write_pieces(frame: pd.DataFrame, folder: Path, rng: np.random.Generator, n_
         pq.write_table(piece, folder / f"part-{i:02}.parquet", row_group_size=int(rng.integers(1, 200)))
 
 
-def all_rows(source, first: int = 0) -> Block:
-    return concat([task() for task in source.tasks(first)])
+def all_rows(source, leaf_rows: int | None = None) -> Block:
+    return concat([task() for task in source.tasks(leaf_rows=leaf_rows)])
 
 
 def assert_same(left: Block, right: Block) -> None:
@@ -49,20 +49,18 @@ def assert_same(left: Block, right: Block) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("leaf_rows", [1, 70, 400, 10**6])
-def test_rows_and_ids_are_those_of_the_files_under_one_another(tmp_path, monkeypatch, seed, leaf_rows) -> None:
+def test_rows_and_ids_are_those_of_the_files_under_one_another(tmp_path, seed, leaf_rows) -> None:
     rng = np.random.default_rng(seed)
     frame = a_frame(rng, 1000)
     write_pieces(frame, tmp_path, rng, n_files=1 + seed)
-    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
     source = open_source(tmp_path, target="y", weight="w")
-    rows = all_rows(source)
+    rows = all_rows(source, leaf_rows)
     np.testing.assert_array_equal(rows.X, frame[["a", "b", "c"]].astype(np.float32))
     np.testing.assert_array_equal(rows.y, frame["y"])
     np.testing.assert_array_equal(rows.sample_weight, frame["w"])
     np.testing.assert_array_equal(rows.indices, np.arange(1000))
     assert rows.X.dtype == np.float32 and rows.X.flags.c_contiguous and rows.indices.dtype == np.int64
     assert (source.n_rows, source.n_features, source.feature_names) == (1000, 3, ["a", "b", "c"])
-    assert source.leaf_rows == max(len(task()) for task in source.tasks())
     assert source.row_bytes == 12 and source.n_bytes == sum(f.stat().st_size for f in tmp_path.iterdir())
 
 
@@ -70,17 +68,15 @@ def test_rows_and_ids_are_those_of_the_files_under_one_another(tmp_path, monkeyp
 def test_leaves_come_again_from_any_number_on(tmp_path, monkeypatch, rng, huge_bytes) -> None:
     write_pieces(a_frame(rng, 700), tmp_path, rng, n_files=3)
     monkeypatch.setattr(parquet, "HUGE_BYTES", huge_bytes)
-    monkeypatch.setattr(leaves, "LEAF_ROWS", 37)
     monkeypatch.setattr(parquet, "_BATCH_ROWS", 23)
     source = open_source(tmp_path, target="y", weight="w")
-    once = [task() for task in source.tasks()]
-    assert max(map(len, once)) == source.leaf_rows
+    once = [task() for task in source.tasks(leaf_rows=37)]
     with ThreadPoolExecutor(4) as pool:
-        again = list(pool.map(lambda task: task(), source.tasks()))
+        again = list(pool.map(lambda task: task(), source.tasks(leaf_rows=37)))
     for left, right in zip(once, again, strict=True):
         assert_same(left, right)
     for first in range(len(once) + 2):
-        tail = [task() for task in source.tasks(first)]
+        tail = [task() for task in source.tasks(first, leaf_rows=37)]
         for left, right in zip(once[first:], tail, strict=True):
             assert_same(left, right)
 
@@ -91,19 +87,16 @@ def test_a_huge_row_group_is_streamed_to_the_same_rows(tmp_path, monkeypatch, rn
     usual = all_rows(open_source(tmp_path, target="y", weight="w"))
     monkeypatch.setattr(parquet, "HUGE_BYTES", 100)
     monkeypatch.setattr(parquet, "_BATCH_ROWS", 16)
-    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
     source = open_source(tmp_path, target="y", weight="w")
-    assert_same(all_rows(source), usual)
-    assert max(len(task()) for task in source.tasks()) <= leaf_rows == source.leaf_rows
+    assert_same(all_rows(source, leaf_rows), usual)
+    assert max(len(task()) for task in source.tasks(leaf_rows=leaf_rows)) <= leaf_rows
 
 
-def test_leaves_can_be_made_larger(tmp_path, rng) -> None:
+def test_the_size_of_leaves_is_a_matter_of_the_caller(tmp_path, rng) -> None:
     write_pieces(a_frame(rng, 900), tmp_path, rng, n_files=2)
     source = open_source(tmp_path, target="y", weight="w")
-    larger = source.with_leaf_rows(10**6)
-    assert len(list(larger.tasks())) == 1 and larger.leaf_rows == 900
-    assert_same(all_rows(larger), all_rows(source))
-    assert larger.identity == source.identity
+    assert len(list(source.tasks(leaf_rows=10**6))) == 1 < len(list(source.tasks(leaf_rows=1)))
+    assert_same(all_rows(source, 10**6), all_rows(source, 1))
 
 
 def test_a_sample_sees_all_files(tmp_path) -> None:

@@ -30,8 +30,8 @@ def frame(rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame({**numbers, "t": rng.choice(TEXTS, n), "y": rng.choice(["no", "yes"], n), "w": rng.random(n)})
 
 
-def all_rows(source, first: int = 0) -> Block:
-    return concat([task() for task in source.tasks(first)])
+def all_rows(source, first: int = 0, leaf_rows: int | None = None) -> Block:
+    return concat([task() for task in source.tasks(first, leaf_rows)])
 
 
 def assert_rows(block: Block, frame: pd.DataFrame) -> None:
@@ -47,16 +47,15 @@ def test_csv_rows_whatever_the_leaves_and_chunks(frame, tmp_path, monkeypatch, c
     if 1 in (chunk, leaf_rows):
         frame = frame[:40]
     monkeypatch.setattr(lines, "_CHUNK", chunk)
-    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
     for i, (start, stop) in enumerate([(0, 20), (20, 20), (20, 31), (31, len(frame))]):
         frame[start:stop].to_csv(tmp_path / f"{i}.csv", index=False, lineterminator=["\n", "\r\n"][i % 2])
     source = open_source(tmp_path, target="y", weight="w", categories="hash")
-    assert_rows(all_rows(source), frame)
+    assert_rows(all_rows(source, 0, leaf_rows), frame)
     assert source.n_rows is None and source.feature_names[:3] == ["a", "b", "c"]
-    leaf = [task() for task in source.tasks()]
-    assert max(map(len, leaf)) <= source.leaf_rows
+    leaf = [task() for task in source.tasks(leaf_rows=leaf_rows)]
+    assert max(map(len, leaf)) <= leaf_rows
     for first in (0, 1, len(leaf) - 1):
-        for left, right in zip(leaf[first:], source.tasks(first), strict=True):
+        for left, right in zip(leaf[first:], source.tasks(first, leaf_rows), strict=True):
             np.testing.assert_array_equal(left.X, right().X)
             np.testing.assert_array_equal(left.row_ids(), right().row_ids())
 
@@ -76,7 +75,7 @@ def test_compressed_and_tabbed_text_is_the_same(frame, tmp_path, rng) -> None:
 
 def test_whole_numbers_may_have_fractions_later(tmp_path) -> None:
     (tmp_path / "t.csv").write_text("a\n" + "1\n" * 400_000 + "1.5\n")
-    rows = all_rows(open_source(tmp_path / "t.csv").with_leaf_rows(10**6))
+    rows = all_rows(open_source(tmp_path / "t.csv"))
     assert rows.X[-1, 0] == 1.5 and len(rows) == 400_001
 
 
@@ -189,17 +188,15 @@ def svm(rng: np.random.Generator, tmp_path):
 @pytest.mark.parametrize("leaf_rows", [1, 60, 10**6])
 def test_libsvm_rows_are_those_of_sklearn(svm, tmp_path, monkeypatch, leaf_rows) -> None:
     X, y = svm
-    monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
     monkeypatch.setattr(libsvm, "_UNIT_ROWS", 17)
     source = open_source(tmp_path)
-    rows = all_rows(source)
+    rows = all_rows(source, 0, leaf_rows)
     expected, _ = load_svmlight_file(io.BytesIO(b"".join(f.read_bytes() for f in sorted(tmp_path.iterdir()))))
     assert (expected != rows.X).nnz == 0 and abs(rows.X - X).max() < 1e-12
     np.testing.assert_array_equal(rows.y, y)
     np.testing.assert_array_equal(rows.row_ids(), np.arange(400))
     assert source.n_rows == 400 and source.n_features == X.shape[1] and source.classes().tolist() == [0, 1, 2]
-    assert source.leaf_rows == max(len(task()) for task in source.tasks())
-    tail = all_rows(source, len(list(source.tasks())) // 2)
+    tail = all_rows(source, len(list(source.tasks(leaf_rows=leaf_rows))) // 2, leaf_rows)
     np.testing.assert_array_equal(tail.X.toarray(), expected.toarray()[tail.row_ids()])
     assert open_source(tmp_path, n_features=50).n_features == 50
     with pytest.raises(ValueError, match="30 columns"):
@@ -257,8 +254,9 @@ def test_pipes(frame, svm, tmp_path, monkeypatch, leaf_rows) -> None:
         assert [len(one) for one in leaf[:-1]] == [source.leaf_rows] * (len(leaf) - 1)
         with pytest.raises(ValueError, match="read already"):
             next(source.tasks())
-    source = open_piped(io.BytesIO(table.getvalue()), "arrow", choice, None).with_leaf_rows(6000)
-    assert [len(task()) for task in source.tasks(1)] == ([4000] if leaf_rows == 4096 else [])
+    source = open_piped(io.BytesIO(table.getvalue()), "arrow", choice, None)
+    assert len(source.sample(6000, rng=np.random.default_rng(0))) == 6000
+    assert [len(task()) for task in source.tasks(1, leaf_rows=6000)] == ([4000] if leaf_rows == 4096 else [])
     lines_ = b"".join(f.read_bytes() for f in sorted(tmp_path.iterdir()))
     rows = all_rows(open_piped(io.BytesIO(lines_), "libsvm", Choice(), 30))
     assert abs(rows.X - svm[0]).max() < 1e-12

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tithe.core.contracts import Objective, Source
+from tithe.core.contracts import Objective
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, check_fields, expect
@@ -92,13 +92,10 @@ def weighted_total(block: Block, cost: Array) -> float:
     return float(cost.sum() if block.sample_weight is None else block.sample_weight @ cost)
 
 
-def certify_cost(
-    objective: Objective, rows: Block | Source, params: Any, coreset: Block, *, engine: Any = "auto"
-) -> Certificate:
+def certify_cost(objective: Objective, data: DataPass, params: Any, coreset: Block) -> Certificate:
     """The exact cost of a solution on all rows, and how far off the coreset's idea of it is."""
-    every = DataPass(rows, engine)
-    full = every.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
-    return cost_certificate(full, coreset_cost(objective, coreset, params), every.n_rows, passes=1)
+    full = data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
+    return cost_certificate(full, coreset_cost(objective, coreset, params), data.n_rows, passes=1)
 
 
 def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from tithe.certify.certificate import Certificate, bound_certificate, exact_excess_certificate, excess_certificate
-from tithe.core.contracts import ConvexObjective, Source
+from tithe.core.contracts import ConvexObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.hashing import uniform_of
 from tithe.core.parallel import over_parts, single_blas_thread
@@ -318,20 +318,14 @@ def _interval(
     return 1.0 / (random * (1.0 + few) * (1.0 + change) ** 2), max(random, most) * (1.0 + change) ** 2
 
 
-def certify_gap(
-    objective: ConvexObjective, rows: Block | Source, params: Array, coreset: Block, *, engine: Any = "auto"
-) -> Certificate:
+def certify_gap(objective: ConvexObjective, data: DataPass, params: Array, coreset: Block) -> Certificate:
     """How far the loss on all rows is from the smallest possible there, in one pass."""
-    every = DataPass(rows, engine)
-    centre = objective.centre(every.or_few(coreset))
-    evaluation, curvature = evaluate_and_draw(objective, every, params, coreset, diagonal=False, centre=centre)
-    return gap_at(objective, evaluation, curvature, params, centre).certificate(every.n_rows, passes=1)
+    centre = objective.centre(data.or_few(coreset))
+    evaluation, curvature = evaluate_and_draw(objective, data, params, coreset, diagonal=False, centre=centre)
+    return gap_at(objective, evaluation, curvature, params, centre).certificate(data.n_rows, passes=1)
 
 
-def certify_bound(
-    objective: ConvexObjective, rows: Block | Source, params: Array, *, engine: Any = "auto"
-) -> Certificate:
+def certify_bound(objective: ConvexObjective, data: DataPass, params: Array) -> Certificate:
     """The same, but only what is proved: no coreset is needed."""
-    every = DataPass(rows, engine)
-    evaluation = evaluate_all(objective, every, params)
-    return bound_certificate(evaluation.value, evaluation.bound, every.n_rows, passes=1)
+    evaluation = evaluate_all(objective, data, params)
+    return bound_certificate(evaluation.value, evaluation.bound, data.n_rows, passes=1)

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify.certificate import percent
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
-from tithe.core.contracts import ConvexObjective, Source, SteppedObjective
+from tithe.core.contracts import ConvexObjective, SteppedObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
@@ -51,38 +51,35 @@ def polish_rounds(polish: Any) -> tuple[int, float]:
     return int(polish), 0.0
 
 
-def polish_by_steps(
-    objective: SteppedObjective, rows: Block | Source, params: Any, polish: Any, *, engine: Any = "auto"
-) -> Polished:
+def polish_by_steps(objective: SteppedObjective, data: DataPass, params: Any, polish: Any) -> Polished:
     """Rounds of the objective's own steps over all rows, and the final assignment.
 
     Every round is accepted only if the cost falls; the last look gives labels and the exact cost.
     ``rounds`` rounds take at most ``rounds + 1`` looks.
     """
     rounds, least_gain = polish_rounds(polish)
-    every = DataPass(rows, engine)
+    before = data.n_passes
 
     def look(at: Any, *, last: bool) -> Any:
-        return every.total(lambda leaf: objective.look(leaf, at, last=last))
+        return data.total(lambda leaf: objective.look(leaf, at, last=last))
 
     here = look(params, last=rounds == 0)
-    curve, labels, passes = [here.total], here.labels, 1
+    curve, labels = [here.total], here.labels
     for number in range(1, rounds + 1):
         tried, gain = objective.step(here, params)
         if gain <= least_gain * curve[-1]:
             break  # rows that change clusters might save a little more, but not enough to pay for a look
         here = look(tried, last=number == rounds)
-        passes += 1
         if here.total >= curve[-1]:
             break
         params, labels = tried, here.labels
         curve.append(here.total)
     return Polished(
         params=params,
-        labels=labels if isinstance(rows, Block) else None,
+        labels=labels if isinstance(data.rows, Block) else None,
         curve=curve,
-        passes=passes,
-        n_rows=every.n_rows,
+        passes=data.n_passes - before,
+        n_rows=data.n_rows,
     )
 
 
@@ -100,7 +97,7 @@ class Descended:
 
 def polish_by_descent(
     objective: ConvexObjective,
-    rows: Block | Source,
+    data: DataPass,
     coreset: Coreset,
     params: Array,
     *,
@@ -108,7 +105,6 @@ def polish_by_descent(
     tol: float,
     calibrate: bool,
     rng: Any,
-    engine: Any = "auto",
 ) -> Descended:
     """Calibrate at the solution, fit again, and go downhill on all rows.
 
@@ -121,7 +117,8 @@ def polish_by_descent(
     auto = isinstance(polish, str) and polish == "auto"
     rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
     enough = tol if auto else 0.0
-    way = _Way(objective, DataPass(rows, engine), coreset, params)
+    before = data.n_passes
+    way = _Way(objective, data, coreset, params)
     if calibrate and not way.gap().below(enough):
         way.step_by_calibration(rng, go=rounds == 0 or not way.gap().exact)
     for _ in range(rounds):
@@ -141,8 +138,8 @@ def polish_by_descent(
         coreset=way.coreset,
         gap=gap,
         curve=way.curve,
-        passes=way.descent.n_evaluations + 1,
-        n_rows=way.every.n_rows,
+        passes=data.n_passes - before,
+        n_rows=data.n_rows,
     )
 
 

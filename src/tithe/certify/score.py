@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -53,10 +52,10 @@ def n_recognised(block: Block, coreset: Coreset) -> int:
     return int(len(here) - np.count_nonzero(differs))
 
 
-def gathered(source: Any, coreset: Coreset, key: int, engine: Any) -> tuple[Block, bool]:
-    """The rows of a source with the smallest hashes, and whether the coreset was drawn from these rows: one look."""
+def gathered(data: DataPass, coreset: Coreset, key: int) -> tuple[Block, bool]:
+    """The rows with the smallest hashes, and whether the coreset was drawn from these rows: one pass."""
     kept, known = Reservoir(size=MOST_TO_CERTIFY, key=key), 0
-    for rows, n_known in DataPass(source, engine).each(lambda leaf: (kept.among(leaf), n_recognised(leaf, coreset))):
+    for rows, n_known in data.each(lambda leaf: (kept.among(leaf), n_recognised(leaf, coreset))):
         kept.keep(rows)
         known += n_known
     return kept.rows(), known == len(coreset)

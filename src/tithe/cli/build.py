@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import click
@@ -17,9 +18,10 @@ from tithe.cli.options import (
     size_option,
 )
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table, settled_size
-from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
+from tithe.cli.progress import Stop
 from tithe.cli.sources import STDIN, check_apart, skipped_rows, source_options
-from tithe.cli.text import Stopped, bytes_text, print_table, saying_how_to_go_on, seconds_text
+from tithe.cli.text import Stopped, print_table, saying_how_to_go_on
+from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 
 
 @click.command(cls=ObjectiveCommand)
@@ -50,7 +52,9 @@ def build(  # type: ignore[no-untyped-def]
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
+    from tithe.core.checkpoint import Checkpoint
     from tithe.core.files import check_output
+    from tithe.reduce.build import build_coreset
     from tithe.storage.checkpoint import remove_state
     from tithe.storage.coresets import free_names, save_coreset
 
@@ -70,31 +74,30 @@ def build(  # type: ignore[no-untyped-def]
             print_table(f"{output}: not written, this is a dry run", ["", ""], plan)
             return
         earlier = earlier_run(checkpoint, resume)
-        with saying_how_to_go_on(checkpoint), Reading(source.n_rows, "reducing", done=earlier.n_rows) as reading:
-            reading.say("choosing a size")
+        with saying_how_to_go_on(checkpoint), ProgressBar(source.n_rows, "reducing", done=earlier.n_rows) as reading:
+            reading.describe("choosing a size")
             size, why = settled_size(source, goal, size, eps=eps, seed=seed, earlier=earlier)
-            watched = stoppable(source, stop, progress=reading, checkpoint=checkpoint, resume=resume, every=every)
-            coreset, seconds = _reduced(watched, goal, size, jobs, seed, **options)
+            start = perf_counter()
+            coreset = build_coreset(
+                source,
+                objective=goal,
+                coreset_size=size,
+                engine=make_engine(jobs),
+                random_state=seed,
+                checkpoint=Checkpoint(checkpoint, every, resume),
+                # a pipe is waited for, and can be stopped at any time
+                progress=stop.after_leaves(reading) if source.replayable else reading,
+                **options,
+            )
+            seconds = perf_counter() - start
             stop.idle()
-            feature_names = getattr(source, "feature_names", None)
-            save_coreset(coreset, output, feature_names=None if feature_names is None else free_names(feature_names))
+            names = source.feature_names
+            save_coreset(coreset, output, feature_names=None if names is None else free_names(names))
         remove_state(checkpoint)
         rows = _about(coreset, source, why, seconds, earlier.n_rows, skips=how["bad_rows"] == "skip")
         if check:
             rows.append(_checked(source, coreset, goal, jobs, seed, stop, output))
     print_table(output, ["", ""], rows)
-
-
-def _reduced(source: Any, goal: Any, size: Any, jobs: int | None, seed: int, **options: Any) -> tuple[Any, float]:
-    from time import perf_counter
-
-    from tithe.reduce.build import reduce_source
-
-    start = perf_counter()
-    coreset = reduce_source(
-        source, objective=goal, coreset_size=size, engine=make_engine(jobs), random_state=seed, **options
-    )
-    return coreset, perf_counter() - start
 
 
 def _about(coreset: Any, source: Any, why: str, seconds: float, before: int, *, skips: bool) -> list[list[str]]:
@@ -117,20 +120,21 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
     """One more pass: what the coreset is off by, exactly."""
     from tithe.certify import certify_gap
     from tithe.core.contracts import ConvexObjective
+    from tithe.core.passes import DataPass
     from tithe.core.seeding import rng_for
     from tithe.reduce.distortion import distortion, random_queries
 
     try:
-        with Reading(source.n_rows, "checking") as reading:
-            watched = stoppable(source, stop, progress=reading)
+        with ProgressBar(source.n_rows, "checking") as reading:
+            progress = stop.after_leaves(reading)
             if isinstance(goal, ConvexObjective):
                 goal = goal.for_rows(coreset)
                 params = goal.solve(coreset, rng=rng_for(seed, "solve"))
-                gap = certify_gap(goal, watched, params, coreset, engine=make_engine(jobs))
+                gap = certify_gap(goal, DataPass(source, make_engine(jobs), progress), params, coreset)
                 return ["excess loss of a fit on it", f"{gap.relative_excess:.2g} ({gap.kind})"]
             some = source.sample(None, rng=rng_for(seed, "queries"))
             queries = {"random": random_queries(some, goal, n_bases=2, seed=seed + 1)}
-            middle, most = distortion(watched, coreset, goal, queries=queries).summary()["random"]
+            middle, most = distortion(source, coreset, goal, queries=queries, progress=progress).summary()["random"]
             return ["distortion, random solutions", f"median {middle:.4f}, max {most:.4f}"]
     except KeyboardInterrupt:
         raise Stopped(f"Stopped while it was checked; {output} itself is whole.") from None

@@ -11,9 +11,10 @@ from typing import Any, Self
 import click
 
 from tithe.cli.options import seed_option
-from tithe.cli.progress import LINE_SECONDS, Stop, peak_memory
+from tithe.cli.progress import Stop
 from tithe.cli.sources import check_apart, source_options
-from tithe.cli.text import Stopped, command_line, print_table, seconds_text
+from tithe.cli.text import Stopped, command_line, print_table
+from tithe.core.progress import LINE_SECONDS, peak_memory, seconds_text
 
 _PIECE = 500  # rows between two looks at the view, and at whether to stop
 _BARS = " ▁▂▃▄▅▆▇█"

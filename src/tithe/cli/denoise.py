@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from tithe.cli.options import seed_option
-from tithe.cli.progress import Reading, peak_memory
 from tithe.cli.sources import limit_option
-from tithe.cli.text import bytes_text, print_table, seconds_text
+from tithe.cli.text import print_table
+from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 
 
 class Sigma(click.ParamType):
@@ -90,9 +90,9 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
         clipped={"auto": "auto", "yes": True, "no": False}[clipped],
         random_state=seed,
     )
-    with Reading(None, "learning", "coding") as reading:
+    with ProgressBar(None, "learning", "coding") as reading:
         pixels = model.fit_denoise(picture.pixels, progress=reading)
-        reading.say("writing")
+        reading.describe("writing")
         notes = write_picture(output, replace(picture, pixels=pixels))
         if show is not None:
             _write_atoms(show, model.components_)

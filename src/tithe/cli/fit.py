@@ -6,16 +6,18 @@ import tempfile
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import click
 
 from tithe.cli.options import Value, default_of, jobs_option, make_engine, parameter_options, seed_option, size_option
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
-from tithe.cli.progress import Reading, Stop, peak_memory, stoppable
+from tithe.cli.progress import Stop
 from tithe.cli.sources import check_apart, skipped_rows, source_options
-from tithe.cli.text import bytes_text, print_table, saying_how_to_go_on, seconds_text
+from tithe.cli.text import print_table, saying_how_to_go_on
 from tithe.core.params import POLISH, Target
+from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
 
 
@@ -84,6 +86,7 @@ def _fit(  # type: ignore[no-untyped-def]
         parameters["coreset_size"] = size
     model = cls(polish=polish, engine=make_engine(jobs), random_state=seed, **parameters)
     how.check_target(where, _target_of(model))
+    from tithe.core.checkpoint import Checkpoint
     from tithe.report.fit_report import write_fit
     from tithe.storage.checkpoint import remove_state
 
@@ -97,12 +100,16 @@ def _fit(  # type: ignore[no-untyped-def]
         second = "certifying" if polish == 0 else "polishing"
         with (
             saying_how_to_go_on(checkpoint),
-            Reading(source.n_rows, "reducing", second, done=earlier.n_rows) as reading,
+            ProgressBar(source.n_rows, "reducing", second, done=earlier.n_rows) as reading,
         ):
-            watched = stoppable(source, stop, progress=reading, checkpoint=checkpoint, resume=resume, every=every)
-            seconds = _fitted(model, watched)
+            start = perf_counter()
+            # a pipe is waited for, and can be stopped at any time
+            progress = stop.after_leaves(reading) if source.replayable else reading
+            model.fit(source, checkpoint=Checkpoint(checkpoint, every, resume), progress=progress)
+            model.set_params(engine="auto")  # threads of this machine are no business of the model
+            seconds = perf_counter() - start
             stop.idle()
-            reading.say("writing")
+            reading.describe("writing")
             results = write_fit(output, model, _facts(model, name, where, how, source, seconds))
         remove_state(checkpoint)
     print_table(output, ["", ""], _about(results))
@@ -129,16 +136,6 @@ def _check_folder(output: str) -> None:
         raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
     with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent):
         pass
-
-
-def _fitted(model: Any, source: Any) -> float:
-    """Fit, and say how long it took."""
-    from time import perf_counter
-
-    start = perf_counter()
-    model.fit(source)
-    model.set_params(engine="auto")  # threads of this machine are no business of the model
-    return perf_counter() - start
 
 
 def _facts(model: Any, learner: str, where: Any, how: dict[str, Any], source: Any, seconds: float) -> Any:

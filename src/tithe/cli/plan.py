@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tithe.cli.progress import memory
-from tithe.cli.text import bytes_text, seconds_text
-from tithe.sources.watched import CHECKPOINT_SECONDS
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.progress import bytes_text, memory, seconds_text
+
+if TYPE_CHECKING:  # a command that only shows its options need not load these
+    from tithe.core.contracts import Source
 
 FEW = 5000  # rows to keep where no size can be measured
 _LEAF_COPIES = 2.5  # a leaf as it is read, as rows, and what is computed for each row (measured)
@@ -40,7 +42,7 @@ checkpoint_every_option = click.option(
     "every",
     metavar="SECONDS",
     type=click.FloatRange(min=0.0),
-    default=CHECKPOINT_SECONDS,
+    default=Checkpoint.every,
     show_default=True,
     help="0: after each leaf.",
 )
@@ -56,6 +58,8 @@ class Earlier:
 
 def earlier_run(checkpoint: str, resume: bool) -> Earlier:
     """Look for an earlier run, and say what is going to happen to it."""
+    from tithe.core.data import Coreset
+    from tithe.reduce.plan import Plan
     from tithe.storage.checkpoint import load_state
 
     if os.path.isfile(checkpoint):
@@ -68,13 +72,14 @@ def earlier_run(checkpoint: str, resume: bool) -> Earlier:
     if state is None:
         click.echo(f"There is no checkpoint in {checkpoint}: starting from the beginning.", err=True)
         return Earlier()
-    n_rows = sum(getattr(node, "n_seen", 0) for node in state.rows.values())
+    n_rows = sum(node.n_seen for node in state.rows.values() if isinstance(node, Coreset))
     click.echo(f"Going on from {checkpoint}, after {n_rows:,} rows.", err=True)
-    return Earlier(n_rows=n_rows, size=state.about.get("coreset_size"))
+    plan = state.objects.get("plan")
+    return Earlier(n_rows=n_rows, size=plan.size if isinstance(plan, Plan) else None)
 
 
 def settled_size(
-    source: Any, goal: Any, size: int | float | None, *, eps: float, seed: int, earlier: Earlier | None = None
+    source: Source, goal: Any, size: int | float | None, *, eps: float, seed: int, earlier: Earlier | None = None
 ) -> tuple[int | float, str]:
     """Rows to keep, and why so many."""
     if size is not None:
@@ -93,7 +98,7 @@ def settled_size(
 
 
 def plan_table(
-    source: Any,
+    source: Source,
     goal: Any,
     where: Sequence[str],
     *,
@@ -108,28 +113,23 @@ def plan_table(
     """The rows of a table that says what a run would take: one leaf is read and reduced to find out."""
     from tithe.core.parallel import available_threads
     from tithe.reduce.build import resolve_size
-    from tithe.sources.batches import leaf_rows
 
     if not source.replayable:
         raise click.UsageError("A dry run looks at the rows, and these come only once.")
     kept = resolve_size(size, source.n_rows)
-    if callable(getattr(source, "with_leaf_rows", None)):
-        source = source.with_leaf_rows(leaf_rows(kept))
     opening, seconds, first_rows = _one_leaf(source, goal, construction, kept, calibrate=calibrate, seed=seed)
     baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled
-    row_bytes = getattr(source, "row_bytes", 8 * source.n_features)
-    held = jobs * row_bytes * getattr(source, "leaf_rows", first_rows) * _LEAF_COPIES
+    held = jobs * source.row_bytes * first_rows * _LEAF_COPIES
     n_rows = _rows_about(source, where) if source.n_rows is None else source.n_rows
     about = "" if source.n_rows is not None else "about "
     n_leaves = None if n_rows is None else -(-n_rows // max(1, first_rows))
     waves = 0 if n_leaves is None else n_leaves / min(jobs, n_leaves)  # one after the other
     levels = 20 if n_leaves is None else n_leaves.bit_length()
-    held += kept * (row_bytes + 24) * (levels + 2 * jobs)
-    n_bytes = getattr(source, "n_bytes", None)
+    held += kept * (source.row_bytes + 24) * (levels + 2 * jobs)
     return [
         ["rows", "not known beforehand" if n_rows is None else f"{about}{n_rows:,}"],
         ["columns", f"{source.n_features:,}"],
-        ["bytes on disk", "not known" if n_bytes is None else bytes_text(n_bytes)],
+        ["bytes on disk", "not known" if source.n_bytes is None else bytes_text(source.n_bytes)],
         ["leaves", "not known beforehand" if n_leaves is None else f"{about}{n_leaves:,}"],
         ["rows to keep", f"{kept:,} ({why})"],
         ["passes over the data", f"{passes}, and a sample"],
@@ -141,7 +141,7 @@ def plan_table(
     ]
 
 
-def _rows_about(source: Any, where: Sequence[str]) -> int | None:
+def _rows_about(source: Source, where: Sequence[str]) -> int | None:
     """How many rows text files hold, from the length of their first lines; None if they are compressed."""
     from tithe.sources.paths import find_files
 
@@ -151,11 +151,11 @@ def _rows_about(source: Any, where: Sequence[str]) -> int | None:
     n_lines = lines.count(b"\n")
     if lines.startswith(_GZIP) or not n_lines:
         return None
-    return int(source.n_bytes * n_lines / len(lines))
+    return int((source.n_bytes or 0) * n_lines / len(lines))
 
 
 def _one_leaf(
-    source: Any, goal: Any, construction: str, size: int, *, calibrate: bool, seed: int
+    source: Source, goal: Any, construction: str, size: int, *, calibrate: bool, seed: int
 ) -> tuple[float, float, int]:
     """Seconds to take a sample and learn from it, to read and reduce the first leaf, and its rows."""
     from time import perf_counter
@@ -165,9 +165,10 @@ def _one_leaf(
     from tithe.core.parallel import limit_threads, single_blas_thread
     from tithe.core.seeding import rng_for
     from tithe.reduce.plan import Plan
+    from tithe.sources.batches import leaf_rows_for
 
     with single_blas_thread(), limit_threads(1):
-        task = next(iter(source.tasks()))
+        task = next(source.tasks(leaf_rows=max(source.leaf_rows, leaf_rows_for(size))))
         leaf = task()
         start = perf_counter()
         some = source.sample(None, rng=rng_for(seed, "look"))
@@ -178,5 +179,5 @@ def _one_leaf(
         opening = perf_counter() - start
         reducer.leaf(leaf, (0, 0))  # the first time compiles
         begun = perf_counter()
-        reducer.leaf(next(iter(source.tasks()))(), (0, 0))
+        reducer.leaf(task(), (0, 0))
         return opening, perf_counter() - begun, len(leaf)

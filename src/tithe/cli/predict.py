@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from tithe.cli.options import jobs_option, make_engine
-from tithe.cli.progress import Reading, Stop, stoppable
+from tithe.cli.progress import Stop
 from tithe.cli.sources import SourceOptions, check_apart, source_options
 from tithe.cli.text import Stopped, print_table
+from tithe.core.progress import ProgressBar
 
 _ENDINGS = (".csv", ".parquet", ".pq")
 
@@ -41,6 +42,7 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     from sklearn.utils import get_tags
 
     from tithe.core.files import check_output
+    from tithe.core.passes import DataPass
     from tithe.storage.models import load_model
 
     check_output(output)
@@ -58,9 +60,10 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
         with Stop() as stop:
             source = how.open(where)
             arrange = _arrangement(source, names, fitted.n_features_in_, how)
-            with Reading(source.n_rows, "predicting") as reading:
-                watched = stoppable(source, stop, progress=reading)
-                n_rows = _write(output, fitted, watched, arrange, proba=proba, jobs=jobs)
+            with ProgressBar(source.n_rows, "predicting") as reading:
+                progress = stop.after_leaves(reading) if source.replayable else reading
+                data = DataPass(source, make_engine(jobs), progress)
+                n_rows = _write(output, fitted, data, arrange, proba=proba)
     except KeyboardInterrupt:
         raise Stopped("Stopped; nothing was written.") from None
     print_table(output, ["", ""], [["rows", f"{n_rows:,}"], ["model", type(fitted).__name__]])
@@ -75,7 +78,7 @@ def _columns_of(names: list[str], categories: str) -> list[str]:
 
 def _arrangement(source: Any, names: list[str] | None, n_features: int, how: SourceOptions) -> Callable[[Any], Any]:
     """What puts the columns of the source where the model wants them; what does not fit is refused."""
-    found = getattr(source, "feature_names", None)
+    found = source.feature_names
     if names is None or found is None or found == names:
         if source.n_features != n_features:
             raise ValueError(
@@ -100,17 +103,13 @@ def _arrangement(source: Any, names: list[str] | None, n_features: int, how: Sou
     return lambda X: X @ put if sparse.issparse(X) else np.ascontiguousarray(X @ put)
 
 
-def _write(
-    output: str, model: Any, source: Any, arrange: Callable[[Any], Any], *, proba: bool, jobs: int | None
-) -> int:
+def _write(output: str, model: Any, data: Any, arrange: Callable[[Any], Any], *, proba: bool) -> int:
     """Predict leaf by leaf, and write each before the next but few is read; the number of rows."""
     import pyarrow as pa
 
     from tithe.core.files import replacing
 
-    def table(block: Any, number: int) -> Any:
-        if not len(block):
-            return None
+    def table(block: Any) -> Any:
         X = arrange(block.X)
         columns = {"row_id": block.row_ids(), "prediction": model.predict(X)}
         if proba:
@@ -118,22 +117,17 @@ def _write(
             columns |= {f"probability_{c}": chances[:, j] for j, c in enumerate(model.classes_)}
         return pa.table(columns)
 
-    n_rows, writer = 0, None
+    writer = None
     with replacing(output) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they were compared above
         try:
-            for part in make_engine(jobs).map(source.tasks(), table):
-                if part is None:
-                    continue
+            for part in data.each(table):
                 writer = writer or _writer(temporary, Path(output).suffix.lower(), part.schema)
                 writer.write_table(part)
-                n_rows += part.num_rows
         finally:
             if writer is not None:
                 writer.close()
-        if writer is None:
-            raise ValueError("There are no rows: all of them were skipped.")
-    return n_rows
+    return int(data.n_rows)
 
 
 def _writer(path: Path, ending: str, schema: Any) -> Any:

@@ -19,10 +19,8 @@ _READING = ("format", "target", "weight", "categories", "bad_rows", "n_features"
 
 def skipped_rows(source: Any, coreset: Any) -> int:
     """Bad rows that were left out: of text files they are counted now, of a pipe those before the last good one."""
-    n_rows = source.n_rows
-    if n_rows is None:
-        n_rows = source.count() if callable(getattr(source, "count", None)) else coreset.last_row + 1
-    return int(n_rows - coreset.n_seen)
+    n_rows = source.count()
+    return int((coreset.last_row + 1 if n_rows is None else n_rows) - coreset.n_seen)
 
 
 class SourceOptions(dict[str, Any]):

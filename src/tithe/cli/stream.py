@@ -13,9 +13,10 @@ import click
 
 from tithe.cli.options import ObjectiveCommand, construction_options, make_objective, seed_option
 from tithe.cli.plan import checkpoint_every_option
-from tithe.cli.progress import Reading, Stop
+from tithe.cli.progress import Stop
 from tithe.cli.sources import STDIN, SourceOptions, check_apart, source_options
 from tithe.cli.text import Stopped, command_line, print_table
+from tithe.core.progress import ProgressBar
 from tithe.core.registry import resolve
 
 
@@ -65,7 +66,7 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
         running = _resumed(checkpoint, keep_leaves, options) if resume else None
         gone = _row_ids(forget) if forget else None
         source = how.open(where, live=True) if where else None
-        feature_names = _agreed_names(getattr(source, "feature_names", None), output if resume else None)
+        feature_names = _agreed_names(None if source is None else source.feature_names, output if resume else None)
         if running is None:
             running = _new(source, checkpoint, keep_leaves, options)
         keeper = _Keeper(running, output, checkpoint, feature_names, every=every, write_every=write_every)
@@ -93,8 +94,7 @@ def _no_rows(source: Any, where: Sequence[str], how: SourceOptions) -> ValueErro
 
     if how["bad_rows"] != "skip":
         return ValueError("There are no rows: the input is empty.")
-    n_rows = source.count() if source.n_rows is None and source.replayable else source.n_rows
-    return all_bad(", ".join(where), n_rows)
+    return all_bad(", ".join(where), source.count())
 
 
 class _Keeper:
@@ -190,7 +190,7 @@ def _take(source: Any, keeper: _Keeper, stop: Stop, taken: _Taken) -> bool:
     """Push all that comes and is not in yet; whether it was stopped before the end."""
     running, n_rows = keeper.running, 0
     try:
-        with Reading(source.n_rows, "streaming", done=taken.n_rows) as reading:
+        with ProgressBar(source.n_rows, "streaming", done=taken.n_rows) as reading:
             for number, block in _blocks(source, stop, taken.n_leaves):
                 ids = block.row_ids()  # they count the rows of the input, bad ones included
                 fresh = block.cut(int(ids.searchsorted(taken.n_rows)), len(block))
@@ -282,11 +282,11 @@ def _row_ids(file: str) -> Any:
         raise ValueError(f"{file!r} must hold whole numbers, one a line: {error}") from error
 
 
-def _agreed_names(names: list[str] | None, earlier: str | None) -> list[str] | None:
+def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str] | None:
     """Names of the columns: those of the source, which must be those of the coreset written before."""
     from tithe.storage.coresets import coreset_metadata, free_names
 
-    names = None if names is None else free_names(names)
+    names = None if names is None else free_names(list(names))
     if earlier is None or not Path(earlier).is_file():
         return names
     import pyarrow.parquet as pq

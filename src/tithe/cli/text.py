@@ -61,20 +61,3 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     if not console.is_terminal:  # a pipe or file has no width of its own
         console = Console(width=120)
     console.print(table)
-
-
-def bytes_text(n_bytes: float) -> str:
-    """A number of bytes for a person."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:,.0f} {unit}" if unit == "bytes" else f"{n_bytes:,.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:,.1f} TB"
-
-
-def seconds_text(seconds: float) -> str:
-    """A time for a person."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

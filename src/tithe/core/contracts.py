@@ -8,16 +8,17 @@ default. `tithe.testing` has suites that check an implementation.
 from __future__ import annotations
 
 from abc import ABC, ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
 from tithe.core.state_checks import Storable
-from tithe.core.tree import Tree
+from tithe.core.tree import Merge, Tree
 
 Params = Any
 
@@ -348,49 +349,96 @@ def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: 
             )
 
 
-class Source(Protocol):
-    """Where rows come from. Row ids are positions in all of the data, rows that are left out included."""
+# -- sources and engines ---------------------------------------------------------------------------
 
-    replayable: bool  # whether `tasks` may be asked for again
+
+class Source(ABC):
+    """Where rows come from, leaf by leaf. Row ids are positions in all of the data, skipped rows included.
+
+    A subclass sets ``n_features`` and defines `tasks` and `sample`. All else has a default.
+
+    Attributes
+    ----------
+    n_features : int
+    n_rows : int or None
+        None where it is not known before all rows were read.
+    replayable : bool
+        Whether `tasks` may be called again.
+    feature_names : sequence of str or None
+    n_bytes : int or None
+        Bytes on disk.
+    leaf_rows : int
+        Rows of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size.
+    """
+
     n_features: int
-    n_rows: int | None
+    n_rows: int | None = None
+    replayable: bool = True
+    feature_names: Sequence[str] | None = None
+    n_bytes: int | None = None
+    leaf_rows: int = 0
 
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves, in order, from leaf number ``first`` on. A leaf may have no rows."""
-        ...
+    @cached_property
+    def identity(self) -> str:
+        """A text that changes with the rows. A build is only resumed from a source of the same identity."""
+        return f"{type(self).__qualname__} of {self.n_rows} x {self.n_features}"
 
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row of X in memory, on average."""
+        return 8 * self.n_features
+
+    def classes(self) -> Array | None:
+        """All values of the target in ascending order; None where the source cannot tell without reading all rows."""
+        return None
+
+    def count(self) -> int | None:
+        """The number of rows, skipped ones included, read for it if need be; None if rows come only once."""
+        return self.n_rows
+
+    @abstractmethod
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves, in order, from leaf number ``first`` on. A leaf may have no rows.
+
+        ``leaf_rows`` is the wanted number of rows of a leaf. A source whose leaves have a size of their own
+        ignores it. The same number always gives the same leaves.
+        """
+
+    @abstractmethod
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """Rows for a pilot: from across all of the data where it can be read again, else from its
-        beginning. None: as many as are at hand without reading anything twice."""
-        ...
+        """About ``size`` rows for a pilot; None: as many as the source finds good.
+
+        They come from across all of the data where it can be read again, else from its beginning.
+        """
 
 
-def is_source(X: Any) -> bool:
-    """Whether rows come from a source, leaf by leaf."""
-    return callable(getattr(X, "tasks", None)) and callable(getattr(X, "sample", None))
-
-
-class Engine(Protocol):
+class Engine(Storable, ABC):
     """Who does the work. The contract is one assertion: equals serial, bit for bit."""
 
     name: ClassVar[str]
 
+    @abstractmethod
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order, holding a bounded number of them."""
-        ...
 
     def map_reduce(
         self,
         tasks: Iterable[Callable[[], Block]],
         leaf: Callable[[Block, tuple[int, int]], Coreset | None],
-        merge: Callable[[Coreset, Coreset, tuple[int, int]], Coreset],
+        merge: Merge,
         *,
         tree: Tree | None = None,
         watch: Callable[[Tree], None] | None = None,
     ) -> Coreset:
-        """All leaves folded into one coreset.
+        """Fold all leaves into one coreset; two nodes are merged as soon as both are complete.
 
-        A ``tree`` that holds leaves already is gone on with: the first task is leaf ``tree.n_leaves``.
-        ``watch`` is shown the tree after every leaf.
+        With a ``tree`` that holds leaves already, the first task is leaf ``tree.n_leaves``. ``watch`` is called
+        with the tree after every leaf, in the thread of the caller.
         """
-        ...
+        tree = Tree() if tree is None else tree
+        first = tree.n_leaves
+        for number, node in enumerate(self.map(tasks, lambda block, i: leaf(block, (0, first + i))), first):
+            tree = tree.push(number, node, merge)
+            if watch is not None:
+                watch(tree)
+        return tree.collapse(merge)

@@ -16,7 +16,7 @@ class FileFormatError(ValueError):
 
 
 class NoRowsError(ValueError):
-    """A coreset is asked for, and no row has come or none is left."""
+    """There are no rows: a source or a stream is empty, or none of its rows is left."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:

@@ -1,71 +1,138 @@
-"""One pass over all rows, wherever they are."""
+"""Passes over all rows, wherever they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import reduce
+from contextlib import contextmanager
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
-from tithe.core.contracts import Source
-from tithe.core.data import Block
+from tithe.core.contracts import Engine, Source
+from tithe.core.data import Block, Coreset
+from tithe.core.errors import NoRowsError
 from tithe.core.parallel import single_blas_thread
+from tithe.core.progress import Progress, ProgressBar
 from tithe.core.registry import make
+from tithe.core.tree import Merge, Tree
 
 
 class DataPass:
-    """All rows, wherever they are: a block, or the leaves of a source that can be read again.
+    """Passes over all rows: a block, or the leaves of a source. It counts them.
 
-    Every look reads each leaf once and holds no more of it than what is added up. Leaves may be worked
+    Every pass reads each leaf once and holds no more of it than what is added up. Leaves may be worked
     on side by side; their results are added in the order of the leaves, so a sum has the same bits on
     every engine. A block is one leaf.
 
     Parameters
     ----------
     rows : Block or Source
-    engine : str or engine
-        Who reads the leaves of a source. ``"auto"`` is ``"threads"``.
+    engine : str or Engine
+        Who reads the leaves. ``"auto"`` is ``"threads"`` for a source and ``"serial"`` for a block.
+    progress : callable, bool or None
+        Called as ``progress(n_passes, n_leaves, n_rows)`` after every leaf, in the thread of the caller: the number
+        of the pass, and the leaves and rows of it that are done. What it raises ends the pass. True shows a bar on
+        standard error.
 
     Attributes
     ----------
+    n_passes : int
+        Passes that were begun.
     n_rows : int
-        Rows of the last look; of a block at once.
+        Rows of the last pass; of a block at once.
     n_expected : int or None
-        Rows as far as is known before the first look.
+        Rows as far as is known before the first pass.
     """
 
-    def __init__(self, rows: Block | Source, engine: Any = "auto") -> None:
-        self._rows = rows
-        self._engine = "threads" if isinstance(engine, str) and engine == "auto" else engine
-        self.n_rows = len(rows) if isinstance(rows, Block) else 0
+    def __init__(self, rows: Block | Source, engine: Any = "auto", progress: Progress | bool | None = None) -> None:
+        if progress is not None and not isinstance(progress, bool) and not callable(progress):
+            raise ValueError(f"progress must be a callable, True or None, got {progress!r}.")
+        self.rows = rows
+        self._engine, self._progress = engine, progress
+        self.n_passes = 0
         self.n_expected = len(rows) if isinstance(rows, Block) else rows.n_rows
+        self.n_rows = self.n_expected if isinstance(rows, Block) and self.n_expected else 0
+
+    def over(self, rows: Block | Source) -> DataPass:
+        """Passes over other rows, such as these with their labels encoded, counted on from here."""
+        other = DataPass(rows, self._engine, self._progress)
+        other.n_passes = self.n_passes
+        return other
+
+    @contextmanager
+    def _begin(self) -> Iterator[Callable[[int, int], None]]:
+        """Count a pass; what is given takes the leaves and rows of it that are done."""
+        self.n_passes += 1
+        if self._progress is True:
+            with ProgressBar(self.n_expected, f"pass {self.n_passes}") as bar:
+                yield partial(bar, 1)
+        elif callable(self._progress):
+            yield partial(self._progress, self.n_passes)
+        else:
+            yield lambda n_leaves, n_rows: None
+
+    def _make_engine(self) -> Engine:
+        name = self._engine
+        if isinstance(name, str) and name == "auto":
+            name = "serial" if isinstance(self.rows, Block) else "threads"
+        engine: Engine = make("engine", name)
+        return engine
 
     def each(self, work: Callable[[Block], Any]) -> Iterator[Any]:
-        """``work(leaf)`` of every leaf that has rows, in order."""
-        if isinstance(self._rows, Block):
-            yield work(self._rows)
-            return
-        self.n_rows = 0
+        """``work(leaf)`` of every leaf that has rows, in order, in one pass."""
+        with self._begin() as tell:
+            if isinstance(self.rows, Block):
+                result = work(self.rows)
+                tell(1, self.n_rows)
+                yield result
+                return
+            self.n_rows = 0
 
-        def part(leaf: Block, number: int) -> Any:
-            return len(leaf), work(leaf) if len(leaf) else None
+            def part(leaf: Block, number: int) -> Any:
+                return len(leaf), work(leaf) if len(leaf) else None
 
-        with single_blas_thread():  # BLAS adds in another order on two
-            for n_rows, result in make("engine", self._engine).map(self._rows.tasks(), part):
-                self.n_rows += n_rows
-                if n_rows:
-                    yield result
+            with single_blas_thread():  # BLAS adds in another order on two
+                results = self._make_engine().map(self.rows.tasks(), part)
+                for n_leaves, (n_rows, result) in enumerate(results, 1):
+                    self.n_rows += n_rows
+                    tell(n_leaves, self.n_rows)
+                    if n_rows:
+                        yield result
         if not self.n_rows:
-            raise ValueError("There are no rows: the source is empty.")
+            raise NoRowsError("There are no rows: the source is empty.")
 
     def total(self, work: Callable[[Block], Any]) -> Any:
-        """``work(leaf)``, added up over the leaves."""
+        """``work(leaf)``, added up over the leaves, in one pass."""
         return reduce(add, self.each(work))
 
-    def or_few(self, coreset: Block) -> Block:
-        """The block, or the coreset where rows are read from a source: to say where columns lie.
+    def fold(
+        self,
+        leaf: Callable[[Block, tuple[int, int]], Coreset | None],
+        merge: Merge,
+        *,
+        tree: Tree | None = None,
+        leaf_rows: int | None = None,
+        watch: Callable[[Tree], None] | None = None,
+    ) -> Coreset:
+        """All leaves folded into one coreset, in one pass: see `Engine.map_reduce` and `Source.tasks`."""
+        tree = Tree() if tree is None else tree
+        first, seen = tree.n_leaves, tree.n_seen
+        rows = self.rows
+        tasks = [partial(_same, rows)][first:] if isinstance(rows, Block) else rows.tasks(first, leaf_rows)
+        with self._begin() as tell:
 
-        Curvatures are taken about that place, which changes nothing about them but rounding and what is
-        believed of correlations; the mean of a coreset is near enough, and costs no look.
-        """
-        return self._rows if isinstance(self._rows, Block) else coreset
+            def after(tree: Tree) -> None:
+                if watch is not None:
+                    watch(tree)
+                self.n_rows = tree.n_seen
+                tell(tree.n_leaves - first, tree.n_seen - seen)
+
+            return self._make_engine().map_reduce(tasks, leaf, merge, tree=tree, watch=after)
+
+    def or_few(self, coreset: Block) -> Block:
+        """Rows to estimate column means from: all rows if they are in memory, else the coreset, which saves a pass."""
+        return self.rows if isinstance(self.rows, Block) else coreset
+
+
+def _same(block: Block) -> Block:
+    return block

@@ -33,6 +33,11 @@ class Tree(Storable):
     slots: tuple[Coreset, ...] = ()
     n_leaves: int = 0
 
+    @property
+    def n_seen(self) -> int:
+        """Rows that the nodes stand for."""
+        return sum(node.n_seen for node in self.slots)
+
     def _check_state(self) -> None:
         check_fields(self, {"slots": Each(Instance(Coreset)), "n_leaves": Integer(most=LARGEST)})
         end = 0

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
+from tithe.core.contracts import Engine
+from tithe.core.data import Block
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
-from tithe.engines.serial import SerialEngine
 
 _WORKING = 3  # times its own size that a leaf takes while it is read and reduced (measured)
 
 
-class ThreadEngine(SerialEngine):
-    """As many leaves at a time as there are threads and memory for; as many again may wait.
+class ThreadEngine(Engine):
+    """Works on as many leaves at a time as there are threads and memory for, and queues as many again.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class ThreadEngine(SerialEngine):
         if opening is None:
             return
         leaf = opening[1]()
-        n_jobs = self._fitting(getattr(leaf, "n_bytes", 0))
+        n_jobs = self._fitting(leaf.n_bytes if isinstance(leaf, Block) else 0)
         first = work(leaf, 0)  # on all threads
         del leaf, opening
         yield first

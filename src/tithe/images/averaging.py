@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tithe.core.data import Array
 from tithe.core.parallel import single_blas_thread
+from tithe.core.progress import Progress
 from tithe.images.patches import LEAF, PatchSource, covers
 from tithe.kernels.dictionary.patches import add_patches
 from tithe.kernels.dictionary.pursuit import pursue
-
-Progress = Callable[[int, int, int], None]
 
 
 class Coder:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.images.clipping import ClippedNoise
 from tithe.images.planes import Planes
@@ -33,7 +34,7 @@ def covers(length: int, side: int, starts: Array) -> Array:
     return np.cumsum(ends[:-1])
 
 
-class PatchSource:
+class PatchSource(Source):
     """All overlapping square patches of a picture: a source of rows (n, side * side) float32.
 
     Patches stand in rows of patches from the top, plane after plane (`Planes`); a row's id is its place in
@@ -65,8 +66,6 @@ class PatchSource:
     (299, 64)
     """
 
-    replayable = True
-
     def __init__(
         self,
         image: Any,
@@ -94,15 +93,11 @@ class PatchSource:
         self.patch_size, self.step, self.centred = int(patch_size), int(step), bool(centred)
         self.above, self.clipping = float(above), clipping
         self.tops, self.lefts = corners(h, patch_size, step), corners(w, patch_size, step)
-        self.n_rows: int | None = self.planes.n_planes * len(self.tops) * len(self.lefts)
+        self.n_rows = self.planes.n_planes * len(self.tops) * len(self.lefts)
         self.n_features = self.patch_size**2
         self.row_bytes = 4 * self.n_features
         self._lines = max(1, LEAF // len(self.lefts))  # rows of patches in a leaf
-
-    @property
-    def leaf_rows(self) -> int:
-        """Patches in a leaf."""
-        return self._lines * len(self.lefts)
+        self.leaf_rows = LEAF
 
     @cached_property
     def identity(self) -> str:
@@ -114,18 +109,12 @@ class PatchSource:
         about = f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centred} {self.above} {self.clipping}"
         return f"patches {digest.hexdigest()} {about}"
 
-    def with_leaf_rows(self, least: int) -> PatchSource:
-        """The same patches in leaves of at least that many."""
-        same = object.__new__(PatchSource)
-        same.__dict__.update(self.__dict__)
-        same._lines = -(-max(LEAF, least) // len(self.lefts))
-        return same
-
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves from number ``first`` on."""
-        n_lines = self.planes.n_planes * len(self.tops)
-        for line in range(first * self._lines, n_lines, self._lines):
-            yield partial(self._load, line, min(n_lines, line + self._lines))
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves from number ``first`` on; a leaf has whole rows of patches."""
+        n_lines, across = self.planes.n_planes * len(self.tops), len(self.lefts)
+        step = self._lines if leaf_rows is None else -(-leaf_rows // across)
+        for line in range(first * step, n_lines, step):
+            yield partial(self._load, line, min(n_lines, line + step))
 
     def _load(self, line: int, stop: int) -> Block:
         across, down = len(self.lefts), len(self.tops)

@@ -10,10 +10,12 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import polish_rounds
-from tithe.core.contracts import Objective, is_source
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Option
+from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
@@ -21,22 +23,22 @@ from tithe.learners.charts import BarChart
 from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
-from tithe.reduce.build import reduce_source, resolve_size
+from tithe.reduce.build import reduce_rows, resolve_size
+from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
-from tithe.sources.arrays import ArraySource, as_block, check_weights
+from tithe.sources.arrays import as_block, check_weights
 
 
-def opened(source: Any, *others: Any) -> Any:
+def opened(source: Source, *others: Any) -> Source:
     """The source; whatever else comes with its rows is refused."""
     if any(other is not None for other in others):
         raise ValueError("y and weights come with the rows of a source: open_source(path, target=..., weight=...).")
     return source
 
 
-def note_columns(learner: Any, source: Any, *, reset: bool) -> None:
+def note_columns(learner: Any, source: Source, *, reset: bool) -> None:
     """Names and number of a source's columns are noted (reset) or compared, as `validate_data` does for arrays."""
-    names = getattr(source, "feature_names", None)
-    names = None if names is None else np.asarray(names, dtype=object)
+    names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
     if reset:
         learner.n_features_in_ = source.n_features
         learner.__dict__.pop("feature_names_in_", None)
@@ -61,8 +63,8 @@ class CoresetLearner(LazyFitMixin, Storable):
     - ``_check_options()`` refuses wrong parameters before a row is read;
     - ``_objective()`` is what a coreset has to preserve;
     - ``_prepare_batch(block, classes)`` makes of checked rows what a stream takes, such as class numbers for labels;
-    - ``_learn(coreset, rows, seed)`` sets the attributes; ``rows`` are all rows, a block or a source to be
-      polished and certified on, or None where they are gone.
+    - ``_learn(coreset, data, seed)`` sets the attributes; ``data`` gives passes over all rows, to polish and certify
+      on, or is None where they are gone.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()  # parameters that `tithe fit` offers besides those of all learners
@@ -88,7 +90,7 @@ class CoresetLearner(LazyFitMixin, Storable):
 
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
         """A checked block; names and number of columns are noted (reset) or compared."""
-        if is_source(X):
+        if isinstance(X, Source):
             raise ValueError(
                 "The rows of a source do not all fit here: ask leaf by leaf, [model.predict(task().X) for task in "
                 "source.tasks()], or on the command line with tithe predict."
@@ -97,9 +99,9 @@ class CoresetLearner(LazyFitMixin, Storable):
         validate_data(self, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
         return block
 
-    def _given(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Any:
+    def _given(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
         """A checked block, or the source that X is."""
-        if not is_source(X):
+        if not isinstance(X, Source):
             return self._checked(X, y, sample_weight, reset=reset)
         note_columns(self, opened(X, y, sample_weight), reset=reset)
         return X
@@ -138,22 +140,17 @@ class CoresetLearner(LazyFitMixin, Storable):
         with single_blas_thread():
             self._learn(self.stream_.coreset(), None, self._seed)
 
-    def _reduce(self, rows: Any, objective: Any, seed: int, **other: Any) -> Coreset:
-        """A coreset of a block or a source, by the learner's options or by others; all rows where they are few."""
-        at_hand = isinstance(rows, Block)
-        n_rows = len(rows) if at_hand else rows.n_rows
-        size = self._size(n_rows, rows.n_features)
-        if at_hand and n_rows <= size:
+    def _reduce(
+        self, data: DataPass, objective: Any, seed: int, *, checkpoint: Checkpoint | None = None, **other: Any
+    ) -> Coreset:
+        """A coreset of the rows, by the learner's options or by others; all rows where they are few."""
+        rows = data.rows
+        size = self._size(data.n_expected, rows.n_features)
+        if isinstance(rows, Block) and len(rows) <= size:
             return all_rows(rows, objective.name)
-        options = {"construction": self.construction, "calibrate": self.calibrate}
-        return reduce_source(
-            ArraySource(rows) if at_hand else rows,
-            objective=objective,
-            coreset_size=size,
-            engine=self.engine,
-            random_state=int(rng_for(seed, "reduce").integers(2**62)),
-            **{**options, **other},
-        )
+        options = {"construction": self.construction, "calibrate": self.calibrate, **other}
+        plan = Plan.of(objective, size=size, seed=int(rng_for(seed, "reduce").integers(2**62)), **options)
+        return reduce_rows(data, plan, checkpoint=checkpoint)
 
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
         """Note that the rows of the last fit were a coreset of others, which are gone."""
@@ -200,12 +197,12 @@ class CoresetLearner(LazyFitMixin, Storable):
         return self.coreset_.row_ids()  # type: ignore[no-any-return]
 
 
-def read_again(rows: Any, polish: Any) -> Any:
-    """The rows, if they can be looked at once more; else None, and polish is refused if it was asked for."""
+def can_read_again(rows: Block | Source, polish: Any) -> bool:
+    """Whether there can be another pass over the rows; if not, polish is refused if it was asked for."""
     if isinstance(rows, Block) or rows.replayable:
-        return rows
+        return True
     refuse_polish(polish)
-    return None
+    return False
 
 
 def refuse_polish(polish: Any) -> None:

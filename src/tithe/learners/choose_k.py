@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import is_source
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Coreset
 from tithe.core.errors import warn_caller
+from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import opened
 from tithe.learners.separation import effective_rows, separated_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
-from tithe.reduce.build import reduce_source
-from tithe.sources.arrays import ArraySource, as_block
+from tithe.reduce.build import reduce_rows, resolve_size
+from tithe.reduce.plan import Plan
+from tithe.sources.arrays import as_block
 
 _FIRST_PIECES, _MOST_PIECES = 16, 128  # most: unless max_clusters asks for more
 _ROWS_PER_PIECE = 4  # effective ones, at the least: fewer say nothing of how they spread
@@ -127,16 +129,11 @@ def choose_k(
         raise ValueError(f"objective must be 'kmeans' or 'kmedian', got {objective!r}.")
     if max_clusters < 1:
         raise ValueError(f"max_clusters must be at least 1, got {max_clusters}.")
-    source = opened(X, sample_weight) if is_source(X) else ArraySource(as_block(X, None, sample_weight))
-    goal = types[objective](n_clusters=min(max_clusters, source.n_rows or max_clusters))
-    seed = as_seed(random_state)
-    coreset = reduce_source(
-        source,
-        objective=goal,
-        construction=construction,
-        coreset_size=coreset_size,
-        random_state=int(rng_for(seed, "reduce").integers(2**62)),
-    )
+    data = DataPass(opened(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight))
+    goal = types[objective](n_clusters=min(max_clusters, data.n_expected or max_clusters))
+    seed, size = as_seed(random_state), resolve_size(coreset_size, data.n_expected)
+    reduce_seed = int(rng_for(seed, "reduce").integers(2**62))
+    coreset = reduce_rows(data, Plan.of(goal, construction, size, calibrate=True, seed=reduce_seed))
     goal = replace(goal, n_clusters=min(goal.n_clusters, coreset.n_seen))
     phi = _Costs(goal, coreset, seed)
     if rule == "separation":

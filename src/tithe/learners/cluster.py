@@ -12,11 +12,14 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
+from tithe.core.checkpoint import Checkpoint
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber, check_params
+from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner, read_again
+from tithe.learners.base import CoresetLearner, can_read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.charts import BarChart
 from tithe.learners.lazy_fit import FittedAttribute
@@ -78,7 +81,15 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             n_init = _SEARCHES
         return self._objective_type(n_clusters=self.n_clusters, n_init=n_init, max_iter=self.max_iter, tol=self.tol)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Reduce, solve on the coreset, polish and certify on all rows.
 
         Parameters
@@ -89,14 +100,17 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         y : ignored
         sample_weight : array of shape (n,), optional
             Those of a source come with its rows.
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
         self._check_options()
         rows = self._given(X, None, sample_weight, reset=True)
         self._start_fit()
-        again = read_again(rows, self.polish)
-        self._check_number(len(rows) if isinstance(rows, Block) else rows.n_rows)
+        again, data = can_read_again(rows, self.polish), DataPass(rows, self.engine, progress)
+        self._check_number(data.n_expected)
         seed = as_seed(self.random_state)
-        self._learn(self._reduce(rows, self._objective(), seed), again, seed)
+        coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
+        self._learn(coreset, data if again else None, seed)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -149,14 +163,16 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                 f"n_clusters={self.n_clusters}: ask for some hundred rows a cluster."
             )
 
-    def _learn(self, coreset: Coreset, rows: Any, seed: int) -> None:
-        """Solve on the coreset, polish and certify on the rows; None: they are gone."""
-        objective, whole, at_hand = self._objective(), coreset.is_whole, isinstance(rows, Block)
+    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
+        """Solve on the coreset, polish and certify on all rows; None: they are gone."""
+        objective, whole = self._objective(), coreset.is_whole
+        at_hand = data is not None and isinstance(data.rows, Block)
         self._check_number(coreset.n_seen)
         centers = self._search(objective, coreset, rng_for(seed, "solve"))
-        looked_at = coreset if rows is None or (whole and not at_hand) else rows
-        rounds = 0 if whole or rows is None else self.polish
-        polished = polish_by_steps(objective, looked_at, centers, rounds, engine=self.engine)
+        # a coreset of all rows saves a pass over a source
+        judged_on = DataPass(coreset) if data is None or (whole and not at_hand) else data
+        rounds = 0 if whole or data is None else self.polish
+        polished = polish_by_steps(objective, judged_on, centers, rounds)
         if polished.labels is not None and at_hand:
             self.labels_ = polished.labels
         self.coreset_ = coreset
@@ -165,7 +181,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self.cost_curve_ = polished.curve
         self.n_iter_ = len(polished.curve)
         self.certificate_ = None
-        if rows is not None:
+        if data is not None:
             small, n_rows = coreset_cost(objective, coreset, polished.params), polished.n_rows
             self.certificate_ = cost_certificate(
                 self.inertia_, small, coreset.n_seen if whole else n_rows, passes=polished.passes
@@ -253,8 +269,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The exact cost of the centres on ``X``, rows or a source, in one pass, beside what the coreset says of it."""
         check_is_fitted(self)
-        rows = self._given(X, None, sample_weight, reset=False)
-        return certify_cost(self._objective(), rows, self.cluster_centers_, self.coreset_, engine=self.engine)
+        data = DataPass(self._given(X, None, sample_weight, reset=False), self.engine)
+        return certify_cost(self._objective(), data, self.cluster_centers_, self.coreset_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

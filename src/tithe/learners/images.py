@@ -20,9 +20,10 @@ from tithe.core.params import (
     check_params,
     check_value,
 )
+from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
-from tithe.images.averaging import Coder, Progress, averaged
+from tithe.images.averaging import Coder, averaged
 from tithe.images.clipping import ClippedNoise, find_clipping
 from tithe.images.inpaint import check_mask, filled
 from tithe.images.noise import estimate_sigma
@@ -34,9 +35,8 @@ from tithe.learners.bases import BaseEstimator
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.learners.stored import check_denoiser
 from tithe.objectives.dictionary import DictionaryObjective
-from tithe.reduce.build import reduce_source
+from tithe.reduce.build import build_coreset
 from tithe.solvers.ksvd import cosine_atoms
-from tithe.sources.watched import WatchedSource
 
 _POLISH = 50_000  # patches that atoms are polished on, of at most so many that are cut for it
 _CUT = 1_000_000
@@ -193,7 +193,7 @@ class ImageDenoiser(Storable, BaseEstimator):
             True where a pixel is missing. Such pixels are first filled in by cosines, so that there are whole
             patches to learn from. The noise is then not estimated: without a ``sigma`` it is taken to be none.
         progress : callable, optional
-            Called as ``progress(1, n_leaves, n_patches)`` while patches are read, see `WatchedSource`.
+            Called as ``progress(1, n_leaves, n_patches)`` while patches are reduced.
         """
         self._check()
         if mask is not None:
@@ -239,14 +239,15 @@ class ImageDenoiser(Storable, BaseEstimator):
         if self.coreset_size is None:
             return all_rows(concat([task() for task in source.tasks()]), DictionaryObjective.name)
         objective = DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
-        return reduce_source(
-            WatchedSource(source, progress=progress),
+        return build_coreset(
+            source,
             objective=objective,
             construction=self.construction,
             coreset_size=self.coreset_size,
             calibrate=False,  # as in KSVD
             engine=self.engine,
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
+            progress=progress,
         )
 
     def _more(self, source: PatchSource, rng: np.random.Generator) -> Array | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.kernels.labels import distinct_labels, encode_labels
@@ -60,19 +61,20 @@ def finite_target(block: Block) -> Block:
     return block
 
 
-def known_classes(source: Any, engine: Any) -> Array:
+def known_classes(data: DataPass) -> Array:
     """All labels of a source in ascending order.
 
-    What the source itself knows, or one look at all rows; those of its first rows where they come only once.
+    What the source itself knows, or one pass over all rows; those of its first rows where they come only once.
     """
+    source = data.rows
+    assert isinstance(source, Source)
     try:
-        if source.replayable:
-            if callable(getattr(source, "classes", None)):
-                return np.asarray(source.classes())
-            return np.unique(
-                np.concatenate(DataPass(source, engine).total(lambda leaf: [distinct_labels(_target(leaf))]))
-            )
-        return distinct_labels(_target(source.sample(None, rng=np.random.default_rng(0))))
+        if not source.replayable:
+            return distinct_labels(_target(source.sample(None, rng=np.random.default_rng(0))))
+        classes = source.classes()
+        if classes is None:
+            classes = np.unique(np.concatenate(data.total(lambda leaf: [distinct_labels(_target(leaf))])))
+        return classes
     except TypeError as error:
         raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
 
@@ -83,12 +85,12 @@ def _target(block: Block) -> Array:
     return block.y
 
 
-def class_masses(source: Any, n_classes: int, engine: Any) -> Array:
-    """The weight of the rows of each class, y holding their numbers, in one look: (n_classes,)."""
+def class_masses(data: DataPass, n_classes: int) -> Array:
+    """The weight of the rows of each class, y holding their numbers, in one pass: (n_classes,)."""
 
     def masses(leaf: Block) -> Array:
         assert leaf.y is not None
         return np.bincount(leaf.y, weights=leaf.weights(), minlength=n_classes)
 
-    found: Array = DataPass(source, engine).total(masses)
-    return found
+    total: Array = data.total(masses)
+    return total

@@ -11,7 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
+from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.seeding import rng_for
 from tithe.learners.bases import ClassifierMixin
 from tithe.learners.charts import BarChart, column_names
@@ -49,7 +53,15 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def _objective(self, classes: tuple[int, ...] | None = None) -> LabelledLinearObjective:
         """What a coreset has to preserve."""
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
 
         Parameters
@@ -62,8 +74,10 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         y : array of shape (n,), of any labels
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
-        return super().fit(X, y, sample_weight)
+        return super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
         """Take in more rows, which need not be kept; coefficients are found when they are asked for.
@@ -120,20 +134,19 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
             raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
         return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean)
 
-    def _prepare_source(self, source: Any, *, reset: bool) -> tuple[MappedSource, int]:
-        n_passes = 0
+    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
+        source = data.rows
+        assert isinstance(source, Source)
         if reset:
-            self._note_classes(checked_classes(known_classes(source, self.engine)))
-            n_passes += source.replayable and not callable(getattr(source, "classes", None))
-        coded = MappedSource(source, EncodeLabels(classes=self.classes_))
+            self._note_classes(checked_classes(known_classes(data)))
+        coded = data.over(MappedSource(source, EncodeLabels(classes=self.classes_)))
         if self.class_weight is None:
-            return coded, n_passes
+            return coded
         mass = None
         if is_balanced(self.class_weight) and source.replayable:
-            mass = class_masses(coded, len(self.classes_), self.engine)
-            n_passes += 1
+            mass = class_masses(coded, len(self.classes_))
         factors = class_factors(self.class_weight, self.classes_, mass)
-        return MappedSource(source, EncodeLabels(classes=self.classes_, factors=factors)), n_passes
+        return coded.over(MappedSource(source, EncodeLabels(classes=self.classes_, factors=factors)))
 
     def _construction(self, rows: Any, objective: Any, seed: int) -> Any:
         """The construction; one that learns a model of the sensitivities learns it here, so that it can be kept."""

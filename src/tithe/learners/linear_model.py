@@ -13,13 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent, polish_rounds
 from tithe.certify.certificate import percent
-from tithe.certify.gap import CurvatureRows, gap_at
+from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Option, RealNumber
+from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import CoresetLearner, auto_size, is_source, read_again
+from tithe.learners.base import CoresetLearner, auto_size, can_read_again
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.objectives.linear_model import LinearModelObjective
@@ -35,7 +39,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     They define:
 
     - ``_objective()``: what a coreset has to preserve, and what is polished;
-    - ``_prepare_block(block, reset)`` and ``_prepare_source(source, reset)``: rows with the target as the objective
+    - ``_prepare_block(block, reset)`` and ``_prepare_source(data, reset)``: rows with the target as the objective
       reads it. With ``reset`` what there is to know about the target is noted, else it is known from a fit;
     - ``_params()`` and ``_store(params)``: the parameters from and into ``coef_`` and ``intercept_``.
 
@@ -61,8 +65,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """The rows with the target as the objective reads it."""
 
     @abstractmethod
-    def _prepare_source(self, source: Any, *, reset: bool) -> tuple[Any, int]:
-        """The same for every leaf of a source, and how many times it was read for that."""
+    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
+        """The same for every leaf of a source."""
 
     @abstractmethod
     def _params(self) -> Array:
@@ -87,7 +91,15 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """Refuse wrong parameters of the objective."""
         self._objective()
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
 
         Parameters
@@ -98,32 +110,34 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         y : array of shape (n,)
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
         self._check_options()
         before = (self._known_classes(), self._params()) if self.warm_start and hasattr(self, "coef_") else None
-        rows = self._given(X, y if is_source(X) else self._required(y), sample_weight, reset=True)
+        rows = self._given(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=True)
         self._start_fit()
-        n_passes = 0
-        if isinstance(rows, Block):
-            rows = self._prepare_block(rows, reset=True)
-        else:
-            rows, n_passes = self._prepare_source(rows, reset=True)
-        again = read_again(rows, self.polish)
+        data = self._prepare(DataPass(rows, self.engine, progress), reset=True)
+        again = can_read_again(data.rows, self.polish)
         objective = self._objective()
         seed = as_seed(self.random_state)
-        if isinstance(rows, Block) and self._takes_all(rows):
-            self._learn(None, rows, seed, before=before)
+        if isinstance(data.rows, Block) and self._takes_all(data.rows):
+            self._learn(None, data, seed, before=before)
             return self
         with single_blas_thread():
-            construction = self._construction(rows, objective, seed)
+            construction = self._construction(data.rows, objective, seed)
             # what is to be polished is calibrated there, at the first fit: the best place for the totals
-            drawn = self.calibrate and again is None
-            coreset = self._reduce(rows, objective, seed, construction=construction, calibrate=drawn)
-            self._learn(coreset, again, seed, before=before)
-        if again is not None and not coreset.is_whole:
-            drawn_by = make("construction", objective.best_construction if construction == "auto" else construction)
-            self.n_passes_ += 1 + (drawn_by.n_passes if isinstance(rows, Block) else n_passes)
+            options = {"construction": construction, "calibrate": self.calibrate and not again}
+            coreset = self._reduce(data, objective, seed, checkpoint=checkpoint, **options)
+            self._learn(coreset, data if again else None, seed, before=before)
+        self.n_passes_ = data.n_passes
         return self
+
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        """Passes over the rows with the target as the objective reads it."""
+        if isinstance(data.rows, Block):
+            return data.over(self._prepare_block(data.rows, reset=reset))
+        return self._prepare_source(data, reset=reset)
 
     def _start(self, before: tuple[tuple[Any, ...], Array] | None) -> Array | None:
         """The parameters of the fit ``before``, if it had the same columns and classes."""
@@ -134,68 +148,74 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         return params if same else None
 
     def _learn(
-        self, coreset: Coreset | None, rows: Any, seed: int, *, before: tuple[tuple[Any, ...], Array] | None = None
+        self,
+        coreset: Coreset | None,
+        data: DataPass | None,
+        seed: int,
+        *,
+        before: tuple[tuple[Any, ...], Array] | None = None,
     ) -> None:
-        """Fit on the coreset, polish and certify on the rows; None: they are gone, or there is no coreset."""
+        """Fit on the coreset, polish and certify on all rows; None: they are gone, or there is no coreset."""
         objective, start = self._objective(), self._start(before)
         self.certificate_ = None
+        if data is None:
+            self.n_passes_ = 1
         if coreset is not None:
-            if not isinstance(rows, Block):
+            if data is None or not isinstance(data.rows, Block):
                 self._check_rows(coreset)
             self.coreset_ = coreset
         if coreset is None or coreset.is_whole:
-            params = self._fit_all(objective, rows, start, seed)
-        elif rows is None:
+            params = self._fit_all(objective, data, start, seed)
+        elif data is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)
-            self.loss_curve_, self.n_iter_, self.n_passes_ = [objective.evaluate(coreset, params).value], 1, 1
+            self.loss_curve_, self.n_iter_ = [objective.evaluate(coreset, params).value], 1
         else:
-            params = self._fit_coreset(objective, rows, seed, start)
+            params = self._fit_coreset(objective, data, seed, start)
         self._store(params)
 
-    def _fit_all(self, objective: Any, rows: Any, start: Array | None, seed: int) -> Array:
-        """The parameters where all rows are used: those in ``rows``, or in ``coreset_`` where these are not at hand.
+    def _fit_all(self, objective: Any, data: DataPass | None, start: Array | None, seed: int) -> Array:
+        """The parameters where all rows are used: a block in ``data``, or else ``coreset_``, which holds all rows.
 
         Sets ``certificate_`` and what else there is to say about the fit.
         """
-        block = rows if isinstance(rows, Block) else self.coreset_
+        at_hand = data if data is not None and isinstance(data.rows, Block) else DataPass(self.coreset_)
         params, n_passes = objective.minimise(self.coreset_, init=start)
-        point = objective.evaluate(block, params)
+        at_hand.n_passes += n_passes
+        point = evaluate_all(objective, at_hand, params)
         curvature = CurvatureRows.all_of(objective, self.coreset_, params)
-        gap = gap_at(objective, point, curvature, params, objective.centre(block))
-        if not (gap.below(self.tol) or self._has_no_minimum(block, params)):
+        gap = gap_at(objective, point, curvature, params, objective.centre(at_hand.or_few(self.coreset_)))
+        if not (gap.below(self.tol) or self._has_no_minimum(at_hand, params)):
             warnings.warn(
                 f"The loss may exceed the smallest possible by {percent(gap.largest / point.value)}, more than "
                 f"tol={self.tol:g}: the fit stopped after {n_passes} passes. Raise max_iter={objective.max_iter}.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        self.loss_curve_, self.n_iter_, self.n_passes_ = [point.value], 1, n_passes + 3
-        if rows is not None:
+        self.loss_curve_, self.n_iter_ = [point.value], 1
+        if data is not None:
             self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)
         return params
 
-    def _has_no_minimum(self, rows: Any, params: Array) -> bool:
+    def _has_no_minimum(self, data: DataPass, params: Array) -> bool:
         """Whether these parameters show that the loss falls for ever."""
         return False
 
-    def _fit_coreset(self, objective: Any, rows: Any, seed: int, start: Array | None) -> Array:
+    def _fit_coreset(self, objective: Any, data: DataPass, seed: int, start: Array | None) -> Array:
         coreset = self.coreset_
         rng = rng_for(seed, "solve")
         polished = polish_by_descent(
             objective,
-            rows,
+            data,
             coreset,
             objective.solve(coreset, rng=rng, init=coreset.pilot if start is None else start),
             polish=self.polish,
             tol=self.tol,
             calibrate=self.calibrate,
             rng=rng,
-            engine=self.engine,
         )
         self.coreset_ = polished.coreset
         self.loss_curve_ = polished.curve
         self.n_iter_ = len(polished.curve)
-        self.n_passes_ = polished.passes
         self.certificate_ = polished.gap.certificate(polished.n_rows, passes=polished.passes)
         return polished.params
 
@@ -240,15 +260,12 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         only the bound.
         """
         check_is_fitted(self)
-        rows: Any
-        if is_source(X):
-            rows = self._prepare_source(self._given(X, y, sample_weight, reset=False), reset=False)[0]
-        else:
-            rows = self._prepare_block(self._checked(X, self._required(y), sample_weight, reset=False), reset=False)
+        rows = self._given(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=False)
+        data = self._prepare(DataPass(rows, self.engine), reset=False)
         params, coreset = self._params(), getattr(self, "coreset_", None)
         if coreset is None:
-            return certify_bound(self._objective(), rows, params, engine=self.engine)
-        return certify_gap(self._objective(), rows, params, coreset, engine=self.engine)
+            return certify_bound(self._objective(), data, params)
+        return certify_gap(self._objective(), data, params, coreset)
 
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included."""

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.passes import DataPass
 from tithe.learners.bases import RegressorMixin
 from tithe.learners.charts import BarChart, column_names
 from tithe.learners.linear_model import CoresetLinearModel
@@ -101,15 +103,16 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     def _store(self, params: Array) -> None:
         self.coef_, self.intercept_ = params[0, :-1].copy(), float(params[0, -1])
 
-    def _learn(self, coreset: Coreset | None, rows: Any, seed: int, **other: Any) -> None:
-        super()._learn(coreset, rows, seed, **other)
+    def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **other: Any) -> None:
+        super()._learn(coreset, data, seed, **other)
         self.coef_ = self.coef_.astype(self.coreset_.X.dtype)
 
     def _prepare_block(self, block: Block, *, reset: bool) -> Block:
         return NumericTarget(type(self._objective()))(block)
 
-    def _prepare_source(self, source: Any, *, reset: bool) -> tuple[MappedSource, int]:
-        return MappedSource(source, NumericTarget(type(self._objective()))), 0
+    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
+        assert isinstance(data.rows, Source)
+        return data.over(MappedSource(data.rows, NumericTarget(type(self._objective()))))
 
     def _piece(self, block: Block, classes: Any) -> Block:
         return self._prepare_block(block, reset=False)

@@ -68,7 +68,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         Loss on all rows, penalty included, after each step. It never rises. What the coreset says of it
         where the rows could be read only once.
     n_passes_ : int
-        Times the training rows were read, the check of the input included.
+        Passes over the training rows: to reduce them, and for every step and certificate.
     n_iter_ : int
         Steps on all rows.
     coreset_ : Coreset
@@ -135,10 +135,10 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         self.engine = engine
         self.random_state = random_state
 
-    def _learn(self, coreset: Coreset | None, rows: Any, seed: int, **other: Any) -> None:
-        super()._learn(coreset, rows, seed, **other)
+    def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **other: Any) -> None:
+        super()._learn(coreset, data, seed, **other)
         params = self._params()
-        if self._has_no_minimum(self.coreset_ if rows is None else rows, params):
+        if self._has_no_minimum(DataPass(self.coreset_) if data is None else data, params):
             warnings.warn(
                 "The classes can be separated, and without a penalty (C=inf) the loss has no minimum: coefficients "
                 "grow with every round. Set a finite C.",
@@ -155,7 +155,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         precision = self.coreset_.X.dtype
         self.coef_, self.intercept_ = self.coef_.astype(precision), self.intercept_.astype(precision)
 
-    def _has_no_minimum(self, rows: Any, params: Array) -> bool:
+    def _has_no_minimum(self, data: DataPass, params: Array) -> bool:
         """Without a penalty: whether every row's own class is the most likely one, so that no minimum exists."""
         if not np.isinf(self.C):
             return False
@@ -164,7 +164,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         def worst(block: Block) -> float:
             return float(objective.cost(block, params)[block.weights() > 0.0].max(initial=0.0))
 
-        return max(DataPass(rows, self.engine).each(worst)) < np.log(2.0)
+        return max(data.each(worst)) < np.log(2.0)
 
     def _check_state(self) -> None:
         check_linear_classifier(self)

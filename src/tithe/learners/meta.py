@@ -12,14 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, polish_rounds
 from tithe.certify.score import gathered, n_recognised, score_certificate
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.hashing import HoldOut, key_of, uniform_of
 from tithe.core.params import Constraint, RealNumber, check_params
+from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import (
     CoresetLearner,
-    is_source,
     objective_for,
 )
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
@@ -156,7 +159,15 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self.engine = engine
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Reduce, and fit the estimator on the coreset.
 
         Parameters
@@ -166,14 +177,17 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         y : array of shape (n,), optional
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
         rounds = self._check_options()
-        if is_source(X):
+        if isinstance(X, Source):
             if rounds:
                 raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
-            return self._fit_source(self._given(X, y, sample_weight, reset=True))
+            source = self._given(X, y, sample_weight, reset=True)
+            return self._fit_source(DataPass(source, self.engine, progress), checkpoint)
         self._require_target(y, rounds)
-        block = self._given(X, y, sample_weight, reset=True)
+        block = self._checked(X, y, sample_weight, reset=True)
         self._start_fit()
         if is_classifier(self.estimator):
             block = self._encoded(block)
@@ -185,7 +199,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         few = len(block) <= self._size(len(block), block.n_features)
         if not few:
             block = self._set_aside(block, seed)
-        self._learn(self._reduce(block, objective, seed), block, seed)
+        data = DataPass(block, self.engine, progress)
+        self._learn(self._reduce(data, objective, seed, checkpoint=checkpoint), data, seed)
         for _ in range(0 if few else rounds):
             if not self._recalibrate(block):
                 break
@@ -208,12 +223,14 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         if y is None and (rounds or self.__sklearn_tags__().target_tags.required):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
 
-    def _fit_source(self, source: Any) -> Self:
+    def _fit_source(self, data: DataPass, checkpoint: Checkpoint | None) -> Self:
         """From a source: rows are set aside by their ids, if they can be read again to judge by."""
+        source = data.rows
+        assert isinstance(source, Source)
         self._start_fit()
         seed = as_seed(self.random_state)
         if is_classifier(self.estimator):
-            self._labels = checked_classes(known_classes(source, self.engine))
+            self._labels = checked_classes(known_classes(data))
             rows = MappedSource(source, EncodeLabels(classes=self._labels))
         else:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
@@ -225,10 +242,13 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
         if large and source.replayable and self.validation_fraction > 0.0:
             self._aside = key_of(seed, "validation"), float(self.validation_fraction)
-            coreset = self._reduce(MappedSource(rows, HoldOut(*self._aside)), objective, seed)
+            data = data.over(MappedSource(rows, HoldOut(*self._aside)))
+            coreset = self._reduce(data, objective, seed, checkpoint=checkpoint)
+            checkpoint = None  # it holds the state of this reduction
+        data = data.over(rows)
         if coreset is None or coreset.is_whole:  # so few rows, as it turns out, that none can be spared
-            coreset, self._aside = self._reduce(rows, objective, seed), None
-        self._learn(coreset, source, seed)
+            coreset, self._aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
+        self._learn(coreset, data, seed)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -255,11 +275,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=not self._is_streaming)
         return EncodeLabels(classes=self._labels)(block)
 
-    def _learn(self, coreset: Coreset, rows: Any, seed: int) -> None:
+    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
         """Fit on the coreset, without weights if none were given and none were needed; the estimator has a seed."""
-        if rows is None:
+        if data is None:
             self.validation_indices_, self._aside = None, None
-        given = rows.sample_weight if isinstance(rows, Block) else coreset.sample_weight
+        given = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
         self.coreset_ = coreset
         self.estimator_ = self._fit_to(coreset, coreset.is_whole and given is None)
 
@@ -330,10 +350,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         _require(self.estimator_, "score", needed_by="certify")
-        if is_source(X):
+        if isinstance(X, Source):
             # those set aside have the smallest hashes, so they are among the first to be gathered
             key = key_of(0, "certify") if self._aside is None else self._aside[0]
-            block, known = gathered(self._given(X, y, sample_weight, reset=False), self.coreset_, key, self.engine)
+            data = DataPass(self._given(X, y, sample_weight, reset=False), self.engine)
+            block, known = gathered(data, self.coreset_, key)
         else:
             block = self._checked(X, y, sample_weight, reset=False)
             known = len(block) == self.coreset_.n_seen and n_recognised(block, self.coreset_) == len(self.coreset_)

@@ -7,8 +7,10 @@ from typing import Any, Self
 import numpy as np
 from sklearn.metrics import d2_tweedie_score
 
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
-from tithe.learners.base import is_source
+from tithe.core.progress import Progress
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import SHARPER, CoresetLinearRegressor
 from tithe.objectives.poisson import PoissonObjective
@@ -86,7 +88,16 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
         self.engine = engine
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, exposure: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
 
         Parameters
@@ -97,8 +108,10 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
         sample_weight : array of shape (n,), optional
         exposure : array of shape (n,), optional
             Positive: y are counts in so many units, see Notes.
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
-        return super().fit(X, *_rates(X, y, sample_weight, exposure))
+        return super().fit(X, *_rates(X, y, sample_weight, exposure), checkpoint=checkpoint, progress=progress)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, exposure: Any = None) -> Self:
         """Take in more rows, which need not be kept; see `CoresetLogisticRegression.partial_fit` and `fit`."""
@@ -136,7 +149,7 @@ def _rates(X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any]
     """Targets and weights of rows with exposures; as they are without."""
     if exposure is None:
         return y, sample_weight
-    if is_source(X) or y is None:
+    if isinstance(X, Source) or y is None:
         raise ValueError("exposure needs y. With a source, give rates as its target and exposures as its weight.")
     y = np.asarray(y, np.float64)
     units = check_weights(exposure, len(y))

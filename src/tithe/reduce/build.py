@@ -6,7 +6,7 @@ import numbers
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -14,18 +14,19 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import Construction, Objective, SampledObjective, is_source
-from tithe.core.data import Array, Coreset
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Construction, Objective, SampledObjective, Source
+from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
-from tithe.core.registry import make
+from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
 from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, resolve_pair
-from tithe.sources.arrays import ArraySource, as_block
-from tithe.sources.batches import BatchSource, is_like, leaf_rows
-from tithe.sources.watched import WatchedSource
+from tithe.sources.arrays import as_block, block_identity
+from tithe.sources.batches import BatchSource, is_like, leaf_rows_for
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
 
@@ -40,6 +41,8 @@ def build_coreset(
     calibrate: bool = True,
     engine: Any = "auto",
     random_state: Any = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress | bool | None = None,
 ) -> Coreset:
     """A small weighted share of the rows that stands for all of them.
 
@@ -69,6 +72,12 @@ def build_coreset(
     engine : str or engine
         ``"serial"`` or ``"threads"``. The result has the same bits on each.
     random_state : int, RandomState, Generator or None
+    checkpoint : Checkpoint, optional
+        Keeps the state in a folder, so that a build that was stopped can go on, with the same bits.
+    progress : callable, bool or None
+        Called as ``progress(n_passes, n_leaves, n_rows)`` after every leaf: the number of the pass over the data,
+        and the leaves and rows of it that are done. It may raise ``KeyboardInterrupt`` to stop the build. True
+        shows a bar on standard error.
 
     Returns
     -------
@@ -85,103 +94,119 @@ def build_coreset(
     (True, 20000)
     """
     resolve_pair(objective, construction, calibrate=calibrate)  # what does not fit is refused before rows are read
-    source = _as_source(X, y, sample_weight, coreset_size)
-    return reduce_source(
-        source,
-        objective=objective,
-        construction=construction,
-        coreset_size=coreset_size,
-        calibrate=calibrate,
-        engine=engine,
-        random_state=random_state,
-    )
+    rows = _as_rows(X, y, sample_weight, coreset_size)
+    data = DataPass(rows, engine, progress)
+    size = resolve_size(coreset_size, data.n_expected)
+    plan = Plan.of(objective, construction, size, calibrate=calibrate, seed=as_seed(random_state))
+    return reduce_rows(data, plan, checkpoint=checkpoint)
 
 
 @single_blas_thread()
-def reduce_source(
-    source: Any,
-    *,
-    objective: Any,
-    construction: Any = "auto",
-    coreset_size: int | float,
-    calibrate: bool = True,
-    engine: Any = "auto",
-    random_state: Any = None,
+def reduce_rows(
+    data: DataPass, plan: Plan, *, checkpoint: Checkpoint | None = None, leaf_rows: int | None = None
 ) -> Coreset:
-    """`build_coreset` for rows that a source has checked already.
+    """`build_coreset` for rows that were checked already.
 
-    A `WatchedSource` says where the state is kept, so that a build that was stopped can go on: it then
-    has the same bits as one that was not. BLAS is kept to one thread throughout: it adds in another
-    order on two.
+    ``leaf_rows`` are the wanted rows of a leaf of a source; None: what suits the source and the size of the coreset.
+    BLAS is kept to one thread throughout: it adds in another order on two.
     """
-    size = resolve_size(coreset_size, source.n_rows)
-    if callable(getattr(source, "with_leaf_rows", None)):
-        source = source.with_leaf_rows(leaf_rows(size))
-    plan = Plan.of(objective, construction, size, calibrate=calibrate, seed=as_seed(random_state))
-    whole = isinstance(source, ArraySource)
+    rows = data.rows
+    if leaf_rows is None:
+        leaf_rows = leaf_rows_for(plan.size)
+        leaf_rows = leaf_rows if isinstance(rows, Block) else max(leaf_rows, rows.leaf_rows)
     # a sharper place for the totals is the solution on the drawn rows, where another pass costs little
-    later = calibrate and whole and plan.objective.totals_at_solution
-    if isinstance(engine, str) and engine == "auto":
-        engine = "serial" if whole else "threads"
-    if getattr(source, "checkpoint", None) is None:
-        reducer = _started(plan, source, later=later)
-        coreset = make("engine", engine).map_reduce(source.tasks(), reducer.leaf, reducer.merge)
+    later = plan.calibrate and isinstance(rows, Block) and plan.objective.totals_at_solution
+    build = _Build(data, plan, leaf_rows, later)
+    if checkpoint is None:
+        reducer = build.start()
+        coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
     else:
-        with _Keeper(source, plan) as keeper:
-            reducer, coreset = keeper.run(make("engine", engine))
-    if later and coreset.n_seen > size:
-        solution = reducer.objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
-        coreset = _with_totals_at(solution, coreset, reducer.objective, source)
+        with _Keeper(build, checkpoint) as keeper:
+            reducer, coreset = keeper.run()
+    if later and coreset.n_seen > plan.size:
+        objective = reducer.objective
+        assert isinstance(objective, SampledObjective)
+        solution = objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
+        totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
+        coreset = replace(coreset, totals=totals, pilot=solution)
     return reducer.finish(coreset)
 
 
-def _started(plan: Plan, source: Any, *, later: bool) -> Reducer:
-    at_hand = source.sample(None, rng=rng_for(plan.seed, "look"))
-    classes = None
-    if hasattr(source, "classes") and plan.objective.lacks_classes:
-        classes = source.classes()  # a class that stands in the last file only must be known
-    return plan.start(at_hand, n_rows=source.n_rows, classes=classes, later=later)
+@dataclass(frozen=True)
+class _Build:
+    """What a build is asked for. ``later``: the totals follow from another pass."""
 
+    data: DataPass
+    plan: Plan
+    leaf_rows: int
+    later: bool
 
-class _Keeper:
-    """Writes the state of a build down every so often, so that one that was stopped can go on."""
+    def start(self) -> Reducer:
+        """What reduces the leaves, learned from the rows at hand or from a sample."""
+        rows, plan = self.data.rows, self.plan
+        if isinstance(rows, Block):
+            return plan.start(rows, n_rows=len(rows), later=self.later)
+        at_hand = rows.sample(None if rows.replayable else self.leaf_rows, rng=rng_for(plan.seed, "look"))
+        classes = None
+        if plan.objective.lacks_classes:
+            classes = rows.classes()  # a class that stands in the last file only must be known
+        return plan.start(at_hand, n_rows=rows.n_rows, classes=classes)
 
-    def __init__(self, source: WatchedSource, plan: Plan) -> None:
-        assert source.checkpoint is not None
-        check_folder(source.checkpoint)
-        self._source, self._plan, self._path = source, plan, source.checkpoint
-        self._whole: Tree | None = None
-        self._last = time.monotonic()
-        self._about = {
+    def about(self) -> dict[str, Any]:
+        """What must be the same for a build to be resumed."""
+        rows, plan = self.data.rows, self.plan
+        return {
             "kind": "build",
-            "source": getattr(source, "identity", "?"),
-            "leaf_rows": getattr(source, "leaf_rows", 0),
+            "source": block_identity(rows) if isinstance(rows, Block) else rows.identity,
+            "leaf_rows": self.leaf_rows,
             "seed": plan.seed,
         }
 
+    def check(self, reducer: Reducer, tree: Tree) -> None:
+        """Whether reducer and nodes that were read from a file are those of this build."""
+        plan, d, n_rows = self.plan, self.data.rows.n_features, self.data.n_expected
+        asked = replace(plan, calibrate=plan.calibrate and not self.later)
+        expect(reducer.belongs_to(asked) and reducer.plan.seed == plan.seed, "a reducer is not that of its plan")
+        expect((n_rows is not None and n_rows <= plan.size) or reducer.has_pilot, "a pilot is missing")
+        reducer.construction.check_columns(d, reducer.objective)
+        for slot in tree.slots:
+            expect(slot.n_features == d and is_like(slot, tree.slots[0]), "a coreset is unlike the rows of the source")
+            reducer.check_rows(slot)
+
+
+class _Keeper:
+    """Writes the state of a build every so often, so that one that was stopped can go on."""
+
+    def __init__(self, build: _Build, checkpoint: Checkpoint) -> None:
+        check_folder(checkpoint.path)
+        self._build, self._checkpoint, self._about = build, checkpoint, build.about()
+        self._whole: Tree | None = None
+        self._last = time.monotonic()
+
     def __enter__(self) -> Self:
-        self._lock = FolderLock(self._path)
+        self._lock = FolderLock(self._checkpoint.path)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
 
-    def run(self, engine: Any) -> tuple[Reducer, Coreset]:
+    def run(self) -> tuple[Reducer, Coreset]:
         """All leaves, or those that an earlier run has not reduced yet, and what reduced them."""
-        saved = self._load() if self._source.resume else None
-        reducer = _started(self._plan, self._source, later=False) if saved is None else saved[0]
+        saved = self._load() if self._checkpoint.resume else None
+        reducer = self._build.start() if saved is None else saved[0]
         tree = Tree() if saved is None else saved[1]
-        tasks = self._source.tasks(tree.n_leaves)
         watch = partial(self._after_leaf, reducer)
         try:
-            return reducer, engine.map_reduce(tasks, reducer.leaf, reducer.merge, tree=tree, watch=watch)
+            return reducer, self._build.data.fold(
+                reducer.leaf, reducer.merge, tree=tree, leaf_rows=self._build.leaf_rows, watch=watch
+            )
         except KeyboardInterrupt:
             self._save(reducer)
             raise
 
     def _after_leaf(self, reducer: Reducer, tree: Tree) -> None:
         self._whole = tree
-        if time.monotonic() - self._last >= self._source.every:
+        if time.monotonic() - self._last >= self._checkpoint.every:
             self._save(reducer)
 
     def _save(self, reducer: Reducer) -> None:
@@ -191,50 +216,34 @@ class _Keeper:
             return
         about = {**self._about, "n_leaves": tree.n_leaves}
         save_state(
-            self._path, State(objects={"plan": self._plan, "reducer": reducer}, rows=saved_tree(tree), about=about)
+            self._checkpoint.path,
+            State(objects={"plan": self._build.plan, "reducer": reducer}, rows=saved_tree(tree), about=about),
         )
         self._last = time.monotonic()
 
     def _load(self) -> tuple[Reducer, Tree] | None:
         """The reducer and tree of a build that was stopped, if there is one; another build's is refused."""
-        state = load_state(self._path, missing_ok=True)
+        path = os.fspath(self._checkpoint.path)
+        state = load_state(path, missing_ok=True)
         if state is None:
             return None
         plan = state.objects.get("plan")
         other = [name for name, value in self._about.items() if state.about.get(name) != value]
         if isinstance(plan, Plan):
-            other += [*self._plan.differences(plan)]
+            other += [*self._build.plan.differences(plan)]
         if other:
             raise ValueError(
-                f"{os.fspath(self._path)!r} holds the state of another run: {', '.join(other)} differ. Give the same "
+                f"{path!r} holds the state of another run: {', '.join(other)} differ. Give the same "
                 "files and options as before, or start anew without resuming."
             )
         try:
             reducer = state.objects["reducer"]
             expect(isinstance(reducer, Reducer) and isinstance(plan, Plan), "there is no reducer, or no plan")
             tree = restored_tree(state.rows, state.about["n_leaves"])
-            self._check(reducer, tree)
+            self._build.check(reducer, tree)
         except (LookupError, TypeError, ValueError) as error:
-            raise FileFormatError(f"The checkpoint in {os.fspath(self._path)!r} is damaged: {error}") from error
+            raise FileFormatError(f"The checkpoint in {path!r} is damaged: {error}") from error
         return reducer, tree
-
-    def _check(self, reducer: Reducer, tree: Tree) -> None:
-        """Whether reducer and nodes that were read from a file are those of this build."""
-        plan, d = self._plan, self._source.n_features
-        expect(reducer.belongs_to(plan) and reducer.plan.seed == plan.seed, "a reducer is not that of its plan")
-        few = self._source.n_rows is not None and self._source.n_rows <= plan.size
-        expect(few or reducer.has_pilot, "a pilot is missing")
-        reducer.construction.check_columns(d, reducer.objective)
-        for slot in tree.slots:
-            expect(slot.n_features == d and is_like(slot, tree.slots[0]), "a coreset is unlike the rows of the source")
-            reducer.check_rows(slot)
-
-
-def _with_totals_at(solution: Array, coreset: Coreset, objective: Objective, source: Any) -> Coreset:
-    """One more pass: the exact totals at ``solution``, added up in the order of the leaves."""
-    assert isinstance(objective, SampledObjective)
-    totals: Any = sum(objective.survey(task(), solution).totals for task in source.tasks())
-    return replace(coreset, totals=totals, pilot=solution)
 
 
 def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
@@ -252,22 +261,21 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
     raise ValueError(f"coreset_size must be an integer, or a fraction between 0 and 1, got {coreset_size!r}.")
 
 
-def _as_source(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Any:
-    if is_source(X):
+def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:
+    if isinstance(X, Source):
         if y is not None or sample_weight is not None:
             raise ValueError("A source brings y and weights along: open_source(..., target=..., weight=...).")
         return X
     if _is_table(X):
-        return ArraySource(as_block(X, y, sample_weight))
+        return as_block(X, y, sample_weight)
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):
         raise ValueError(
-            f"X must be an array, a CSR matrix, a frame, an iterable of batches or a source, got {type(X).__name__}. "
+            f"X must be an array, a CSR matrix, a frame, an iterable of batches or a Source, got {type(X).__name__}. "
             "Files are opened with tithe.open_source()."
         )
     if y is not None or sample_weight is not None:
         raise ValueError("With an iterable, y and weights come in the batches: yield (X, y, sample_weight).")
-    size = resolve_size(coreset_size, None)
-    return BatchSource(X, leaf_size=leaf_rows(size))
+    return BatchSource(X, leaf_size=leaf_rows_for(resolve_size(coreset_size, None)))
 
 
 def _is_table(X: Any) -> bool:

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import Objective, SampledObjective, check_contracts, is_source
+from tithe.core.contracts import Objective, SampledObjective, Source, check_contracts
 from tithe.core.data import Array, Block
+from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 
@@ -60,12 +62,12 @@ def hard_queries(block: Block, objective: Objective, *, seed: int) -> list[Any]:
     return objective.hard_params(block, rng=rng_for(seed, "hard"))
 
 
-def total_costs(rows: Any, objective: Objective, queries: Sequence[Any]) -> Array:
-    """The weighted cost of each query on a block, or on all leaves of a source in one pass: (q,)."""
-    totals = np.zeros(len(queries))
-    for block in [rows] if isinstance(rows, Block) else (task() for task in rows.tasks()):
-        if len(block):
-            totals += [float(objective.cost(block, q) @ block.weights()) for q in queries]
+def total_costs(
+    rows: Block | Source, objective: Objective, queries: Sequence[Any], progress: Progress | bool | None = None
+) -> Array:
+    """The weighted cost of each query on all rows, in one pass: (q,)."""
+    data = DataPass(rows, progress=progress)
+    totals: Array = data.total(lambda leaf: np.array([objective.cost(leaf, q) @ leaf.weights() for q in queries]))
     return totals
 
 
@@ -79,6 +81,7 @@ def distortion(
     n_fits: int = 2,
     climb: int = 20,
     random_state: int = 0,
+    progress: Progress | bool | None = None,
 ) -> Distortion:
     """Cost distortion of a coreset, by family of queries.
 
@@ -101,6 +104,8 @@ def distortion(
         solution (``climb``); 0 leaves the family out.
     random_state : int
         Must not be the seed of the coreset: the queries have to be independent of it.
+    progress : callable, bool or None
+        Of the pass over all rows: see `build_coreset`.
 
     Returns
     -------
@@ -110,7 +115,7 @@ def distortion(
     goal: Objective = make("objective", objective)
     coreset = _as_block(coreset)
     sample = full
-    if is_source(full):
+    if isinstance(full, Source):
         sample = full.sample(_SAMPLE_ROWS, rng=rng_for(random_state, "sample")) if queries is None else full
         climb = 0  # a look at files is dear
     else:
@@ -128,7 +133,8 @@ def distortion(
         if climb:
             queries = {**queries, "climb": [_climb(full, coreset, objective, queries["rough"][0], climb, random_state)]}
     all_queries = [q for family in queries.values() for q in family]
-    costs = zip(total_costs(coreset, objective, all_queries), total_costs(full, objective, all_queries), strict=True)
+    full_costs = total_costs(full, objective, all_queries, progress)
+    costs = zip(total_costs(coreset, objective, all_queries), full_costs, strict=True)
     errors = [ratio_error(small, large) for small, large in costs]
     values, at = {}, 0
     for name, family in queries.items():

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import Objective, SampledObjective, check_contracts, is_source
+from tithe.core.contracts import Objective, SampledObjective, Source, check_contracts
 from tithe.core.data import Array, Block
+from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.objectives.clustering import ClusteringObjective
-from tithe.reduce.build import reduce_source
+from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
-from tithe.sources.arrays import ArraySource, as_block
+from tithe.reduce.plan import Plan
+from tithe.sources.arrays import as_block
 
 _MIN_ROWS_TO_MEASURE = 100  # with fewer rows nothing can be measured, and all are kept
 _SAMPLE_ROWS = 200_000  # rows of a source that sizes are measured on
@@ -58,7 +60,7 @@ def propose_size(
     check_contracts(goal, (SampledObjective,), needed_by="propose_size")
     seed = as_seed(random_state)
     n_rows: int | None
-    if is_source(X):
+    if isinstance(X, Source):
         block, n_rows, within = X.sample(_SAMPLE_ROWS, rng=rng_for(seed, "propose")), X.n_rows, eps / _MERGE_FACTOR
     else:
         block = as_block(X, y, sample_weight)
@@ -108,12 +110,9 @@ class _Trial:
 
     def _largest_error(self, size: int, number: int) -> float:
         """The largest distortion of one coreset, its own solutions included."""
-        coreset = reduce_source(
-            ArraySource(self.block),
-            objective=self.objective,
-            coreset_size=size,
-            random_state=int(rng_for(self.seed, "propose", number).integers(2**62)),
-        )
+        seed = int(rng_for(self.seed, "propose", number).integers(2**62))
+        plan = Plan.of(self.objective, "auto", size, calibrate=True, seed=seed)
+        coreset = reduce_rows(DataPass(self.block), plan)
         rng = rng_for(self.seed, "own", number)
         solutions = [self.objective.solve(coreset, rng=rng)]
         stronger = self.objective.strengthened(_OTHER_STRENGTH)

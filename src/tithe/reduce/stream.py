@@ -21,7 +21,7 @@ from tithe.reduce.build import resolve_size
 from tithe.reduce.deletion import catch_up, check_deletable, delete_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream_state import StreamState, absorb, collapse, push, restored, saved
-from tithe.sources.batches import LeafBuffer, leaf_rows
+from tithe.sources.batches import LeafBuffer, leaf_rows_for
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 from tithe.storage.leaf_store import LeafStore
 
@@ -108,7 +108,7 @@ class CoresetStream(Storable):
         random_state: Any = None,
     ) -> None:
         size = resolve_size(coreset_size, None)
-        leaf_size = leaf_rows(size) if leaf_size is None else _whole("leaf_size", leaf_size)
+        leaf_size = leaf_rows_for(size) if leaf_size is None else _whole("leaf_size", leaf_size)
         if half_life is not None and not (isinstance(half_life, numbers.Real) and 0.0 < half_life < math.inf):
             raise ValueError(f"half_life must be a positive number of rows, got {half_life!r}.")
         if window is not None and _whole("window", window) < leaf_size:

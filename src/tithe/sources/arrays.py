@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+import hashlib
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -99,22 +98,12 @@ def as_block(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
     return Block(X=X, y=y, sample_weight=weight, mean=sums / total)
 
 
-class ArraySource:
-    """Rows that are all at hand: one leaf, which kernels read in parts on all cores."""
-
-    def __init__(self, block: Block) -> None:
-        self.block = block
-        self.n_features = block.n_features
-        self.n_rows: int | None = len(block)
-        self.replayable = True
-
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
-        if first == 0:
-            yield partial(getattr, self, "block")
-
-    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """``size`` rows without replacement; None: all of them."""
-        n = len(self.block)
-        if size is None or n <= size:
-            return self.block
-        return self.block.take(np.sort(rng.choice(n, size, replace=False)))
+def block_identity(block: Block) -> str:
+    """A hash of all values of a block."""
+    X = block.X
+    digest = hashlib.sha256(f"{X.shape} {X.dtype}".encode())
+    parts = [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
+    for part in (*parts, block.y, block.sample_weight):
+        values = np.asarray([]) if part is None else part
+        digest.update(np.ascontiguousarray(values.astype("U") if values.dtype == object else values).tobytes())
+    return digest.hexdigest()

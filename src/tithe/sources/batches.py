@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, check_fields, expect
 from tithe.sources.arrays import as_block, check_weights, plain_weights
@@ -19,8 +20,8 @@ LEAF_ROWS = 65_536
 _LARGEST = 2**62  # of a row id: sums with it must not overflow
 
 
-def leaf_rows(coreset_size: int) -> int:
-    """Rows of a leaf: enough that reducing one is worth it."""
+def leaf_rows_for(coreset_size: int) -> int:
+    """Rows of a leaf for a coreset of that size: enough that reducing one is worth it."""
     return max(LEAF_ROWS, 4 * coreset_size)
 
 
@@ -165,17 +166,17 @@ def _joined(parts: Sequence[Block]) -> Block:
     return Block(X=leaf.X, y=leaf.y, sample_weight=plain_weights(leaf.sample_weight), indices=leaf.indices)
 
 
-class BatchSource:
+class BatchSource(Source):
     """Batches in order: arrays, CSR matrices, frames, ``(X, y)`` or ``(X, y, sample_weight)``.
 
     Rows are numbered in order of arrival and regrouped into leaves (`LeafBuffer`). The iterable is
     read once.
     """
 
+    replayable = False
+
     def __init__(self, batches: Iterable[Any], *, leaf_size: int) -> None:
         self._rows = LeafBuffer(leaf_size=leaf_size)
-        self.n_rows: int | None = None
-        self.replayable = False
         self._leaves = self._read(batches)
         self._first = next(self._leaves, None)
         if self._first is None:
@@ -191,7 +192,7 @@ class BatchSource:
         if rest is not None:
             yield number, rest
 
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         expected = first
         leaf = self._first
         while leaf is not None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
@@ -61,7 +62,7 @@ def _about(block: TextBlock, row_id: int) -> str:
     return f"{block.file.path!r}, about row {row_id - block.first + block.first_in_file:,}"
 
 
-class DelimitedSource:
+class DelimitedSource(Source):
     """Rows of delimited text with a header line, in the order of the files.
 
     Types are settled in a look at blocks from all over the files; a column that holds whole numbers
@@ -74,9 +75,6 @@ class DelimitedSource:
     choice : Choice
     limits : Limits
     """
-
-    replayable = True
-    n_rows: int | None = None
 
     def __init__(self, files: Sequence[DataFile], choice: Choice, limits: Limits) -> None:
         self._limits = limits
@@ -92,28 +90,21 @@ class DelimitedSource:
         self._learn_vocabularies()
         self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in probes] or [1])
         columns = self._rows.columns
-        self.n_bytes: int | None = sum(file.size for file in files)
+        self.n_bytes = sum(file.size for file in files)
         self.n_features, self.feature_names = columns.n_features, columns.feature_names
         self.row_bytes = columns.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
         self.identity = identity_of("csv", files, asdict(choice), None)
 
-    def with_leaf_rows(self, least: int) -> DelimitedSource:
-        """The same rows in leaves of at least that many, as far as they go."""
-        same = object.__new__(DelimitedSource)
-        same.__dict__.update(self.__dict__)
-        same.leaf_rows = usual_leaf_rows(self.row_bytes, least)
-        return same
-
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on; what comes before is read past, not parsed."""
-        tasks = self._loaders(first)
+        tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
         if first or self._rows.columns.choice.bad_rows != "skip":
             return tasks
-        return unless_all_bad(tasks, self.count, self._files)
+        return unless_all_bad(tasks, self, self._files)
 
-    def _loaders(self, first: int) -> Iterator[Callable[[], Block]]:
-        for number, block in enumerate(self._cut(self.leaf_rows)):
+    def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
+        for number, block in enumerate(self._cut(leaf_rows)):
             if number >= first:
                 yield partial(self._load, block)
 

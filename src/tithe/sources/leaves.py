@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.sources.paths import DataFile, all_bad
 
@@ -20,9 +21,9 @@ LEAF_BYTES = 2**25  # of X: small enough to hold several, large enough to be wor
 SAMPLE_ROWS = 65_536
 
 
-def usual_leaf_rows(row_bytes: int, least: int = 0) -> int:
-    """Rows at which a leaf is large enough: ``LEAF_ROWS`` or ``LEAF_BYTES``, whatever comes first, or ``least``."""
-    return max(1, least, min(LEAF_ROWS, -(-LEAF_BYTES // max(1, row_bytes))))
+def usual_leaf_rows(row_bytes: int) -> int:
+    """Rows at which a leaf is large enough: ``LEAF_ROWS`` or ``LEAF_BYTES``, whichever comes first."""
+    return max(1, min(LEAF_ROWS, -(-LEAF_BYTES // max(1, row_bytes))))
 
 
 def text_bytes(n_rows: int, row_bytes: int) -> int:
@@ -58,7 +59,7 @@ def joined(units: Sequence[U], n_rows: Callable[[U], int], enough: int) -> list[
     return leaves
 
 
-def at_least_one(drawn: Block, source: Any, files: Sequence[DataFile], size: int) -> Block:
+def at_least_one(drawn: Block, source: Source, files: Sequence[DataFile], size: int) -> Block:
     """Rows drawn for a sample; where all of them were bad and left out, rows of the first leaf that has any.
 
     Nothing can be learned from no rows at all, and what says so must know why there are none.
@@ -66,19 +67,19 @@ def at_least_one(drawn: Block, source: Any, files: Sequence[DataFile], size: int
     if len(drawn):
         return drawn
     for task in source.tasks():
-        leaf: Block = task()
+        leaf = task()
         if len(leaf):
             return leaf.cut(0, size)
-    raise all_bad_files(files, source.count() if source.n_rows is None else source.n_rows)
+    raise all_bad_files(files, source.count())
 
 
-def unless_all_bad(tasks: Iterator[Task], n_rows: Callable[[], int], files: Sequence[DataFile]) -> Iterator[Task]:
-    """The loaders of all leaves; an error follows if all their rows, ``n_rows()``, were bad and left out.
+def unless_all_bad(tasks: Iterator[Task], source: Source, files: Sequence[DataFile]) -> Iterator[Task]:
+    """The loaders of all leaves; an error follows if all their rows were bad and left out.
 
     The last loader that is called raises it, or the end of the loaders, whichever is later: loaders that were given
     out may be called at any time, by any thread.
     """
-    tally = _Tally(lambda: all_bad_files(files, n_rows()))
+    tally = _Tally(lambda: all_bad_files(files, source.count()))
     for task in tasks:
         tally.n_given += 1
         yield partial(tally.load, task)
@@ -112,7 +113,7 @@ class _Tally:
             raise self._error()
 
 
-def all_bad_files(files: Sequence[DataFile], n_rows: int) -> ValueError:
+def all_bad_files(files: Sequence[DataFile], n_rows: int | None) -> ValueError:
     """The error for files whose rows were all left out because they are bad."""
     return all_bad(f"{files[0].path!r}{' and the other files' * (len(files) > 1)}", n_rows)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Choice, Numbered
@@ -107,7 +108,7 @@ def refuse_names(choice: Choice) -> None:
             raise ValueError(f"{what} cannot be named in libsvm files: the label in front of a row is the target.")
 
 
-class LibsvmSource:
+class LibsvmSource(Source):
     """Rows of libsvm (svmlight) files: CSR, float64, the label as y.
 
     A first look counts rows and columns. Column numbers start at 1, or at 0 if any file uses 0.
@@ -120,8 +121,6 @@ class LibsvmSource:
         If there are more columns than these files use.
     limits : Limits
     """
-
-    replayable = True
 
     def __init__(self, files: Sequence[DataFile], choice: Choice, n_features: int | None, limits: Limits) -> None:
         refuse_names(choice)
@@ -145,12 +144,12 @@ class LibsvmSource:
         if not (n_features or used):
             raise ValueError(f"There are no columns in {files[0].path!r}: its rows have labels alone.")
         self.n_features = n_features or used
-        self.n_rows: int | None = self._units[-1].first + self._units[-1].n_rows
+        self.n_rows = self._units[-1].first + self._units[-1].n_rows
         self.feature_names = Numbered(self.n_features)
         self.row_bytes = -(-n_entries * _ENTRY_BYTES // self.n_rows) + 4
-        self.n_bytes: int | None = sum(file.size for file in files)
+        self.n_bytes = sum(file.size for file in files)
         self.identity = identity_of("libsvm", files, {**asdict(choice), "n_features": n_features}, self.n_rows)
-        self._plan(0)
+        self.leaf_rows = usual_leaf_rows(self.row_bytes)
 
     def _look(self) -> Iterator[tuple[Unit, Census]]:
         before = 0
@@ -168,23 +167,13 @@ class LibsvmSource:
                     in_file += found.n_rows
             before += in_file
 
-    def _plan(self, least: int) -> None:
-        self._leaves = joined(self._units, lambda unit: unit.n_rows, usual_leaf_rows(self.row_bytes, least))
-        self.leaf_rows = max(sum(unit.n_rows for unit in leaf) for leaf in self._leaves)
-
-    def with_leaf_rows(self, least: int) -> LibsvmSource:
-        """The same rows in leaves of at least that many, as far as they go."""
-        same = object.__new__(LibsvmSource)
-        same.__dict__.update(self.__dict__)
-        same._plan(least)
-        return same
-
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
-        tasks = (partial(self._load, units) for units in self._leaves[first:])
+        leaves = joined(self._units, lambda unit: unit.n_rows, self.leaf_rows if leaf_rows is None else leaf_rows)
+        tasks = (partial(self._load, units) for units in leaves[first:])
         if first or self._choice.bad_rows != "skip":
             return tasks
-        return unless_all_bad(tasks, lambda: self.n_rows or 0, self._files)
+        return unless_all_bad(tasks, self, self._files)
 
     def _load(self, units: Sequence[Unit]) -> Block:
         return concat([self._read(unit) for unit in units])

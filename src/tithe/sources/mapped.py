@@ -3,71 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import copy
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from types import FunctionType
 
 import numpy as np
 
+from tithe.core.contracts import Source
 from tithe.core.data import Block
 
 Change = Callable[[Block], Block]
 
 
-class MappedSource:
+class MappedSource(Source):
     """A source with every leaf changed as it is read.
 
     Parameters
     ----------
     source : Source
     change : callable
-        Block to block. Picklable, so that leaves can be read elsewhere; its ``repr`` says what it does.
+        Block to block, columns kept. Picklable, so that leaves can be read elsewhere. Its ``repr``, or the name of
+        a function, says what it does.
     n_rows : int or None
-        Rows that are left; by default the source's. Where it is given, a reduction of these rows is one of
-        several, and its state is not kept where that of the source would be.
+        Rows that are left; by default the source's.
     """
 
-    def __init__(self, source: Any, change: Change, *, n_rows: int | None = None) -> None:
+    def __init__(self, source: Source, change: Change, *, n_rows: int | None = None) -> None:
         self.source = source
         self.change = change
+        self.n_features, self.replayable, self.leaf_rows = source.n_features, source.replayable, source.leaf_rows
         self.n_rows = source.n_rows if n_rows is None else n_rows
-        self.checkpoint = getattr(source, "checkpoint", None) if n_rows is None else None
+        self.row_bytes = source.row_bytes
 
-    @property
-    def n_features(self) -> int:
-        return int(self.source.n_features)
-
-    @property
-    def replayable(self) -> bool:
-        return bool(self.source.replayable)
-
-    @property
-    def resume(self) -> bool:
-        return bool(self.source.resume)
-
-    @property
-    def every(self) -> float:
-        return float(self.source.every)
-
-    @property
+    @cached_property
     def identity(self) -> str:
-        """What must be the same for a reduction to go on: the rows, and what is done to them."""
-        change = getattr(self.change, "__qualname__", None) or repr(self.change)  # a function has no lasting repr
-        return f"{getattr(self.source, 'identity', '?')} {change}"
+        change = self.change
+        return f"{self.source.identity} {change.__qualname__ if isinstance(change, FunctionType) else change!r}"
 
-    @property
-    def leaf_rows(self) -> int:
-        return int(getattr(self.source, "leaf_rows", 0))
-
-    def with_leaf_rows(self, least: int) -> MappedSource:
-        """The same with larger leaves, if the source can cut them anew."""
-        other = copy(self)
-        if callable(getattr(self.source, "with_leaf_rows", None)):
-            other.source = self.source.with_leaf_rows(least)
-        return other
-
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
-        for task in self.source.tasks(first):
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
+        for task in self.source.tasks(first, leaf_rows):
             yield partial(_changed, task, self.change)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.kernels.columns import column_sums
@@ -74,7 +75,7 @@ def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any,
     return arrays["X"], arrays.get(str(choice.target)), arrays.get(str(choice.weight))
 
 
-class NumpySource:
+class NumpySource(Source):
     """Rows of ``.npy`` or ``.npz`` files under one another.
 
     X is float32 where that holds every value exactly, else float64; a leaf that needs no
@@ -88,8 +89,6 @@ class NumpySource:
     format : {"npy", "npz"}
     limits : Limits
     """
-
-    replayable = True
 
     def __init__(self, files: Sequence[DataFile], choice: Choice, format: str, limits: Limits) -> None:
         if format == "npy" and (choice.target is not None or choice.weight is not None):
@@ -105,7 +104,7 @@ class NumpySource:
                     f"{first.file.path!r} has {first.shape[1]} columns and {other.file.path!r} has {other.shape[1]}."
                 )
         self._starts = np.cumsum([0, *(arrays.shape[0] for arrays in self._arrays)])
-        self.n_rows: int | None = int(self._starts[-1])
+        self.n_rows = int(self._starts[-1])
         self.n_features = int(first.shape[1])
         if not self.n_rows or not self.n_features:
             raise no_rows(files)
@@ -113,25 +112,18 @@ class NumpySource:
         self._dtype = np.dtype(np.float32 if exact else np.float64)
         self.feature_names = Numbered(self.n_features)
         self.row_bytes = self.n_features * self._dtype.itemsize
-        self.n_bytes: int | None = sum(file.size for file in files)
+        self.n_bytes = sum(file.size for file in files)
         self.identity = identity_of(format, files, asdict(choice), self.n_rows)
-        self.leaf_rows = min(self.n_rows, usual_leaf_rows(self.row_bytes))
+        self.leaf_rows = usual_leaf_rows(self.row_bytes)
 
-    def with_leaf_rows(self, least: int) -> NumpySource:
-        """The same rows in leaves of at least that many, as far as they go."""
-        same = object.__new__(NumpySource)
-        same.__dict__.update(self.__dict__)
-        same.leaf_rows = min(int(self._starts[-1]), usual_leaf_rows(self.row_bytes, least))
-        return same
-
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
-        n_rows = int(self._starts[-1])
-        starts = range(first * self.leaf_rows, n_rows, self.leaf_rows)
-        tasks = (partial(self._load, start, min(start + self.leaf_rows, n_rows)) for start in starts)
+        n_rows, size = int(self._starts[-1]), self.leaf_rows if leaf_rows is None else leaf_rows
+        starts = range(first * size, n_rows, size)
+        tasks = (partial(self._load, start, min(start + size, n_rows)) for start in starts)
         if first or self._choice.bad_rows != "skip":
             return tasks
-        return unless_all_bad(tasks, lambda: n_rows, [arrays.file for arrays in self._arrays])
+        return unless_all_bad(tasks, self, [arrays.file for arrays in self._arrays])
 
     def _load(self, start: int, stop: int) -> Block:
         return self._block(np.arange(start, stop))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MOST_VALUES
@@ -52,7 +53,7 @@ class Group(NamedTuple):
     n_rows: int
 
 
-class ParquetSource:
+class ParquetSource(Source):
     """Rows of Parquet files, in the order of the files.
 
     Small row groups that follow one another are joined into a leaf. A leaf is read by whoever
@@ -66,8 +67,6 @@ class ParquetSource:
     limits : Limits
     """
 
-    replayable = True
-
     def __init__(self, files: Sequence[DataFile], choice: Choice, limits: Limits) -> None:
         self._files = list(files)
         self._limits = limits
@@ -78,53 +77,36 @@ class ParquetSource:
         columns = settle({files[i].path: schemas[i] for i in sorted(used)}, choice)
         self._columns = self._with_vocabularies(columns)
         last = self._groups[-1]
-        self.n_rows: int | None = last.first + last.n_rows
-        self.n_bytes: int | None = sum(file.size for file in files)
+        self.n_rows = last.first + last.n_rows
+        self.n_bytes = sum(file.size for file in files)
         self.n_features = self._columns.n_features
         self.feature_names = self._columns.feature_names
         self.row_bytes = self._columns.row_bytes
         self.identity = identity_of("parquet", files, asdict(choice), self.n_rows)
-        self._plan(0)
+        self.leaf_rows = usual_leaf_rows(self.row_bytes)
 
-    def _plan(self, least: int) -> None:
-        """Which row groups make a leaf."""
-        enough = usual_leaf_rows(self.row_bytes, least)
-        self._leaves = [
-            leaf
-            for huge, groups in groupby(self._groups, self._is_huge)
-            for leaf in joined(list(groups), lambda g: g.n_rows, 0 if huge else enough)
-        ]
-        self._huge_rows = enough
-        sizes = [
-            min(enough, leaf[0].n_rows) if self._is_huge(leaf[0]) else sum(g.n_rows for g in leaf)
-            for leaf in self._leaves
-        ]
-        self.leaf_rows = max(sizes)
+    def _leaves(self, leaf_rows: int) -> Iterator[tuple[Group, ...]]:
+        """The row groups that make a leaf. A huge one stands alone and makes several."""
+        for huge, groups in groupby(self._groups, self._is_huge):
+            yield from joined(list(groups), lambda g: g.n_rows, 0 if huge else leaf_rows)
 
     def _is_huge(self, group: Group) -> bool:
         return group.n_rows * max(_ID_BYTES, self.row_bytes) > HUGE_BYTES
 
-    def with_leaf_rows(self, least: int) -> ParquetSource:
-        """The same rows in leaves of at least that many, as far as they go."""
-        same = object.__new__(ParquetSource)
-        same.__dict__.update(self.__dict__)
-        same._plan(least)
-        return same
-
-    def tasks(self, first: int = 0) -> Iterator[Callable[[], Block]]:
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
-        tasks = self._loaders(first)
+        tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
         if first or self._columns.choice.bad_rows != "skip":
             return tasks
-        return unless_all_bad(tasks, lambda: self.n_rows or 0, self._files)
+        return unless_all_bad(tasks, self, self._files)
 
-    def _loaders(self, first: int) -> Iterator[Callable[[], Block]]:
+    def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
         number = 0
-        for groups in self._leaves:
+        for groups in self._leaves(leaf_rows):
             if self._is_huge(groups[0]):
-                n_leaves = -(-groups[0].n_rows // self._huge_rows)
+                n_leaves = -(-groups[0].n_rows // leaf_rows)
                 if number + n_leaves > first:
-                    yield from map(Loaded, self._streamed(groups[0], max(0, first - number)))
+                    yield from map(Loaded, self._streamed(groups[0], leaf_rows, max(0, first - number)))
                 number += n_leaves
             else:
                 if number >= first:
@@ -138,13 +120,13 @@ class ParquetSource:
                 self._add(rows, batch, group)
         return self._block(rows, np.arange(groups[0].first, groups[0].first + rows.n_rows), groups[0])
 
-    def _streamed(self, group: Group, skip: int) -> Iterator[Block]:
-        """A huge row group in leaves of equal size, the first ``skip`` of them left out."""
-        start = skip * self._huge_rows
+    def _streamed(self, group: Group, leaf_rows: int, skip: int) -> Iterator[Block]:
+        """A huge row group in leaves of ``leaf_rows`` rows, the first ``skip`` of them left out."""
+        start = skip * leaf_rows
         batches = self._batches(group, self._columns.read)
         passed, batch = 0, None
         while start < group.n_rows:
-            size = min(self._huge_rows, group.n_rows - start)
+            size = min(leaf_rows, group.n_rows - start)
             rows = BlockBuilder(self._columns, size)
             while passed < start + size:
                 if batch is None:

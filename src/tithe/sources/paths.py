@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tithe.core.errors import FileFormatError
+from tithe.core.errors import FileFormatError, NoRowsError
 
 FORMATS = {
     ".parquet": "parquet",
@@ -178,7 +178,7 @@ def _format_of(path: str | os.PathLike[str], *, strict: bool = True) -> str:
 
 def no_rows(files: Sequence[DataFile]) -> ValueError:
     """The error for files that are all empty."""
-    return ValueError(f"There are no rows in {files[0].path!r}{', nor in the other files' * (len(files) > 1)}.")
+    return NoRowsError(f"There are no rows in {files[0].path!r}{', nor in the other files' * (len(files) > 1)}.")
 
 
 def all_bad(where: str, n_rows: int | None) -> ValueError:

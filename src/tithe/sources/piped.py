@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.core.errors import FileFormatError
+from tithe.core.errors import FileFormatError, NoRowsError
 from tithe.sources.columns import Choice, Columns, Numbered, settle
 from tithe.sources.csv_block import read_header
 from tithe.sources.delimited import csv_rows
@@ -29,7 +30,7 @@ _PROBE_ROWS = 4096  # by which types are told: a leaf has at least that many
 Task = Callable[[], Block]
 
 
-class PipedSource:
+class PipedSource(Source):
     """Rows that can be read once.
 
     Parameters
@@ -42,8 +43,6 @@ class PipedSource:
     """
 
     replayable = False
-    n_rows: int | None = None
-    n_bytes: int | None = None
 
     def __init__(
         self, take: Callable[[int], Task | None], *, feature_names: Sequence[str], row_bytes: int, about: dict[str, Any]
@@ -52,48 +51,47 @@ class PipedSource:
         self.feature_names = feature_names
         self.n_features = len(feature_names)
         self.row_bytes = row_bytes
-        self.leaf_rows = usual_leaf_rows(row_bytes, least=_PROBE_ROWS)
+        self.leaf_rows = max(_PROBE_ROWS, usual_leaf_rows(row_bytes))
         self.identity = identity_of("pipe", [], about, None)
         self._first = self._read(self.leaf_rows)
         if self._first is None:
-            raise ValueError("There are no rows: standard input is empty.")
+            raise NoRowsError("There are no rows: standard input is empty.")
         while not len(self._first):  # its rows were bad, and nothing can be learned from none
             self._first = self._read(self.leaf_rows)
             if self._first is None:
                 raise all_bad(NAME, None)
+        self._n_ahead = self.leaf_rows
 
     def _read(self, n_rows: int) -> Block | None:
         task = self._take(n_rows)
         return None if task is None else task()
 
-    def with_leaf_rows(self, least: int) -> PipedSource:
-        """Itself, in leaves of at least that many rows: what is read once cannot be shared."""
-        more = least - self.leaf_rows
-        if more > 0 and self._first is not None:
-            rest = self._read(more)
-            self._first = self._first if rest is None else concat([self._first, rest])
-            self.leaf_rows = least
-        return self
-
-    def tasks(self, first: int = 0) -> Iterator[Task]:
-        """Loaders of the leaves from number ``first`` on; asked for once."""
+    def _ahead(self, n_rows: int) -> Block:
+        """The first rows, at least ``n_rows`` of the input."""
         if self._first is None:
             raise ValueError("Standard input has been read already and cannot be read again.")
-        number = 0
-        task: Task | None = Loaded(self._first)
-        self._first = None
+        if n_rows > self._n_ahead:
+            rest = self._read(n_rows - self._n_ahead)
+            self._first = self._first if rest is None else concat([self._first, rest])
+            self._n_ahead = n_rows
+        return self._first
+
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Task]:
+        """Loaders of the leaves from number ``first`` on; may be called once. Leaves have at least 4,096 rows."""
+        leaf_rows = max(_PROBE_ROWS, leaf_rows or self.leaf_rows)
+        task: Task | None = Loaded(self._ahead(leaf_rows))
+        number, self._first = 0, None
         while task is not None:
             if number >= first:
                 yield task
-            number, task = number + 1, self._take(self.leaf_rows)
+            number, task = number + 1, self._take(leaf_rows)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """Rows of the first leaf (None: all of them): what comes later cannot be seen yet."""
-        if self._first is None:
-            raise ValueError("Standard input has been read already and cannot be read again.")
-        if size is None or len(self._first) <= size:
-            return self._first
-        return self._first.take(np.sort(rng.choice(len(self._first), size, replace=False)))
+        """``size`` of the first rows (None: those of a leaf): what comes later cannot be seen yet."""
+        rows = self._ahead(size or 0)
+        if size is None or len(rows) <= size:
+            return rows
+        return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))
 
     def classes(self) -> Array:
         """Cannot be known."""
@@ -128,7 +126,7 @@ def _piped_csv(stream: Any, choice: Choice, live: bool, limits: Limits) -> Piped
     reader = RowReader(stream, NAME, header=True, live=live, limits=limits)
     dialect = read_header(reader.take(1)[0], NAME, ",", limits)
     if not dialect.names:
-        raise ValueError("There are no rows: standard input is empty.")
+        raise NoRowsError("There are no rows: standard input is empty.")
     ahead = [reader.take(_PROBE_ROWS, text_bytes(0, 0))]
     rows = csv_rows({NAME: dialect}, [(NAME, ahead[0][0])], choice)
     passed = 0

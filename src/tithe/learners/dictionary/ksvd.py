@@ -12,19 +12,22 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from tithe.certify import Certificate
 from tithe.certify.held_out import mean_certificate
-from tithe.core.contracts import is_source
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.sampling import sample_rows
 from tithe.learners.base import CoresetLearner
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
-from tithe.learners.dictionary.centring import MEANS, CentredSource, centred, offset
+from tithe.learners.dictionary.centring import MEANS, Centring, offset
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.stored import check_dictionary
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.solvers.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
+from tithe.sources.mapped import MappedSource
 
 _ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only so long
 _LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
@@ -164,7 +167,15 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     # -- learning ------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Learn the atoms.
 
         Parameters
@@ -174,14 +185,17 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         y : ignored
         sample_weight : array of shape (n,), optional
             A row of weight two counts as two rows.
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
         self._check_options()
         rows = self._signals(X, sample_weight, reset=True)
         self._start_fit()
         self._coding()
-        self.mean_ = offset(rows, self.mean, self.engine)
+        data = DataPass(rows, self.engine, progress)
+        self.mean_ = offset(data, self.mean)
         seed = as_seed(self.random_state)
-        self._learn(self._few(rows, seed), rows, seed)
+        self._learn(self._training_rows(data, seed, checkpoint), data, seed)
         if self.polish > 0 and self.coreset_ is not None and not self.coreset_.is_whole:
             self._polish(rows, seed)
         return self
@@ -205,7 +219,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._coding()
         self.mean_ = None
-        return centred(_not_too_large(block), self.mean, None)
+        return Centring(self.mean)(_not_too_large(block))
 
     def _objective(self) -> DictionaryObjective:
         coding = self._coding()
@@ -213,17 +227,16 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive
         )
 
-    def _few(self, rows: Any, seed: int) -> Block:
+    def _training_rows(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> Block:
         """The rows to learn from, without their means: all that carry weight, or a coreset."""
-        if not isinstance(rows, Block):
-            return self._reduce(CentredSource(rows, self.mean, self.mean_), self._objective(), seed)
-        rows = centred(rows, self.mean, self.mean_)
-        if self.coreset_size is not None:
-            return self._reduce(rows, self._objective(), seed)
-        own = rows.sample_weight
-        return rows if own is None or own.all() else rows.take(np.flatnonzero(own))
+        centring, rows = Centring(self.mean, self.mean_), data.rows
+        data = data.over(centring(rows) if isinstance(rows, Block) else MappedSource(rows, centring))
+        if self.coreset_size is not None or not isinstance(data.rows, Block):
+            return self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
+        weight = data.rows.sample_weight
+        return data.rows if weight is None or weight.all() else data.rows.take(np.flatnonzero(weight))
 
-    def _learn(self, coreset: Block, rows: Any, seed: int) -> None:
+    def _learn(self, coreset: Block, data: DataPass | None, seed: int) -> None:
         start = self._given_start()
         if start is None:
             start = data_atoms(coreset.X, self._n_atoms(), rng_for(seed, "start"), positive=bool(self.positive))
@@ -256,7 +269,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self._refine(more, self.polish, seed)
 
     def _refine(self, rows: Block, n_iter: int, seed: int) -> Self:
-        rows = centred(rows, self.mean, self.mean_)
+        rows = Centring(self.mean, self.mean_)(rows)
         atoms, curve, best = learn_dictionary(
             rows.X,
             rows.sample_weight,
@@ -330,7 +343,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         rows of their kind. ``coreset_error`` compares the error that training ended with.
         """
         check_is_fitted(self)
-        given = X if is_source(X) else self._signals(X, sample_weight, reset=False)
+        given = X if isinstance(X, Source) else self._signals(X, sample_weight, reset=False)
         if isinstance(given, Block) and given.sample_weight is not None:  # squares of any weights must be numbers
             given = replace(given, sample_weight=given.sample_weight / given.sample_weight.max())
         every = DataPass(given, self.engine)
@@ -349,7 +362,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _without_means(self, block: Block) -> Array:
         """The rows as they are coded: without means and in the precision of the atoms."""
-        rows: Array = centred(_not_too_large(block, self.components_.dtype), self.mean, self.mean_).X
+        rows: Array = Centring(self.mean, self.mean_)(_not_too_large(block, self.components_.dtype)).X
         return rows.astype(self.components_.dtype, copy=False)
 
     def _coded(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:

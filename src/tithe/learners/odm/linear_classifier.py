@@ -9,9 +9,12 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
-from tithe.core.contracts import is_source
-from tithe.core.data import Array, Block
+from tithe.core.checkpoint import Checkpoint
+from tithe.core.contracts import Source
+from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
+from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Anything
 from tithe.learners.lazy_fit import FittedAttribute
@@ -183,7 +186,15 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         self.engine = engine
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Fit on all rows, or reduce, fit on the coreset, calibrate, polish and certify on all rows.
 
         Parameters
@@ -192,10 +203,12 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             See `CoresetLogisticRegression.fit` for sources. ``probability=True`` needs rows at hand.
         y : array of shape (n,), of any labels
         sample_weight : array of shape (n,), optional
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
-        if self.probability and is_source(X):
+        if self.probability and isinstance(X, Source):
             raise ValueError("probability=True holds rows out, which those of a source cannot be: give arrays.")
-        super().fit(X, y, sample_weight)
+        super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
         if self.probability:
             block = self._prepare_block(self._checked(X, y, sample_weight, reset=False), reset=True)
             labelled = replace(block, y=self.classes_[block.y], mean=None)
@@ -235,13 +248,13 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     def _takes_all(self, rows: Block) -> bool:
         return self.coreset_size is None
 
-    def _learn(self, coreset: Any, rows: Any, seed: int, **other: Any) -> None:
+    def _learn(self, coreset: Any, data: DataPass | None, seed: int, **other: Any) -> None:
         self.gap_ = np.nan
-        super()._learn(coreset, rows, seed, **other)
+        super()._learn(coreset, data, seed, **other)
         if np.isnan(self.gap_):  # no solver has set it
             certificate = self.certificate_
             self.gap_ = np.inf if certificate is None or certificate.bound is None else float(certificate.bound)
-        seen = rows if isinstance(rows, Block) else self.coreset_
+        seen = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
         objective = self._objective()
         margins = objective.row_margins(seen, self._params())
         self.margin_distribution_ = MarginDistribution.of(margins, seen.sample_weight)
@@ -249,8 +262,9 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         beside = 0.0 if self._free or objective.constant == 0.0 else 1.0 / objective.constant
         self.norm_ = float(np.hypot(np.linalg.norm(self.coef_), beside * np.linalg.norm(self.intercept_)))
 
-    def _fit_all(self, objective: MarginObjective, rows: Any, start: Array | None, seed: int) -> Array:
-        block = rows if isinstance(rows, Block) else self.coreset_
+    def _fit_all(self, objective: MarginObjective, data: DataPass | None, start: Array | None, seed: int) -> Array:
+        block = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
+        n_rows = block.n_seen if isinstance(block, Coreset) else len(block)
         places = np.arange(len(block))
         if block.sample_weight is not None and not block.sample_weight.all():
             places = np.flatnonzero(block.sample_weight)
@@ -259,8 +273,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             params = self._fit_classes(objective, block, places, start, seed)
         else:
             params = self._fit_two(block, places, start, seed)
-        if rows is not None:
-            n_rows = len(rows) if isinstance(rows, Block) else self.coreset_.n_seen
+        if data is not None:
             # with more classes the gap is that of a convex problem, and the objective is not convex
             bound = self.gap_ if len(self.classes_) == 2 else objective.evaluate(block, params).bound
             self.certificate_ = bound_certificate(self.loss_curve_[-1], bound, n_rows, passes=1)

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import Construction, Objective
+from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.hashing import Reservoir, fold_of, key_of
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.learners.base import all_rows, auto_size, objective_for
-from tithe.reduce.build import reduce_source, resolve_size
+from tithe.reduce.build import reduce_rows, resolve_size
+from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
-from tithe.sources.arrays import ArraySource
 from tithe.sources.batches import is_like
 from tithe.sources.mapped import MappedSource
 
@@ -122,7 +122,7 @@ class Shares(Storable):
         for reservoir, some in zip(self.held_out, rows, strict=True):
             reservoir.keep(some)
 
-    def look(self, source: Any) -> None:
+    def look(self, source: Source) -> None:
         """Take in all rows of a source."""
         for found in DataPass(source).each(self.of):
             self.add(*found)
@@ -182,10 +182,10 @@ class FoldReducer:
                 weight = np.bincount(train, minlength=len(block)) * block.weights()
                 rows = replace(block, sample_weight=weight, mean=None)
                 mass = self._masses(rows)
-                coreset = self._coreset(ArraySource(renumbered(rows, self._numbers(mass))), mass, len(train), j)
+                coreset = self._coreset(renumbered(rows, self._numbers(mass)), mass, len(train), j)
             yield Fold(coreset=coreset, held_out=block.take(test))
 
-    def source_folds(self, source: Any, shares: Shares) -> Iterator[Fold]:
+    def source_folds(self, source: Source, shares: Shares) -> Iterator[Fold]:
         """Folds of the rows of a source, which was looked at for ``shares``."""
         shares.check()
         for j in range(shares.n_folds):
@@ -209,18 +209,13 @@ class FoldReducer:
         numbers[known] = np.arange(len(known))
         return numbers
 
-    def _coreset(self, source: Any, mass: Array, n_train: int, fold: int) -> Coreset:
+    def _coreset(self, rows: Block | Source, mass: Array, n_train: int, fold: int) -> Coreset:
         if not mass.any():
             raise ValueError("No training row of a fold has a positive weight: choose another cv, or shuffle.")
         known = np.flatnonzero(mass) if self.n_classes else None
-        coreset = reduce_source(
-            source,
-            objective=self.objective_for(0 if known is None else len(known)),
-            construction=self.construction,
-            coreset_size=self.size(n_train),
-            calibrate=self.calibrate,
-            random_state=self.seed_of(fold),
-        )
+        objective, size = self.objective_for(0 if known is None else len(known)), self.size(n_train)
+        plan = Plan.of(objective, self.construction, size, calibrate=self.calibrate, seed=self.seed_of(fold))
+        coreset = reduce_rows(DataPass(rows), plan)
         return replace(coreset, n_seen=n_train, y=coreset.y if known is None else known[coreset.y])
 
 

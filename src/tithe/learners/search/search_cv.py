@@ -15,13 +15,14 @@ from sklearn.utils.validation import validate_data
 
 from tithe.certify import Certificate
 from tithe.certify.score import LEAST_TO_CERTIFY
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
+from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
 from tithe.learners.base import (
     CoresetLearner,
-    is_source,
     note_columns,
     opened,
 )
@@ -238,7 +239,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         check_options(self)
         seed = as_seed(self.random_state)
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
-        if is_source(X):
+        if isinstance(X, Source):
             folds, n_folds, n_rows = self._source_folds(opened(X, y, sample_weight, groups), seed)
         else:
             folds, n_folds, n_rows = self._array_folds(X, y, sample_weight, groups, seed)
@@ -344,7 +345,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         rows = self._encoded(checked)  # notes the labels
         return self._reducing(seed).array_folds(rows, splits), len(splits), len(rows)
 
-    def _source_folds(self, source: Any, seed: int) -> Folds:
+    def _source_folds(self, source: Source, seed: int) -> Folds:
         """One look at all rows to know the folds, which are then reduced one by one."""
         n_folds = n_folds_by_id(self.cv)
         if not source.replayable:
@@ -353,7 +354,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         self._labels = None
         change: Any = finite_target
         if is_classifier(self.estimator):
-            self._labels = checked_classes(known_classes(source, "auto"))
+            self._labels = checked_classes(known_classes(DataPass(source)))
             change = EncodeLabels(classes=self._labels)
         else:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)

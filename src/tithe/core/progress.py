@@ -1,0 +1,130 @@
+"""How far passes over the data have come, told to a person on standard error."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+# called after every leaf with the number of the pass, and the leaves and rows of this pass that are done
+Progress = Callable[[int, int, int], None]
+
+LINE_SECONDS = 30.0  # between two lines where standard error is no terminal
+
+
+class ProgressBar:
+    """A `Progress` that shows a bar where standard error is a terminal, else a line every 30 seconds.
+
+    Parameters
+    ----------
+    n_rows : int or None
+        Rows of a pass, if known.
+    names : str
+        Names of the passes. The last one stands for all that follow.
+    done : int
+        Rows of the first pass that an earlier run has read.
+    """
+
+    def __init__(self, n_rows: int | None, *names: str, done: int = 0) -> None:
+        self._n_rows, self._names, self._done = n_rows, names, done
+        self._pass, self._start, self._said = 0, 0.0, 0.0
+        self._bar: Any = None
+        self._lock = threading.Lock()  # stripes of pictures are told of by several threads
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+
+        self._said = time.monotonic()
+        console = Console(stderr=True)
+        if console.is_terminal:
+            self._bar = _bar(console)
+            self._bar.start()
+            self._task = self._bar.add_task("sampling", total=None, text="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def describe(self, work: str) -> None:
+        """Name work of unknown length that begins."""
+        if self._bar is not None:
+            self._bar.reset(self._task, description=work, total=None, text="")
+
+    def __call__(self, n_passes: int, n_leaves: int, n_rows: int) -> None:
+        with self._lock:
+            name = self._names[min(n_passes, len(self._names)) - 1]
+            if n_passes != self._pass:
+                self._pass, self._start = n_passes, time.monotonic()
+                self.describe(name)
+                self._first = n_rows  # read before the clock was started
+            now = time.monotonic()
+            done = n_rows + (self._done if n_passes == 1 else 0)
+            speed = (n_rows - self._first) / (now - self._start) if n_leaves > 1 and now > self._start else 0.0
+            text = self._text(done, speed)
+            if self._bar is not None:
+                self._bar.update(self._task, completed=done, total=self._n_rows, text=text)
+            elif now - self._said >= LINE_SECONDS:
+                self._said = now
+                print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    def _text(self, done: int, speed: float) -> str:
+        parts = [f"{done:,} rows"]
+        if speed > 0:
+            parts.append(f"{speed:,.0f} rows/s")
+        parts.append(bytes_text(memory()))
+        if speed > 0 and self._n_rows is not None:
+            parts.append(f"{seconds_text(max(0, self._n_rows - done) / speed)} left")
+        return ", ".join(parts)
+
+
+def _bar(console: Any) -> Any:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description:<12}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[text]}"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=True)
+
+
+def memory() -> int:
+    """Bytes that this process holds now; where the system does not say so, the most it ever held."""
+    try:
+        with open("/proc/self/status") as file:
+            line = next(line for line in file if line.startswith("VmRSS"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return peak_memory()
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held; 0 where the system does not say so."""
+    try:
+        import resource
+    except ImportError:  # it exists on POSIX only
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def bytes_text(n_bytes: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:,.0f} {unit}" if unit == "bytes" else f"{n_bytes:,.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:,.1f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time for a person."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
