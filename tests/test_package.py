@@ -53,7 +53,7 @@ import tithe
 modules = [module.name for module in pkgutil.walk_packages(tithe.__path__, "tithe.")]
 for module in modules:
     __import__(module)
-from tithe.cli.progress import memory, peak_memory
+from tithe.core.progress import memory, peak_memory
 assert memory() > 0 and peak_memory() == 0
 print(len(modules))
 """

@@ -18,6 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.metadata_routing import get_routing_for_object
 
 from leaf_source import LeafSource
 from tithe import CoresetEstimator, CoresetLogisticRegression, CoresetSearchCV
@@ -240,3 +241,9 @@ def test_transformers_and_clusterers_at_the_end(classes: Data) -> None:
     grid = {"model__n_clusters": [1, 3]}
     search = CoresetSearchCV(clusters, grid, coreset_size=300, cv=2, random_state=0).fit(X)
     assert search.best_params_ == {"model__n_clusters": 3} and search.predict(X[:7]).shape == (7,)
+
+
+def test_how_a_fit_is_watched_is_not_routed() -> None:
+    for model in (CoresetEstimator(Ridge()), CoresetLogisticRegression(), CoresetSearchCV(Ridge(), {"alpha": [1.0]})):
+        routed = set(get_routing_for_object(model).fit.requests)
+        assert "sample_weight" in routed and not routed & {"checkpoint", "progress"}

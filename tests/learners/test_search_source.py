@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import KFold
 
 from leaf_source import LeafSource
-from tithe import Block, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV
+from tithe import Block, Checkpoint, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV
 from tithe.core.hashing import Reservoir, fold_of, hashed, uniform_of
 from tithe.learners.search import folds
 from tithe.learners.search.folds import Shares
@@ -135,3 +136,27 @@ def test_regressors_clusters_and_what_is_refused(classes) -> None:
             CoresetSearchCV(Ridge(), {"alpha": [1.0]}, random_state=0, **options).fit(given)
     with pytest.raises(ValueError, match="come with the rows"):
         CoresetSearchCV(Ridge(), {"alpha": [1.0]}).fit(source, y)
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+def test_a_search_that_was_stopped_goes_on(at_hand: bool, classes, tmp_path) -> None:
+    X, y, weight = classes
+    source = LeafSource.cut(X, y, weight, at=UNEVEN)
+    given = (X, y, weight) if at_hand else (source,)
+    search = CoresetSearchCV(LogisticRegression(), GRID, coreset_size=300, cv=3, random_state=0)
+    straight, checkpoint, told = clone(search).fit(*given), Checkpoint(tmp_path / "state", every=0.0), []
+    later = 2 if at_hand else 4  # than the first fold: a source is read for the classes, and for the folds
+
+    def stop(n_passes: int, n_leaves: int, n_rows: int) -> None:
+        if n_passes == later:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clone(search).fit(*given, checkpoint=checkpoint, progress=stop)
+    resumed = clone(search).fit(*given, checkpoint=checkpoint, progress=lambda *at: told.append(at))
+    assert sorted(path.name for path in checkpoint.path.iterdir()) == ["fold-0", "fold-1", "fold-2", "winner"]
+    for a, b in zip(straight.coresets_, resumed.coresets_, strict=True):
+        np.testing.assert_array_equal(a.X, b.X)
+        np.testing.assert_array_equal(a.weights(), b.weights())
+    np.testing.assert_array_equal(straight.best_estimator_.coef_, resumed.best_estimator_.coef_)
+    assert [at[0] for at in told] != sorted(at[0] for at in told), "the winner's passes are told as well"

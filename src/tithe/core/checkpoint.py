@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,7 @@ class Checkpoint:
     def __post_init__(self) -> None:
         if not self.every >= 0.0:
             raise ValueError(f"every must be a number of seconds of at least 0, got {self.every!r}.")
+
+    def within(self, name: str) -> Checkpoint:
+        """The same in a folder of that name within this one: for one of several builds."""
+        return replace(self, path=Path(self.path) / name)

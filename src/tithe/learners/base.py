@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import polish_rounds
@@ -69,6 +70,9 @@ class CoresetLearner(LazyFitMixin, Storable):
 
     options: ClassVar[tuple[Option, ...]] = ()  # parameters that `tithe fit` offers besides those of all learners
     usual_rounds: ClassVar[int] = 3  # of polish="auto", for a plan
+
+    # how a fit is watched is no metadata of the rows, which pipelines and searches would route
+    __metadata_request__fit = {"checkpoint": UNUSED, "progress": UNUSED}
 
     coreset_size: Any
     construction: Any

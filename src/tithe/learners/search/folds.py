@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.hashing import Reservoir, fold_of, key_of
@@ -21,6 +22,8 @@ from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.sources.batches import is_like
 from tithe.sources.mapped import MappedSource
+
+Splits = list[tuple[Array, Array]]
 
 MOST_HELD_OUT = 100_000  # rows of a fold that candidates are scored on, held in memory for that
 
@@ -122,9 +125,9 @@ class Shares(Storable):
         for reservoir, some in zip(self.held_out, rows, strict=True):
             reservoir.keep(some)
 
-    def look(self, source: Source) -> None:
-        """Take in all rows of a source."""
-        for found in DataPass(source).each(self.of):
+    def look(self, data: DataPass) -> None:
+        """Take in all rows, in one pass."""
+        for found in data.each(self.of):
             self.add(*found)
 
     def check(self) -> None:
@@ -172,8 +175,10 @@ class FoldReducer:
     def seed_of(self, fold: int) -> int:
         return int(rng_for(self.seed, "fold", fold).integers(2**62))
 
-    def array_folds(self, block: Block, splits: list[tuple[Array, Array]]) -> Iterator[Fold]:
+    def array_folds(self, data: DataPass, splits: Splits, checkpoint: Checkpoint | None) -> Iterator[Fold]:
         """Folds of rows at hand, by positions to train on and to judge by."""
+        block = data.rows
+        assert isinstance(block, Block)
         for j, (train, test) in enumerate(splits):
             if len(train) <= self.size(len(train)):
                 coreset = all_rows(block.take(train), self.objective_for(self.n_classes).name)
@@ -182,17 +187,20 @@ class FoldReducer:
                 weight = np.bincount(train, minlength=len(block)) * block.weights()
                 rows = replace(block, sample_weight=weight, mean=None)
                 mass = self._masses(rows)
-                coreset = self._coreset(renumbered(rows, self._numbers(mass)), mass, len(train), j)
+                data = data.over(renumbered(rows, self._numbers(mass)))
+                coreset = self._coreset(data, mass, len(train), j, checkpoint)
             yield Fold(coreset=coreset, held_out=block.take(test))
 
-    def source_folds(self, source: Source, shares: Shares) -> Iterator[Fold]:
-        """Folds of the rows of a source, which was looked at for ``shares``."""
+    def source_folds(self, data: DataPass, shares: Shares, checkpoint: Checkpoint | None) -> Iterator[Fold]:
+        """Folds of the rows of a source, which were counted in ``shares``."""
         shares.check()
+        source = data.rows
+        assert isinstance(source, Source)
         for j in range(shares.n_folds):
             n_train, mass = shares.n_training(j), shares.training_masses(j)
             training = Training(key=shares.key, n_folds=shares.n_folds, fold=j, numbers=self._numbers(mass))
-            rows = MappedSource(source, training, n_rows=n_train)
-            yield Fold(coreset=self._coreset(rows, mass, n_train, j), held_out=shares.rows(j))
+            data = data.over(MappedSource(source, training, n_rows=n_train))
+            yield Fold(coreset=self._coreset(data, mass, n_train, j, checkpoint), held_out=shares.rows(j))
 
     def _masses(self, block: Block) -> Array:
         """The weight of each class; with no classes, of each row."""
@@ -209,13 +217,14 @@ class FoldReducer:
         numbers[known] = np.arange(len(known))
         return numbers
 
-    def _coreset(self, rows: Block | Source, mass: Array, n_train: int, fold: int) -> Coreset:
+    def _coreset(self, data: DataPass, mass: Array, n_train: int, fold: int, checkpoint: Checkpoint | None) -> Coreset:
         if not mass.any():
             raise ValueError("No training row of a fold has a positive weight: choose another cv, or shuffle.")
         known = np.flatnonzero(mass) if self.n_classes else None
         objective, size = self.objective_for(0 if known is None else len(known)), self.size(n_train)
         plan = Plan.of(objective, self.construction, size, calibrate=self.calibrate, seed=self.seed_of(fold))
-        coreset = reduce_rows(DataPass(rows), plan)
+        kept = None if checkpoint is None else checkpoint.within(f"fold-{fold}")
+        coreset = reduce_rows(data, plan, checkpoint=kept)
         return replace(coreset, n_seen=n_train, y=coreset.y if known is None else known[coreset.y])
 
 

@@ -11,14 +11,17 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import Certificate
 from tithe.certify.score import LEAST_TO_CERTIFY
+from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
 from tithe.learners.base import (
@@ -39,15 +42,13 @@ from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.search.candidates import candidates_of, check_options
 from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
-from tithe.learners.search.folds import Fold, FoldReducer, FoldStreams, Shares, n_folds_by_id
+from tithe.learners.search.folds import Fold, FoldReducer, FoldStreams, Shares, Splits, n_folds_by_id
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
 from tithe.learners.search.winner import WinnerMethods, winner_of
 from tithe.learners.stored import check_search
 from tithe.sources.arrays import as_block, check_weights, plain_weights
 from tithe.sources.mapped import MappedSource
-
-Folds = tuple[Iterator[Fold], int, int | None]  # with their number and that of all rows
 
 
 class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable, BaseEstimator):
@@ -167,6 +168,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     (4, True)
     """
 
+    __metadata_request__fit = {"checkpoint": UNUSED, "progress": UNUSED}
     _labels: Array | None  # of classifiers, in the order of their numbers
 
     n_features_in_: int
@@ -220,7 +222,16 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     def _check_state(self) -> None:
         check_search(self)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
         """Search, fit the winner from all rows, and certify it.
 
         Parameters
@@ -235,19 +246,26 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             Used in reducing, fitting and scoring.
         groups : array of shape (n,), optional
             For the splitter.
+        checkpoint, progress
+            Keep the state of the reductions, each in a folder of its own within the ``path``, and watch the passes
+            over the data: see `build_coreset`. The passes of the winner are counted from 1 again.
         """
         check_options(self)
         seed = as_seed(self.random_state)
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
         if isinstance(X, Source):
-            folds, n_folds, n_rows = self._source_folds(opened(X, y, sample_weight, groups), seed)
+            data = DataPass(opened(X, y, sample_weight, groups), progress=progress)
+            folds, n_folds = self._source_folds(data, seed, checkpoint)
         else:
-            folds, n_folds, n_rows = self._array_folds(X, y, sample_weight, groups, seed)
+            data, splits = self._array_splits(X, y, sample_weight, groups, progress)
+            folds, n_folds = self._reducing(seed).array_folds(data, splits, checkpoint), len(splits)
         self._start_fit()
         self._search(candidates, folds, n_folds)
         if self.refit:
             start = time.perf_counter()
-            winner = self._winner(n_rows, seed).fit(X, y, sample_weight=sample_weight)
+            kept = None if checkpoint is None else checkpoint.within("winner")
+            winner = self._winner(data.n_expected, seed)
+            winner.fit(X, y, sample_weight=sample_weight, checkpoint=kept, progress=progress)
             self._keep_winner(winner, start)
             judged = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
             if judged and winner.n_set_aside() >= LEAST_TO_CERTIFY:
@@ -332,8 +350,8 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             seed=seed,
         )
 
-    def _array_folds(self, X: Any, y: Any, sample_weight: Any, groups: Any, seed: int) -> Folds:
-        """The folds of rows at hand, to be reduced one by one."""
+    def _array_splits(self, X: Any, y: Any, sample_weight: Any, groups: Any, progress: Any) -> tuple[DataPass, Splits]:
+        """Rows at hand, and positions of them to train on and to judge by."""
         self._require_target(y)
         checked = as_block(X, y, sample_weight)
         validate_data(self, X if hasattr(X, "shape") else checked.X, reset=True, skip_check_array=True)
@@ -342,26 +360,26 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         splits = [(order[train], order[test]) for train, test in cv.split(checked.X, checked.y, groups)]
         if not splits:
             raise ValueError("cv gives no folds: an iterator can be used only once. Give a list, or a splitter.")
-        rows = self._encoded(checked)  # notes the labels
-        return self._reducing(seed).array_folds(rows, splits), len(splits), len(rows)
+        return DataPass(self._encoded(checked), progress=progress), splits
 
-    def _source_folds(self, source: Source, seed: int) -> Folds:
-        """One look at all rows to know the folds, which are then reduced one by one."""
-        n_folds = n_folds_by_id(self.cv)
+    def _source_folds(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> tuple[Iterator[Fold], int]:
+        """One pass over all rows to know the folds, which are then reduced one by one."""
+        source, n_folds = data.rows, n_folds_by_id(self.cv)
+        assert isinstance(source, Source)
         if not source.replayable:
             raise ValueError("A search reads all rows several times, and these come only once: use partial_fit.")
         note_columns(self, source, reset=True)
         self._labels = None
         change: Any = finite_target
         if is_classifier(self.estimator):
-            self._labels = checked_classes(known_classes(DataPass(source)))
+            self._labels = checked_classes(known_classes(data))
             change = EncodeLabels(classes=self._labels)
         else:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
-        rows, reducing = MappedSource(source, change), self._reducing(seed)
+        data, reducing = data.over(MappedSource(source, change)), self._reducing(seed)
         shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducing.n_classes)
-        shares.look(rows)
-        return reducing.source_folds(rows, shares), n_folds, source.n_rows
+        shares.look(data)
+        return reducing.source_folds(data, shares, checkpoint), n_folds
 
     def _search(self, candidates: list[Params], folds: Iterator[Fold], n_folds: int) -> None:
         """Set what is known of the candidates, and which of them is best."""
