@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.core.data import Array, Block, Coreset
 from tithe.learners.bases import RegressorMixin
 from tithe.learners.charts import BarChart, column_names
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
 from tithe.learners.stored import check_linear_regressor
 from tithe.objectives.single_score import SingleScoreObjective
@@ -48,18 +49,8 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     alpha: float
     max_iter: int
 
-    coef_: Array
-    intercept_: float
-
-    _fitted: ClassVar[tuple[str, ...]] = (
-        "coreset_",
-        "coef_",
-        "intercept_",
-        "certificate_",
-        "loss_curve_",
-        "n_iter_",
-        "n_passes_",
-    )
+    coef_ = FittedAttribute[Array]()
+    intercept_ = FittedAttribute[float]()
 
     @abstractmethod
     def _objective(self) -> SingleScoreObjective:
@@ -111,7 +102,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     def _prepare_source(self, source: Any, *, reset: bool) -> tuple[MappedSource, int]:
         return MappedSource(source, NumericTarget(type(self._objective()))), 0
 
-    def _piece(self, block: Block, classes: Any) -> Block:
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
         return self._prepare_block(block, reset=False)
 
     def _check_state(self) -> None:
