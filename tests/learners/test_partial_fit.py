@@ -20,9 +20,12 @@ from leaf_source import LeafSource
 from tithe import (
     Block,
     CoresetEstimator,
+    CoresetHuberRegressor,
     CoresetKMeans,
     CoresetKMedians,
     CoresetLogisticRegression,
+    CoresetPoissonRegressor,
+    CoresetRidge,
     CoresetSearchCV,
     load_model,
     save_model,
@@ -322,6 +325,9 @@ def pending():
         yield kind(3, random_state=0).partial_fit(X)
     for kind in (CoresetLogisticRegression, LinearODMClassifier):
         yield kind(random_state=0).partial_fit(X, y, classes=["no", "yes"])
+    for kind in (CoresetRidge, CoresetHuberRegressor):
+        yield kind(random_state=0).partial_fit(X, X[:, 0])
+    yield CoresetPoissonRegressor(random_state=0).partial_fit(X, np.exp(X[:, 0]))
     yield CoresetEstimator(LogisticRegression()).partial_fit(X, y, classes=["no", "yes"])
     yield CoresetSearchCV(Ridge(), {"alpha": [1.0]}, cv=2, random_state=0).partial_fit(X, X[:, 0])
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CoresetLinearRegressor
 from tithe.objectives.huber import HuberObjective
@@ -52,8 +53,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     """
 
     options = (*HuberObjective.options, TOLERANCE)
-    scale_: float
-    _fitted = (*CoresetLinearRegressor._fitted, "scale_")
+    scale_ = FittedAttribute[float]()
 
     def __init__(
         self,

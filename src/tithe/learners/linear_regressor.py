@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -14,6 +14,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
 from tithe.learners.bases import RegressorMixin
 from tithe.learners.charts import BarChart, column_names
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
 from tithe.learners.stored import check_linear_regressor
 from tithe.objectives.single_score import SingleScoreObjective
@@ -50,18 +51,8 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     alpha: float
     max_iter: int
 
-    coef_: Array
-    intercept_: float
-
-    _fitted: ClassVar[tuple[str, ...]] = (
-        "coreset_",
-        "coef_",
-        "intercept_",
-        "certificate_",
-        "loss_curve_",
-        "n_iter_",
-        "n_passes_",
-    )
+    coef_ = FittedAttribute[Array]()
+    intercept_ = FittedAttribute[float]()
 
     @abstractmethod
     def _objective(self) -> SingleScoreObjective:
@@ -114,7 +105,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         assert isinstance(data.rows, Source)
         return data.over(MappedSource(data.rows, NumericTarget(type(self._objective()))))
 
-    def _piece(self, block: Block, classes: Any) -> Block:
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
         return self._prepare_block(block, reset=False)
 
     def _check_state(self) -> None:
