@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from common import save, show, timed
-from tithe import Block, Source
+from tithe import Block
+from tithe.core.contracts import Source
 from tithe.dictionary import KSVD
 
 H, W = 360, 480

@@ -10,6 +10,7 @@ import pytest
 
 import tithe
 from tithe import Checkpoint, open_source
+from tithe.core.contracts import Source
 from tithe.core.parallel import limit_threads
 from tithe.core.passes import DataPass
 from tithe.objectives import GenericObjective, KMeansObjective, LogisticObjective
@@ -42,7 +43,7 @@ def folder(frame: pd.DataFrame, tmp_path_factory) -> Path:
     return folder
 
 
-def opened(folder: Path) -> tithe.Source:
+def opened(folder: Path) -> Source:
     return open_source(folder, target="y", weight="w")
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tithe import online as online
     from tithe.certify import Certificate as Certificate
     from tithe.core.checkpoint import Checkpoint as Checkpoint
-    from tithe.core.contracts import Source as Source
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
     from tithe.core.errors import FileFormatError as FileFormatError
@@ -46,7 +45,6 @@ else:
     _MODULES = {
         "tithe.certify": ("Certificate",),
         "tithe.core.checkpoint": ("Checkpoint",),
-        "tithe.core.contracts": ("Source",),
         "tithe.core.data": ("Block", "Coreset"),
         "tithe.core.errors": ("FileFormatError",),
         "tithe.learners.choose_k": ("choose_k",),

@@ -14,7 +14,8 @@ from mutations import unzipped, zipped
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import tithe
-from tithe import Checkpoint, CoresetStream, Source, build_coreset, save_coreset
+from tithe import Checkpoint, CoresetStream, build_coreset, save_coreset
+from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.objectives import KMeansObjective, LogisticObjective
