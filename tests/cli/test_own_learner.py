@@ -18,17 +18,20 @@ LEARNER = '''
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from tithe.certify import cost_certificate
+from tithe.certify import Certificate, cost_certificate
 from tithe.core.params import Option, RealNumber
 from tithe.core.passes import DataPass
 from tithe.learners.base import CoresetLearner, note_columns
 from tithe.learners.charts import BarChart, column_names
+from tithe.learners.lazy_fit import FittedAttribute
 from tithe.objectives.generic import GenericObjective
 
 
 class TinyRidge(CoresetLearner, RegressorMixin, BaseEstimator):
     """Least squares with a penalty."""
 
+    coef_ = FittedAttribute[np.ndarray]()
+    certificate_ = FittedAttribute[Certificate]()
     options = (Option("alpha", RealNumber(least=0.0), "Strength of the penalty."),)
 
     def __init__(self, alpha=1.0, *, coreset_size=300, construction="auto", calibrate=True, polish=0, engine="auto",
@@ -39,12 +42,13 @@ class TinyRidge(CoresetLearner, RegressorMixin, BaseEstimator):
     def _objective(self):
         return GenericObjective()
 
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, *, checkpoint=None, progress=None):
+        self._start_fit()
         note_columns(self, X, reset=True)
-        self.coreset_ = rows = self._reduce(X, self._objective(), self.random_state)
+        data = DataPass(X, self.engine, progress)
+        self.coreset_ = rows = self._reduce(data, self._objective(), self.random_state, checkpoint=checkpoint)
         Z = rows.X * rows.weights()[:, None]
         self.coef_ = np.linalg.solve(Z.T @ rows.X + self.alpha * np.eye(rows.n_features), Z.T @ rows.y)
-        data = DataPass(X, self.engine)
         full = data.total(lambda leaf: float(np.square(leaf.X @ self.coef_ - leaf.y).sum()))
         small = float(rows.weights() @ np.square(rows.X @ self.coef_ - rows.y))
         self.certificate_ = cost_certificate(full, small, data.n_rows, passes=1)

@@ -21,8 +21,8 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from types import MethodType
-from typing import Any
+from types import MethodType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 from scipy import sparse
@@ -230,6 +230,20 @@ class Labels(Check):
         expect(not self._distinct or len(set(items)) == len(items), f"{name} holds a label twice")
 
 
+def check_of(kind: Any) -> Check:
+    """The check for values of a type such as ``float``, ``list[float]`` or ``Coreset | None``."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (UnionType, Union):
+        (other,) = (part for part in parts if part is not type(None))
+        return Optional(check_of(other))
+    if origin is list:
+        return Each(check_of(parts[0]))
+    if origin is tuple:
+        return Parts(*map(check_of, parts))
+    simple: dict[Any, Check] = {Any: Anything(), float: Number(finite=False), int: Integer(), bool: Flag(), str: Text()}
+    return simple[kind] if kind in simple else Instance(origin or kind)
+
+
 def _known(size: Size, sizes: Sizes) -> int | None:
     if isinstance(size, int):
         return size
@@ -271,14 +285,19 @@ class Storable:
 
 
 def check_fields(
-    thing: Any, table: Mapping[str, Check], *, optional: Iterable[str] = (), sizes: Sizes | None = None
+    thing: Any,
+    table: Mapping[str, Check],
+    *,
+    optional: Iterable[str] = (),
+    sizes: Sizes | None = None,
+    who: str | None = None,
 ) -> Sizes:
     """Compare the attributes of an object, or the items of a dict, with a table; sizes that turned out are given back.
 
     All must be there but those that are ``optional``.
     """
     sizes = {} if sizes is None else sizes
-    who = type(thing).__name__
+    who = who or type(thing).__name__
     for name, check in table.items():
         value = _attribute(thing, name)
         if value is _MISSING:

@@ -19,9 +19,10 @@ from tithe.core.params import Option
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Storable
+from tithe.core.state_checks import Sizes, Storable
 from tithe.learners.charts import BarChart
 from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
+from tithe.learners.stored import check_learner
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
 from tithe.reduce.build import reduce_rows, resolve_size
@@ -182,6 +183,18 @@ class CoresetLearner(LazyFitMixin, Storable):
     def charts(self) -> list[BarChart]:
         """What a report shows of the solution."""
         return []
+
+    def _check_state(self) -> None:
+        sizes = check_learner(self, sizes=self._known_sizes())
+        if self._fitted_values:
+            self._check_solution(sizes)
+
+    def _known_sizes(self) -> Sizes:
+        """Sizes that checks of fitted attributes refer to, when a learner was read from a file."""
+        return {}
+
+    def _check_solution(self, sizes: Sizes) -> None:
+        """Refuse fitted attributes that do not fit together, when a learner was read from a file."""
 
     def _check_names(self) -> None:
         """Refuse unknown names at once, not only when there are rows enough to need them."""

@@ -19,11 +19,12 @@ from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Floats, Integers, Sizes, expect
 from tithe.learners.base import CoresetLearner, can_read_again
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.charts import BarChart
 from tithe.learners.lazy_fit import FittedAttribute
-from tithe.learners.stored import check_clusterer
+from tithe.learners.stored import FLOATS
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
 _SEARCHES = 8  # that n_init="auto" makes on the coreset: they cost little there
@@ -35,8 +36,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     _objective_type: type[ClusteringObjective]
 
     coreset_ = FittedAttribute[Coreset]()
-    cluster_centers_ = FittedAttribute[Array]()
-    labels_ = FittedAttribute[Array](from_stream=False)
+    cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
+    labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
     inertia_ = FittedAttribute[float]()
     cost_curve_ = FittedAttribute[list[float]]()
     n_iter_ = FittedAttribute[int]()
@@ -242,8 +243,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         labels = self._objective().assign(self.coreset_, self.cluster_centers_)
         return np.bincount(labels, weights=self.coreset_.weights(), minlength=len(self.cluster_centers_))
 
-    def _check_state(self) -> None:
-        check_clusterer(self)
+    def _check_solution(self, sizes: Sizes) -> None:
+        expect(sizes["k"] > 0, "there are no centres")
 
     @property
     def _n_features_out(self) -> int:

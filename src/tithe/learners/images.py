@@ -22,7 +22,7 @@ from tithe.core.params import (
 )
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Storable
+from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Storable, check_fields, expect
 from tithe.images.averaging import Coder, averaged
 from tithe.images.clipping import ClippedNoise, find_clipping
 from tithe.images.inpaint import check_mask, filled
@@ -33,7 +33,7 @@ from tithe.images.quality import data_range
 from tithe.learners.base import all_rows
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.dictionary.ksvd import KSVD
-from tithe.learners.stored import check_denoiser
+from tithe.learners.stored import FLOATS
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.reduce.build import build_coreset
 from tithe.solvers.ksvd import cosine_atoms
@@ -361,7 +361,13 @@ class ImageDenoiser(Storable, BaseEstimator):
         return float(self.patch_size**2 * (self.gain * self.sigma_) ** 2)
 
     def _check_state(self) -> None:
-        check_denoiser(self)
+        if not any(name in self.__dict__ for name in ("components_", "learner_", "sigma_", "clipped_", "coreset_")):
+            return
+        self._check()
+        atoms = Floats(int(self.n_components), int(self.patch_size) ** 2, dtypes=FLOATS)
+        check_fields(self, {"components_": atoms, "sigma_": Number(least=0.0), "clipped_": Parts(Flag(), Flag())})
+        check_fields(self, {"learner_": Instance(KSVD), "coreset_": Instance(Coreset), "seconds_": Instance(dict)})
+        expect(self.learner_.__dict__.get("n_features_in_") == self.patch_size**2, "atoms are of other patches")
 
     # -- checks --------------------------------------------------------------------------------
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, get_args, overload
 
 from sklearn.exceptions import NotFittedError
+
+from tithe.core.state_checks import Check, check_of
 
 T = TypeVar("T")
 
@@ -20,13 +22,25 @@ class FittedAttribute(Generic[T]):
 
     Parameters
     ----------
+    check : Check or None
+        What a value that was read from a file must be; by default what the type says.
+    optional : bool
+        Whether a fit may leave it out.
     from_stream : bool
         False for what only `fit` can give, such as labels of all rows: it is never there after `partial_fit`, and
         asking for it fits nothing.
     """
 
-    def __init__(self, *, from_stream: bool = True) -> None:
-        self._from_stream = from_stream
+    def __init__(self, check: Check | None = None, *, optional: bool = False, from_stream: bool = True) -> None:
+        self._check, self.optional, self._from_stream = check, optional or not from_stream, from_stream
+
+    @property
+    def check(self) -> Check:
+        """What a value that was read from a file must be."""
+        if self._check is None:
+            (kind,) = get_args(self.__orig_class__)  # type: ignore[attr-defined]
+            self._check = check_of(kind)
+        return self._check
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

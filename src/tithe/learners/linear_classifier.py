@@ -17,6 +17,7 @@ from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Floats, Sizes
 from tithe.learners.bases import ClassifierMixin
 from tithe.learners.charts import BarChart, column_names
 from tithe.learners.class_weight import class_factors, is_balanced, weights_by_class
@@ -30,6 +31,7 @@ from tithe.learners.labels import (
 )
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
+from tithe.learners.stored import FLOATS, check_classes
 from tithe.objectives.labelled_linear import LabelledLinearObjective
 from tithe.objectives.labels import LabelledObjective
 from tithe.sources.mapped import MappedSource
@@ -45,8 +47,8 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     class_weight: Any
 
     classes_: Array
-    coef_ = FittedAttribute[Array]()
-    intercept_ = FittedAttribute[Array]()
+    coef_ = FittedAttribute[Array](Floats("outputs", "d", dtypes=FLOATS))
+    intercept_ = FittedAttribute[Array](Floats("outputs", dtypes=FLOATS))
     sensitivity_model_ = FittedAttribute[SensitivityModel](from_stream=False)
 
     @abstractmethod
@@ -111,6 +113,9 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
 
     def _unlabelled_objective(self) -> Any:
         return replace(self._objective((0, 1)), classes=None)
+
+    def _known_sizes(self) -> Sizes:
+        return check_classes(self)
 
     def _known_classes(self) -> tuple[Any, ...]:
         return tuple(self.classes_.tolist())

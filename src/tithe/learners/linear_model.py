@@ -23,6 +23,7 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Instance, Optional
 from tithe.learners.base import CoresetLearner, auto_size, can_read_again
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.lazy_fit import FittedAttribute
@@ -54,7 +55,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     loss_curve_ = FittedAttribute[list[float]]()
     n_iter_ = FittedAttribute[int]()
     n_passes_ = FittedAttribute[int]()
-    coreset_ = FittedAttribute[Coreset]()
+    coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True)
 
     @abstractmethod
     def _objective(self) -> LinearModelObjective:

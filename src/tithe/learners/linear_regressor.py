@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
+from tithe.core.state_checks import Floats, Number
 from tithe.learners.bases import RegressorMixin
 from tithe.learners.charts import BarChart, column_names
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
-from tithe.learners.stored import check_linear_regressor
+from tithe.learners.stored import FLOATS
 from tithe.objectives.single_score import SingleScoreObjective
 from tithe.sources.mapped import MappedSource
 
@@ -51,8 +52,8 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     alpha: float
     max_iter: int
 
-    coef_ = FittedAttribute[Array]()
-    intercept_ = FittedAttribute[float]()
+    coef_ = FittedAttribute[Array](Floats("d", dtypes=FLOATS))
+    intercept_ = FittedAttribute[float](Number())
 
     @abstractmethod
     def _objective(self) -> SingleScoreObjective:
@@ -107,6 +108,3 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
 
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         return self._prepare_block(block, reset=False)
-
-    def _check_state(self) -> None:
-        check_linear_regressor(self)

@@ -15,7 +15,6 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
-from tithe.learners.stored import check_linear_classifier
 from tithe.objectives.logistic import LogisticObjective
 
 _SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
@@ -165,9 +164,6 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
             return float(objective.cost(block, params)[block.weights() > 0.0].max(initial=0.0))
 
         return max(data.each(worst)) < np.log(2.0)
-
-    def _check_state(self) -> None:
-        check_linear_classifier(self)
 
     def _objective(self, classes: tuple[int, ...] | None = None) -> LogisticObjective:
         return LogisticObjective(

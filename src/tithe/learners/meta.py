@@ -21,6 +21,7 @@ from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
 from tithe.learners.base import (
     CoresetLearner,
     objective_for,
@@ -37,7 +38,7 @@ from tithe.learners.labels import (
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.recalibrate import recalibrated, residuals
 from tithe.learners.sample_weight import check_learns_from_coresets, fit_arguments, last_step, takes_weights
-from tithe.learners.stored import check_coreset_estimator
+from tithe.learners.stored import probe
 from tithe.sources.mapped import MappedSource
 
 
@@ -122,8 +123,10 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
 
     coreset_ = FittedAttribute[Coreset]()
     estimator_ = FittedAttribute[Any]()
-    validation_indices_ = FittedAttribute[Array | None]()
-    _aside = FittedAttribute[tuple[int, float] | None]()
+    validation_indices_ = FittedAttribute[Array | None](Optional(Integers("aside", least=0)))
+    _aside = FittedAttribute[tuple[int, float] | None](
+        Optional(Parts(Integer(most=2**64), Number(least=0.0, most=1.0)))
+    )
     _labels: Array
 
     classes_: Any = _from_estimator("classes_")
@@ -207,7 +210,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _check_state(self) -> None:
-        check_coreset_estimator(self)
+        check_fields(self, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
+        super()._check_state()
+
+    def _check_solution(self, sizes: Sizes) -> None:
+        probe(self.estimator_, sizes["d"])
 
     def _check_options(self) -> int:
         """The rounds of polish, all else being right."""

@@ -19,12 +19,13 @@ from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumbe
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 from tithe.learners.base import CoresetLearner
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, Centring, offset
 from tithe.learners.lazy_fit import FittedAttribute
-from tithe.learners.stored import check_dictionary
+from tithe.learners.stored import FLOATS
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.solvers.ksvd import Coding, cosine_atoms, data_atoms, learn_dictionary, unit
 from tithe.sources.mapped import MappedSource
@@ -112,8 +113,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     mean_: Array | None
     coreset_ = FittedAttribute[Coreset | None]()
-    components_ = FittedAttribute[Array]()
-    error_ = FittedAttribute[Array]()
+    components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
+    error_ = FittedAttribute[Array](Floats("rounds", least=0.0))
     best_iter_ = FittedAttribute[int]()
     n_iter_ = FittedAttribute[int]()
 
@@ -374,8 +375,11 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     # -- checks --------------------------------------------------------------------------------
 
-    def _check_state(self) -> None:
-        check_dictionary(self)
+    def _check_solution(self, sizes: Sizes) -> None:
+        check_fields(self, {"mean_": Optional(Floats("d"))}, sizes=sizes)
+        expect(sizes["k"] == self._n_atoms(), "there are more or fewer atoms than the parameters say")
+        expect(self.best_iter_ < sizes["rounds"], "the best round is not there")
+        expect(self.mean != "global" or self.mean_ is not None, "the mean of all rows is missing")
 
     @property
     def _n_features_out(self) -> int:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tithe.core.data import Array, Block
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
-from tithe.core.state_checks import Each, Number, Storable, check_fields
+from tithe.core.state_checks import (
+    Anything,
+    Check,
+    Each,
+    Flag,
+    Floats,
+    Instance,
+    Integer,
+    Integers,
+    Number,
+    Optional,
+    Storable,
+    check_fields,
+    expect,
+)
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import available_if
+from tithe.learners.stored import COLUMNS, FLOATS, check_classes, probe
 from tithe.objectives.margin import MarginObjective
+from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.many_classes import NONCONVEX
 from tithe.sources.arrays import as_block
 
@@ -158,3 +175,45 @@ class MarginMachine:
         machine = clone(self).set_params(probability=False, class_weight=None)  # type: ignore[type-var]
         held_out = CalibratedClassifierCV(machine, cv=min(_FOLDS, smallest), ensemble=False)
         self.calibrated_ = held_out.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
+
+    def _check_calibrated(self, values: Mapping[str, Any]) -> None:
+        """Refuse probabilities that cannot be asked for, when a machine was read from a file."""
+        calibrated = values.get("calibrated_")
+        if calibrated is not None:
+            expect(isinstance(calibrated, CalibratedClassifierCV), "probabilities cannot be asked for")
+            probe(calibrated, int(vars(self)["n_features_in_"]))
+
+
+def check_kernel_machine(learner: Any) -> None:
+    """Support vectors, the coefficients of each, and the kernel that they are compared by."""
+    values = learner.__dict__
+    if "n_features_in_" not in values:
+        expect("support_" not in values, "a solution has no columns")
+        return
+    sizes = check_fields(learner, COLUMNS, optional=("feature_names_in_",), sizes=check_classes(learner))
+    check_fields(learner, _KERNEL_MACHINE, optional=("_weighted",), sizes=sizes)
+    vectors = learner.support_vectors_
+    expect(callable(learner.kernel) or learner.kernel in KERNELS, "there is no such kernel")
+    if learner.kernel == "precomputed":
+        expect(learner.support_.max(initial=0) < sizes["d"], "support vectors are out of range")
+    elif sparse.issparse(vectors):
+        expect(vectors.shape == (sizes["support"], sizes["d"]), "support vectors are of other columns")
+    else:
+        expect(learner._centre is not None, "a mean is missing")
+        check_fields(learner, {"support_vectors_": Floats("support", "d", dtypes=FLOATS)}, sizes=sizes)
+    learner._check_calibrated(values)
+
+
+_KERNEL_MACHINE: dict[str, Check] = {
+    "support_": Integers("support", least=0),
+    "dual_coef_": Floats("outputs", "support"),
+    "intercept_": Floats("outputs"),
+    "_gamma": Number(least=0.0),
+    "_centre": Optional(Floats("d")),
+    "_single": Flag(),
+    "n_iter_": Integer(),
+    "objective_curve_": Each(Number()),
+    "support_vectors_": Anything(),
+    "margin_distribution_": Instance(MarginDistribution),
+    "_weighted": Integers("kept", least=0),
+}

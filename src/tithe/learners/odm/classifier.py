@@ -24,10 +24,10 @@ from tithe.learners.odm.base import (
     TO_ROUNDING,
     MarginDistribution,
     MarginMachine,
+    check_kernel_machine,
     margins_of,
     row_costs,
 )
-from tithe.learners.stored import check_kernel_machine
 from tithe.solvers.odm.kernel_functions import KERNELS, GivenKernel, KernelFunction, checked_matrix, entry_variance
 from tithe.solvers.odm.kernel_matrix import WHOLE, Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes

@@ -16,13 +16,13 @@ from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Anything
+from tithe.core.state_checks import Floats, Integers, Number, Sizes
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.odm.base import ROUNDING, TO_ROUNDING, MarginDistribution, MarginMachine, row_costs
 from tithe.learners.odm.strategy import fit_classes
-from tithe.learners.stored import check_linear_classifier, check_margins
+from tithe.learners.stored import FLOATS
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.coreset_svrg import coreset_svrg
 from tithe.solvers.odm.linear_problem import LinearProblem, Solution
@@ -136,10 +136,10 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
 
     options = (*MarginObjective.options, TOLERANCE)
 
-    gap_ = FittedAttribute[float]()
-    support_ = FittedAttribute[Array]()
-    dual_coef_ = FittedAttribute[Array]()
-    norm_ = FittedAttribute[float]()
+    gap_ = FittedAttribute[float](Number(least=0.0, finite=False))
+    support_ = FittedAttribute[Array](Integers("support", least=0), optional=True)
+    dual_coef_ = FittedAttribute[Array](Floats("machines", "support", dtypes=FLOATS, contiguous=False), optional=True)
+    norm_ = FittedAttribute[float](Number(least=0.0))
     margin_distribution_ = FittedAttribute[MarginDistribution]()
     calibrated_ = FittedAttribute[Any](from_stream=False)
 
@@ -215,9 +215,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             self._calibrate_probabilities(labelled.take(np.flatnonzero(block.weights())))
         return self
 
-    def _check_state(self) -> None:
-        check_linear_classifier(self, {"margin_distribution_": Anything(), "norm_": Anything(), "gap_": Anything()})
-        check_margins(self)
+    def _check_solution(self, sizes: Sizes) -> None:
+        self._check_calibrated(self._fitted_values or {})
 
     # -- what the base asks --------------------------------------------------------------------
 

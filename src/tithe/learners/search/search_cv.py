@@ -23,7 +23,7 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Storable
+from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
 from tithe.learners.base import (
     CoresetLearner,
     note_columns,
@@ -46,7 +46,7 @@ from tithe.learners.search.folds import Fold, FoldReducer, FoldStreams, Shares, 
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
 from tithe.learners.search.winner import WinnerMethods, winner_of
-from tithe.learners.stored import check_search
+from tithe.learners.stored import attributes_of, check_learner, probe
 from tithe.sources.arrays import as_block, check_weights, plain_weights
 from tithe.sources.mapped import MappedSource
 
@@ -174,14 +174,14 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     n_features_in_: int
     feature_names_in_: Array
     stream_: FoldStreams
-    best_params_ = FittedAttribute[Params]()
-    best_score_ = FittedAttribute[float]()
-    best_index_ = FittedAttribute[int]()
+    best_params_ = FittedAttribute[Params](optional=True)
+    best_score_ = FittedAttribute[float](optional=True)
+    best_index_ = FittedAttribute[int](optional=True)
     cv_results_ = FittedAttribute[dict[str, Any]]()
     n_splits_ = FittedAttribute[int]()
-    refit_time_ = FittedAttribute[float]()
+    refit_time_ = FittedAttribute[float](optional=True)
     reduce_time_ = FittedAttribute[float]()
-    certificate_ = FittedAttribute[Certificate | None]()
+    certificate_ = FittedAttribute[Certificate | None](optional=True)
     coresets_ = FittedAttribute[list[Coreset]]()
 
     def __init__(
@@ -220,7 +220,16 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         self.verbose = verbose
 
     def _check_state(self) -> None:
-        check_search(self)
+        check_fields(self, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
+        sizes = check_learner(self, stream=FoldStreams)
+        values = attributes_of(self)
+        if "best_estimator_" in values:
+            probe(values["best_estimator_"], sizes["d"])
+        else:
+            expect("cv_results_" not in values or not self.refit, "the best estimator is missing")
+        if "stream_" in values:
+            like = self.stream_.streams[-1].state.rows.like
+            expect(like is not None and like.n_features == sizes["d"], "a stream is of other columns")
 
     def fit(
         self,

@@ -64,7 +64,7 @@ class WinnerMethods:
     scoring: Any
     refit: Any
     multimetric_ = FittedAttribute[bool]()
-    best_estimator_ = FittedAttribute[Any]()
+    best_estimator_ = FittedAttribute[Any](optional=True)
 
     predict = _passed_on("predict")
     predict_proba = _passed_on("predict_proba")

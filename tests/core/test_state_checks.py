@@ -1,0 +1,56 @@
+"""Checks of what was read from a file, by the types that attributes are declared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tithe.core.data import Array, Block
+from tithe.core.errors import FileFormatError
+from tithe.core.state_checks import check_loaded, check_of
+from tithe.learners.cluster import CoresetKMeans
+from tithe.learners.lazy_fit import FittedAttribute
+
+BLOCK = Block(X=np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        (float, 1.5, "1.5"),
+        (int, 3, 3.5),
+        (bool, True, 1),
+        (Array, np.zeros(2), [0.0, 0.0]),
+        (Block, BLOCK, {}),
+        (Block | None, None, 0),
+        (list[float], [1.0, 2.0], [1.0, None]),
+        (tuple[int, float], (1, 0.5), (1, 0.5, 2)),
+        (dict[str, Any], {"a": 1}, [1]),
+    ],
+)
+def test_a_type_says_what_a_value_must_be(kind: Any, right: Any, wrong: Any) -> None:
+    check_of(kind).check("value", right, {})
+    with pytest.raises(FileFormatError, match="value"):
+        check_of(kind).check("value", wrong, {})
+
+
+class Counting(CoresetKMeans):
+    """A learner with one more attribute, declared by its type alone."""
+
+    n_pairs_ = FittedAttribute[int]()
+
+
+@pytest.mark.parametrize(("value", "fault"), [(None, "n_pairs_ is None"), ("missing", "has no n_pairs_")])
+def test_an_attribute_of_a_new_learner_is_checked_without_another_line(value: Any, fault: str) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = Counting(2, random_state=0).fit(X)
+    model.n_pairs_ = 7
+    check_loaded(model)
+    if value == "missing":
+        del model.n_pairs_
+    else:
+        model.n_pairs_ = value
+    with pytest.raises(FileFormatError, match=fault):
+        check_loaded(model)
