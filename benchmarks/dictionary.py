@@ -150,7 +150,7 @@ def scaling(most: int, size: int, low: float) -> list[dict[str, Any]]:
     for n in sizes:
         X, atoms = planted(n, low, 0)
         few = KSVD(K, n_nonzero_coefs=T, max_iter=120, coreset_size=size, random_state=0)
-        polished = KSVD(K, n_nonzero_coefs=T, max_iter=120, coreset_size=size, polish=2, random_state=0)
+        polished = KSVD(K, n_nonzero_coefs=T, max_iter=120, coreset_size=size, refine_iter=2, random_state=0)
         small, more = (min(timed(lambda m=m, X=X: m.fit(X))[1] for _ in range(3)) for m in (few, polished))
         every = KSVD(K, n_nonzero_coefs=T, max_iter=40, random_state=0)
         full = timed(lambda every=every, X=X: every.fit(X))[1]

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common import save, show
-from tithe import CoresetKMeans, CoresetLogisticRegression, distortion, load_coreset, open_source, propose_size
+from tithe import CoresetKMeans, CoresetLogisticRegression, distortion, load_coreset, open_dataset, propose_size
 from tithe.core.seeding import rng_for
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.reduce.distortion import random_queries
@@ -87,7 +87,7 @@ def run(folder: Path, repeats: int) -> dict[str, Any]:
         "kmeans": (["--objective", "kmeans", "-k", str(CLUSTERS)], KMeansObjective(n_clusters=CLUSTERS)),
         "logistic": (["--objective", "logistic"], LogisticObjective(classes=(0, 1))),
     }
-    source = open_source(folder, target="y")
+    source = open_dataset(folder, target="y")
     sizes = {
         name: propose_size(source, objective=goal, eps=EPS, random_state=0)[0] for name, (_, goal) in goals.items()
     }

@@ -73,7 +73,7 @@ def beside_linear_svc(folder: Path, n_rows: int, repeats: int) -> list[dict[str,
                 "seconds": float(np.median(seconds)),
                 "passes": float(np.median(passes)),
                 "rounds": int(model.n_iter_),
-                "relative gap": model.gap_ / model.loss_curve_[-1] if hasattr(model, "gap_") else None,
+                "relative gap": model.gap_ / model.objective_curve_[-1] if hasattr(model, "gap_") else None,
                 "accuracy": float((signed > 0).mean()),
                 "margin mean / deviation": float(signed.mean() / signed.std()),
             }

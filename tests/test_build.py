@@ -274,7 +274,7 @@ def test_bad_shapes_and_types(X: np.ndarray) -> None:
         (np.zeros((0, 3)), "with 0 sample"),
         (np.zeros((3, 0)), "with 0 feature"),
         (np.zeros(3), "Expected 2D array, got 1D"),
-        ("rows.csv", "got str. Files are opened with tithe.open_source"),
+        ("rows.csv", "got str. Files are opened with tithe.open_dataset"),
         (5, "got int"),
         (np.zeros((2, 2, 2)), "dim 3"),
     ):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import tithe
-from tithe import Checkpoint, open_source
+from tithe import Checkpoint, open_dataset
 from tithe.core.contracts import Source
 from tithe.core.parallel import limit_threads
 from tithe.core.passes import DataPass
@@ -44,7 +44,7 @@ def folder(frame: pd.DataFrame, tmp_path_factory) -> Path:
 
 
 def opened(folder: Path) -> Source:
-    return open_source(folder, target="y", weight="w")
+    return open_dataset(folder, target="y", weight="w")
 
 
 def build(source, name: str = "kmeans", *, size: int = 500, engine="auto", progress=None, **options) -> tithe.Coreset:
@@ -139,24 +139,24 @@ def test_another_run_is_refused(folder: Path, tmp_path: Path) -> None:
 
 def test_how_rows_are_spread_over_files_is_no_matter_for_ids(frame: pd.DataFrame, folder: Path, tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "one.parquet", row_group_size=50_000, index=False)
-    coreset = build(open_source(tmp_path / "one.parquet", target="y", weight="w"))
+    coreset = build(open_dataset(tmp_path / "one.parquet", target="y", weight="w"))
     assert np.array_equal(frame.iloc[coreset.row_ids()][["a", "b", "c"]].to_numpy(), coreset.X)
 
 
 def test_the_public_door(folder: Path, frame: pd.DataFrame) -> None:
-    source = tithe.open_source(folder, columns=["c", "a"])
+    source = tithe.open_dataset(folder, columns=["c", "a"])
     coreset = tithe.build_coreset(source, objective="kmeans", coreset_size=300, random_state=0)
     assert coreset.X.shape[1] == 2 and coreset.n_seen == len(frame)
     with pytest.raises(ValueError, match="brings y and weights along"):
         tithe.build_coreset(source, frame["y"], objective="kmeans", coreset_size=300)
-    with pytest.raises(ValueError, match="open_source"):
+    with pytest.raises(ValueError, match="open_dataset"):
         tithe.build_coreset(str(folder), objective="kmeans", coreset_size=300)
 
 
 def test_proposed_sizes_come_from_the_files(folder: Path) -> None:
     for name in ("kmeans", "logistic"):
         size, measured = tithe.propose_size(
-            open_source(folder, target="y", weight="w"), objective=OBJECTIVES[name], eps=0.1
+            open_dataset(folder, target="y", weight="w"), objective=OBJECTIVES[name], eps=0.1
         )
         assert 10 <= size <= 50_000 and 0.0 < measured < 0.2
         source = opened(folder)

@@ -10,7 +10,7 @@ from tithe import Block, build_coreset, distortion, propose_size
 from tithe.core.data import effective_sample_size
 from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective, MarginObjective
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error
-from tithe.reduce.sizing import size_for, size_from_pilot
+from tithe.reduce.sizing import extrapolate_size, theoretical_size
 
 KMEANS = KMeansObjective(n_clusters=4)
 
@@ -44,9 +44,9 @@ def test_arrays_and_names_will_do(skewed: Block) -> None:
     X = skewed.X[:500].round().astype(int)
     coreset = build_coreset(X, objective="kmeans", coreset_size=100, random_state=0)
     assert distortion(X, coreset, "kmeans", n_fits=1, n_bases=1, climb=0).worst < 1.0
-    assert size_for("kmeans", 0.1, n_features=3).size > 0
+    assert theoretical_size("kmeans", 0.1, n_features=3).size > 0
     with pytest.raises(ValueError, match="about centres"):
-        size_for("generic", 0.1, n_features=3)
+        theoretical_size("generic", 0.1, n_features=3)
 
 
 def test_the_data_itself_has_no_distortion(skewed: Block) -> None:
@@ -63,16 +63,18 @@ class TestSizeFor:
     def test_formulas(self) -> None:
         k, d, eps, delta = 10, 5, 0.1, 0.05
         alpha = 8 * (math.log(k) + 2)
-        one = size_for(KMeansObjective(n_clusters=k), eps, delta, n_features=d, queries="one")
+        one = theoretical_size(KMeansObjective(n_clusters=k), eps, delta, n_features=d, queries="one")
         total = 6 * alpha + 4 * 2 * k  # the pilot has 2 k centres
         assert one.total_sensitivity == pytest.approx(total)
         assert one.size == math.ceil(2 * total * (1 + eps / 3) * math.log(2 / delta) / eps**2)
-        every = size_for(KMedianObjective(n_clusters=k), eps, delta, n_features=d)
+        every = theoretical_size(KMedianObjective(n_clusters=k), eps, delta, n_features=d)
         total = 2 * alpha + 2 * k
         dimension = d * k * math.log(k)
         assert every.size == math.ceil(total * (dimension * math.log(total) + math.log(1 / delta)) / eps**2)
         assert every.constant == 1.0 and "constant taken as 1" in every.formula
-        rings = size_for(KMedianObjective(n_clusters=k), 0.5, 0.1, n_features=d, construction="rings", n_rows=1000)
+        rings = theoretical_size(
+            KMedianObjective(n_clusters=k), 0.5, 0.1, n_features=d, construction="rings", n_rows=1000
+        )
         layers = math.ceil(math.log2(4 * 1000))
         draws = math.ceil(math.log(2 * k * (layers + 1) / 0.1) / (2 * (0.5 / 18) ** 2))
         assert rings.size == draws * k * (layers + 1)
@@ -80,7 +82,8 @@ class TestSizeFor:
     @pytest.mark.parametrize("construction", ["sensitivity", "lightweight", "rings"])
     def test_less_error_needs_more_rows(self, construction: str) -> None:
         sizes = [
-            size_for(KMEANS, e, n_features=3, construction=construction, n_rows=10**6).size for e in (0.4, 0.2, 0.1)
+            theoretical_size(KMEANS, e, n_features=3, construction=construction, n_rows=10**6).size
+            for e in (0.4, 0.2, 0.1)
         ]
         assert sizes[0] < sizes[1] < sizes[2]
         assert sizes[2] / sizes[1] == pytest.approx(4, rel=0.1)
@@ -97,7 +100,7 @@ class TestSizeFor:
     )
     def test_bad_arguments(self, options: dict, message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            size_for(KMEANS, **({"eps": 0.1, "n_features": 2} | options))
+            theoretical_size(KMEANS, **({"eps": 0.1, "n_features": 2} | options))
 
     def test_agrees_with_distortion_on_a_planted_problem(self) -> None:
         """A small far cluster that the query leaves out carries the cost: what sensitivities are about.
@@ -111,7 +114,7 @@ class TestSizeFor:
         X = np.concatenate([c + rng.normal(size=(n, 2)) for c, n in zip(centers, sizes, strict=True)])
         X = X[rng.permutation(len(X))]
         eps, delta = 0.3, 0.1
-        size = size_for(KMEANS, eps, delta, n_features=2, queries="one").size
+        size = theoretical_size(KMEANS, eps, delta, n_features=2, queries="one").size
         assert size < len(X) / 4
         found = [
             distortion(
@@ -126,10 +129,10 @@ class TestSizeFor:
 
 
 def test_pilot_rule() -> None:
-    assert size_from_pilot(0.1, 100, 0.05) == 400
-    assert size_from_pilot(0.0, 100, 0.05) == 1
+    assert extrapolate_size(0.1, 100, 0.05) == 400
+    assert extrapolate_size(0.0, 100, 0.05) == 1
     with pytest.raises(ValueError, match="positive"):
-        size_from_pilot(0.1, 100, 0.0)
+        extrapolate_size(0.1, 100, 0.0)
 
 
 def test_the_limit_of_a_proposal_is_above_what_further_draws_have() -> None:

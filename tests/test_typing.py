@@ -77,7 +77,7 @@ WRONG = {
     "centers: list[float] = model.cluster_centers_": "Incompatible types in assignment",
     "model.n_iter_.shape": '"int" has no attribute "shape"',
     "model.labels_.names": 'has no attribute "names"',
-    "model.cost_curve_ = 3.0": "Incompatible types in assignment",
+    "model.objective_curve_ = 3.0": "Incompatible types in assignment",
     "tithe.odm.LinearODMClassifier().norm_[0]": 'Value of type "float" is not indexable',
     "tithe.CoresetSearchCV(model, {}).best_params_.C": 'has no attribute "C"',
     "wrong: tithe.CoresetKMedians = tithe.CoresetKMeans().fit(X)": "Incompatible types in assignment",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tithe.reduce.distortion import distortion as distortion
     from tithe.reduce.sizing import propose_size as propose_size
     from tithe.reduce.stream import CoresetStream as CoresetStream
-    from tithe.sources.files import open_source as open_source
+    from tithe.sources.files import open_dataset as open_dataset
     from tithe.sources.limits import Limits as Limits
     from tithe.storage.coresets import load_coreset as load_coreset
     from tithe.storage.coresets import save_coreset as save_coreset
@@ -59,7 +59,7 @@ else:
         "tithe.reduce.distortion": ("distortion",),
         "tithe.reduce.sizing": ("propose_size",),
         "tithe.reduce.stream": ("CoresetStream",),
-        "tithe.sources.files": ("open_source",),
+        "tithe.sources.files": ("open_dataset",),
         "tithe.sources.limits": ("Limits",),
         "tithe.storage.coresets": ("load_coreset", "save_coreset"),
         "tithe.storage.models": ("load_model", "save_model"),

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from running import generation, rows_table, run, sha, start, write_folder
 
-from tithe import CoresetKMeans, CoresetLogisticRegression, load_coreset, load_model, open_source
+from tithe import CoresetKMeans, CoresetLogisticRegression, load_coreset, load_model, open_dataset
 from tithe.odm import LinearODMClassifier
 
 FILES = {"coreset.parquet", "model.skops", "report.html", "results.json"}
@@ -54,7 +54,7 @@ def test_clusters_from_files(folder, tmp_path, capsys, small_leaves, learner: st
 def test_the_command_is_the_learner(folder, tmp_path) -> None:
     out = tmp_path / "result"
     assert run("fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 400, "--seed", 7, "-o", out) == 0
-    source = open_source(folder, columns=["c0", "c1"])
+    source = open_dataset(folder, columns=["c0", "c1"])
     model = CoresetKMeans(3, coreset_size=400, random_state=7).fit(source)
     assert np.array_equal(load_model(out / "model.skops").cluster_centers_, model.cluster_centers_)
 
@@ -216,7 +216,7 @@ def test_text_is_encoded_as_for_the_fit(tmp_path, capsys, categories: str) -> No
     command = ["predict", out / "model.skops", tmp_path / "some.parquet", "--categories", categories]
     assert run(*command, "-o", tmp_path / "p.parquet") == 0
     model = load_model(out / "model.skops")
-    source = open_source(tmp_path / "rows.parquet", categories=categories)
+    source = open_dataset(tmp_path / "rows.parquet", categories=categories)
     X = pd.DataFrame(source.sample(None, rng=rng).X, columns=source.feature_names)
     expected = model.predict(X)[(frame["colour"] != "green").to_numpy()]
     assert np.array_equal(pd.read_parquet(tmp_path / "p.parquet")["prediction"], expected)

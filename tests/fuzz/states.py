@@ -55,10 +55,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "logistic stream": lambda: _streamed(tithe.CoresetLogisticRegression(coreset_size=60, **SEED), Y, classes=[0, 1]),
     "linear margin": lambda: LinearODMClassifier(coreset_size=60, probability=True, **SEED).fit(X, Y),
     "kernel margin": lambda: ODMClassifier(**SEED).fit(X, NAMES),
-    "dictionary": lambda: KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, mean="global", **SEED).fit(X),
+    "dictionary": lambda: KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, center="global", **SEED).fit(X),
     "dictionary stream": lambda: _streamed(KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, **SEED)),
     "denoiser": lambda: ImageDenoiser(
-        5, patch_size=3, n_components=12, coreset_size=50, max_iter=2, polish=0, **SEED
+        5, patch_size=3, n_components=12, coreset_size=50, max_iter=2, refine_iter=0, **SEED
     ).fit(PICTURE),
     "estimator": lambda: tithe.CoresetEstimator(LogisticRegression(), coreset_size=60, **SEED).fit(X, Y),
     "search": lambda: tithe.CoresetSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2, coreset_size=40, **SEED).fit(

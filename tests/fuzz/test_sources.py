@@ -42,7 +42,7 @@ from tithe.core.errors import FileFormatError
 from tithe.images.read import read_picture
 from tithe.objectives import KMeansObjective
 from tithe.sources.columns import Choice
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 from tithe.sources.piped import open_piped
 
 QUICK, MANY = 20, 20_000
@@ -66,7 +66,7 @@ def _file_reader(ending: str, **options: Any) -> Callable[[bytes, bool], None]:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, f"t{ending}")
             file.write_bytes(data)
-            _both_ways(lambda **how: open_source(file, **how, **options), data, build)
+            _both_ways(lambda **how: open_dataset(file, **how, **options), data, build)
 
     return read
 

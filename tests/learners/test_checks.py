@@ -32,8 +32,8 @@ from tithe.online import PACO
         ODMClassifier(),
         LinearODMClassifier(lam=10.0),  # the default of lam takes five times as long
         KSVD(),
-        KSVD(mean="global", exact_update=True),
-        KSVD(mean="per_column"),
+        KSVD(center="global", exact_update=True),
+        KSVD(center="row"),
         KSVD(coding="lasso"),
         KSVD(positive=True),
         PACO(),

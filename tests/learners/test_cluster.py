@@ -43,10 +43,10 @@ def test_as_good_as_scikit_learn_and_better_than_uniform(skewed: Block) -> None:
 @BOTH
 def test_polish_never_raises_the_cost(kind, skewed: Block) -> None:
     model = kind(n_clusters=8, coreset_size=200, polish=6, random_state=1).fit(skewed.X)
-    assert np.all(np.diff(model.cost_curve_) < 0)
-    assert 1 < len(model.cost_curve_) <= 7
+    assert np.all(np.diff(model.objective_curve_) < 0)
+    assert 1 < len(model.objective_curve_) <= 7
     plain = kind(n_clusters=8, coreset_size=200, polish=0, random_state=1).fit(skewed.X)
-    assert plain.cost_curve_ == [model.cost_curve_[0]]
+    assert plain.objective_curve_ == [model.objective_curve_[0]]
     assert model.certificate_.passes <= 7
     assert plain.certificate_.passes == 1
 

@@ -89,7 +89,7 @@ def test_engines_and_threads_are_no_matter(kind, rows) -> None:
             found.append(kind(5, coreset_size=600, engine=engine, polish=3, random_state=2).fit(source))
     for other in found[1:]:
         assert same(other.cluster_centers_, found[0].cluster_centers_)
-        assert other.cost_curve_ == found[0].cost_curve_
+        assert other.objective_curve_ == found[0].objective_curve_
 
 
 @BOTH
@@ -111,7 +111,7 @@ def test_rows_that_come_once(kind, rows) -> None:
     model = kind(5, coreset_size=600, random_state=2).fit(
         LeafSource.cut(X, sample_weight=weight, at=UNEVEN, replayable=False, known=False)
     )
-    assert model.certificate_ is None and len(model.cost_curve_) == 1
+    assert model.certificate_ is None and len(model.objective_curve_) == 1
     assert model.inertia_ == pytest.approx(model.certify(X, sample_weight=weight).value, rel=0.1)
     with pytest.raises(ValueError, match="only once"):
         kind(5, polish=2).fit(LeafSource.cut(X, at=UNEVEN, replayable=False))
@@ -182,7 +182,7 @@ def test_one_leaf_of_sparse_rows_is_the_matrix_bit_for_bit(options, rows) -> Non
     )
     assert same(model.classes_, array.classes_)
     assert same(model.coef_, array.coef_) and same(model.intercept_, array.intercept_)
-    assert model.loss_curve_ == array.loss_curve_ and model.certificate_ == array.certificate_
+    assert model.objective_curve_ == array.objective_curve_ and model.certificate_ == array.certificate_
     assert hasattr(model, "sensitivity_model_") == ("construction" in options)
 
 
@@ -204,8 +204,8 @@ def test_the_gap_of_many_leaves(weighted: bool, layout, rows) -> None:
     assert again.value == pytest.approx(there.value, rel=1e-3)  # columns are centred at the mean of the coreset
     assert model.n_passes_ == model.certificate_.passes + 2  # to reduce, and to find the classes
     sharp = CoresetLogisticRegression(coreset_size=800, tol=1e-8, random_state=1).fit(source)
-    assert excess(sharp, X, y, weight) <= 1e-7 * sharp.loss_curve_[-1]
-    assert sharp.loss_curve_ == sorted(sharp.loss_curve_, reverse=True)
+    assert excess(sharp, X, y, weight) <= 1e-7 * sharp.objective_curve_[-1]
+    assert sharp.objective_curve_ == sorted(sharp.objective_curve_, reverse=True)
 
 
 @pytest.mark.bits
@@ -217,7 +217,7 @@ def test_engines_and_threads_are_no_matter_to_logistic_regression(rows) -> None:
             source = LeafSource.cut(X, y, weight, at=UNEVEN)
             found.append(CoresetLogisticRegression(coreset_size=800, engine=engine, random_state=2).fit(source))
     for other in found[1:]:
-        assert same(other.coef_, found[0].coef_) and other.loss_curve_ == found[0].loss_curve_
+        assert same(other.coef_, found[0].coef_) and other.objective_curve_ == found[0].objective_curve_
         assert other.certificate_ == found[0].certificate_
 
 
@@ -231,7 +231,7 @@ def test_few_rows_with_classes_are_all_used(rows) -> None:
         assert model.coreset_.provenance["construction"] == "all"
         np.testing.assert_allclose(model.coef_, array.coef_, rtol=1e-9, atol=1e-12)
         assert model.certificate_.n_rows == 900
-        assert model.loss_curve_[-1] == pytest.approx(array.loss_curve_[-1], rel=1e-12)
+        assert model.objective_curve_[-1] == pytest.approx(array.objective_curve_[-1], rel=1e-12)
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {"no": 2.0, "yes": 0.5}])
@@ -295,7 +295,7 @@ def test_classes_of_rows_that_come_once(rows) -> None:
         lambda: CoresetLogisticRegression(coreset_size=300, class_weight={1.0: 2.0}, random_state=0),
         lambda: LinearODMClassifier(coreset_size=300, random_state=0),
         lambda: CoresetEstimator(Ridge(), coreset_size=300, random_state=0),
-        lambda: KSVD(6, coreset_size=300, mean="global", max_iter=2, random_state=0),
+        lambda: KSVD(6, coreset_size=300, center="global", max_iter=2, random_state=0),
     ],
 )
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])

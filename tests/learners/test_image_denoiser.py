@@ -165,11 +165,11 @@ def test_all_patches_are_no_worse_than_a_coreset(clean) -> None:
 def test_polish_sees_more_patches(clean, monkeypatch) -> None:
     """Atoms from more patches hold less of their noise; those that all patches were learned from stay."""
     noisy = noisy_of(clean, 25)
-    rough, polished = (denoiser(25.0, coreset_size=500, polish=p).fit(noisy) for p in (0, 6))
+    rough, polished = (denoiser(25.0, coreset_size=500, refine_iter=p).fit(noisy) for p in (0, 6))
     quality = [psnr(m.denoise(noisy), clean, largest=255) for m in (rough, polished)]
     assert quality[1] > quality[0] + 0.05
     for size in (None, 10**6):
-        one, other = (denoiser(25.0, coreset_size=size, polish=p).fit(noisy) for p in (0, 6))
+        one, other = (denoiser(25.0, coreset_size=size, refine_iter=p).fit(noisy) for p in (0, 6))
         np.testing.assert_array_equal(one.components_, other.components_)
     monkeypatch.setattr(module, "_POLISH", 400)  # no more than were kept
     np.testing.assert_array_equal(rough.components_, denoiser(25.0, coreset_size=500).fit(noisy).components_)
@@ -203,7 +203,7 @@ def test_conventions(clean, tmp_path) -> None:
         ({"coreset_size": 50}, "fewer than n_components"),
         ({"coreset_size": 1.5}, "coreset_size"),
         ({"step": 9}, "gaps"),
-        ({"polish": -1}, "polish must be"),
+        ({"refine_iter": -1}, "refine_iter must be"),
         ({"data_range": 0}, "data_range must be"),
         ({"construction": "best"}, "best"),
     ],

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from tithe import load_model, open_source, save_model
+from tithe import load_model, open_dataset, save_model
 from tithe.core.parallel import limit_threads
 from tithe.dictionary import KSVD
 from tithe.kernels.dictionary.atoms import users_of
@@ -39,7 +39,7 @@ def test_a_planted_dictionary_is_found() -> None:
     model = KSVD(20, n_nonzero_coefs=2, max_iter=60, random_state=0).fit(X)
     assert distance(atoms, model.components_) < 0.02
     best = Coding(n_nonzero=2)(X, atoms)[2].mean() / 12
-    assert model.error_.min() < 1.1 * best and model.error_[0] > 3 * best
+    assert model.objective_curve_.min() < 1.1 * best and model.objective_curve_[0] > 3 * best
 
 
 def test_planted_atoms_that_point_the_same_way_are_found() -> None:
@@ -50,7 +50,7 @@ def test_planted_atoms_that_point_the_same_way_are_found() -> None:
     X = np.einsum("nt,ntd->nd", rng.uniform(-1, 1, size=(10_000, 3)), atoms[used])
     X += rng.normal(size=X.shape) * np.sqrt(0.01 * (X**2).mean())
     model = KSVD(50, n_nonzero_coefs=3, random_state=0).fit(X)
-    assert model.error_.min() < 1.3 * Coding(n_nonzero=3)(X, atoms)[2].mean() / 20
+    assert model.objective_curve_.min() < 1.3 * Coding(n_nonzero=3)(X, atoms)[2].mean() / 20
 
 
 def test_a_planted_dictionary_is_found_through_a_coreset() -> None:
@@ -68,22 +68,22 @@ def test_polish_makes_the_atoms_of_a_coreset_sharp() -> None:
     X, atoms = planted(60_000, d=12, k=20, most=2)
     far = []
     for polish in (0, 2):
-        model = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, max_iter=60, polish=polish, random_state=0).fit(X)
+        model = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, max_iter=60, refine_iter=polish, random_state=0).fit(X)
         far.append(1.0 - np.abs(atoms @ model.components_.T).max(axis=1))
-        assert model.n_iter_ == 60 + polish == len(model.error_) - 1
+        assert model.n_iter_ == 60 + polish == len(model.objective_curve_) - 1
     assert np.median(far[1]) < 0.3 * np.median(far[0])
     by_hand = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, max_iter=60, random_state=0).fit(X).refine(X, n_iter=2)
     assert by_hand.n_iter_ == 62
     assert np.median(1.0 - np.abs(atoms @ by_hand.components_.T).max(axis=1)) < 0.3 * np.median(far[0])
-    few = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, polish=2, random_state=0).fit(X[:1000])  # all rows: none left
+    few = KSVD(20, n_nonzero_coefs=2, coreset_size=1500, refine_iter=2, random_state=0).fit(
+        X[:1000]
+    )  # all rows: none left
     assert few.n_iter_ == few.max_iter
-    with pytest.raises(ValueError, match="polish"):
-        KSVD(20, coreset_size=1500, polish="auto").fit(X)
+    with pytest.raises(ValueError, match="refine_iter"):
+        KSVD(20, coreset_size=1500, refine_iter="auto").fit(X)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"exact_update": True}, {"mean": "global"}, {"mean": "per_column"}, {"tol": 0.1}]
-)
+@pytest.mark.parametrize("options", [{}, {"exact_update": True}, {"mean": "global"}, {"mean": "row"}, {"tol": 0.1}])
 def test_weights_equal_repeated_rows(options) -> None:
     X, _ = planted(400, d=10, k=12, most=2, noise=0.05)
     weight = np.random.default_rng(1).integers(0, 4, len(X))
@@ -91,7 +91,7 @@ def test_weights_equal_repeated_rows(options) -> None:
     a = clone(model).fit(X, sample_weight=weight)
     b = clone(model).fit(np.repeat(X, weight, axis=0))
     np.testing.assert_allclose(a.components_, b.components_, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(a.error_, b.error_, rtol=1e-12)
+    np.testing.assert_allclose(a.objective_curve_, b.objective_curve_, rtol=1e-12)
     c = clone(model).fit(X, sample_weight=weight * 1e-7)
     np.testing.assert_allclose(a.components_, c.components_, rtol=0, atol=1e-12)
 
@@ -125,7 +125,7 @@ def test_seeds_and_threads() -> None:
             found.append(clone(model).fit(X))
     for other in found[1:]:
         assert np.array_equal(other.components_, found[0].components_)
-        assert np.array_equal(other.error_, found[0].error_)
+        assert np.array_equal(other.objective_curve_, found[0].objective_curve_)
     assert not np.allclose(model.set_params(random_state=1).fit(X).components_, found[0].components_)
 
 
@@ -154,18 +154,18 @@ def test_points_with_binary_codes_are_k_means() -> None:
 def test_codes_dense_and_sparse_and_back() -> None:
     X, _ = planted(3000)
     X += 2.0
-    for mean in ("none", "global", "per_column"):
-        model = KSVD(50, n_nonzero_coefs=3, max_iter=3, mean=mean, random_state=0).fit(X)
+    for mean in ("none", "global", "row"):
+        model = KSVD(50, n_nonzero_coefs=3, max_iter=3, center=mean, random_state=0).fit(X)
         codes, few = model.transform(X), model.encode(X)
         assert sparse.issparse(few) and few.nnz <= 3 * len(X)
         np.testing.assert_array_equal(few.toarray(), codes)
         back = model.inverse_transform(few)
         np.testing.assert_allclose(back, model.inverse_transform(codes), atol=1e-12)
-        own = X.mean(axis=1, keepdims=True) if mean == "per_column" else 0.0
+        own = X.mean(axis=1, keepdims=True) if mean == "row" else 0.0
         np.testing.assert_allclose(model.reconstruct(X), back + own, atol=1e-9)
         error = ((X - back - own) ** 2).mean()
         assert model.score(X) == pytest.approx(-error)
-        assert error == pytest.approx(model.error_.min(), rel=1e-9)
+        assert error == pytest.approx(model.objective_curve_.min(), rel=1e-9)
 
 
 def test_many_rows_are_coded_in_blocks() -> None:
@@ -187,8 +187,8 @@ def test_float32_all_the_way() -> None:
 def test_the_curve_is_the_true_error_and_the_best_is_kept(options) -> None:
     X, _ = planted(2000, noise=0.3)
     model = KSVD(30, max_iter=12, random_state=0, **options).fit(X)
-    assert model.error_.shape == (13,) and model.n_iter_ == 12
-    assert -model.score(X) == pytest.approx(model.error_[model.best_iter_], rel=1e-6)
+    assert model.objective_curve_.shape == (13,) and model.n_iter_ == 12
+    assert -model.score(X) == pytest.approx(model.objective_curve_[model.best_iter_], rel=1e-6)
     np.testing.assert_allclose(np.linalg.norm(model.components_, axis=1), 1.0, rtol=1e-12)
     largest = np.abs(model.components_).argmax(axis=1)
     assert (model.components_[np.arange(30), largest] > 0).all()
@@ -198,7 +198,7 @@ def test_with_a_tolerance_the_best_dictionary_needs_the_fewest_atoms() -> None:
     """Every code just meets the tolerance, so the error says nothing: here it is smallest near the start."""
     X, _ = planted(3000)
     model = KSVD(50, tol=0.015, n_nonzero_coefs=20, max_iter=8, random_state=0).fit(X)
-    assert model.error_.argmin() < 3 and model.best_iter_ == 8
+    assert model.objective_curve_.argmin() < 3 and model.best_iter_ == 8
     start = KSVD(50, tol=0.015, n_nonzero_coefs=20, max_iter=1, initial=data_atoms(X, 50, np.random.default_rng(0)))
     assert model.encode(X).nnz < 0.95 * start.fit(X).encode(X).nnz
 
@@ -218,7 +218,7 @@ def test_what_dictionaries_are_compared_by() -> None:
 def test_starts() -> None:
     X, atoms = planted(2000, noise=0.0)
     model = KSVD(50, n_nonzero_coefs=3, max_iter=1, initial=atoms, random_state=0).fit(X)
-    assert model.error_[0] <= 1.5e-3
+    assert model.objective_curve_[0] <= 1.5e-3
     for k, d in ((256, 64), (100, 64), (30, 20), (10, 20), (7, 2), (3, 1)):
         waves = cosine_atoms(k, d)
         assert waves.shape == (k, d)
@@ -338,7 +338,7 @@ def test_duplicated_rows_as_candidates_count_once() -> None:
         ({"initial": "random"}, "initial"),
         ({"initial": np.ones((3, 6))}, "initial has shape"),
         ({"initial": np.zeros((6, 6))}, "rows of zeros"),
-        ({"positive": True, "mean": "global"}, "mean='none'"),
+        ({"positive": True, "center": "global"}, "center='none'"),
         ({"coreset_size": 3}, "coreset_size"),
         ({"coreset_size": 20, "construction": "magic"}, "magic"),
     ],
@@ -373,7 +373,7 @@ def test_scale_is_no_matter(scale: float, dtype: type) -> None:
     X, _ = planted(500, d=8, k=10, most=2)
     a = KSVD(10, n_nonzero_coefs=2, max_iter=10, initial=np.eye(10, 8) + 0.1, random_state=0).fit(X.astype(dtype))
     b = clone(a).fit((X * scale).astype(dtype))
-    np.testing.assert_allclose(a.error_[:3] * scale * scale, b.error_[:3], rtol=1e-3)
+    np.testing.assert_allclose(a.objective_curve_[:3] * scale * scale, b.objective_curve_[:3], rtol=1e-3)
 
 
 def test_certificates_at_any_scale() -> None:
@@ -398,12 +398,12 @@ def test_rows_too_large_for_atoms_in_single_precision() -> None:
 def test_fewer_rows_than_atoms_and_rows_of_zeros() -> None:
     X = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0]])
     model = KSVD(9, n_nonzero_coefs=1, random_state=0).fit(X)
-    assert model.components_.shape == (9, 3) and model.error_.min() < 1e-30
+    assert model.components_.shape == (9, 3) and model.objective_curve_.min() < 1e-30
     np.testing.assert_allclose(model.reconstruct(X), X, atol=1e-12)
     model = KSVD(4, n_nonzero_coefs=2, random_state=0).fit(np.zeros((5, 3)))
-    assert model.error_.min() == 0.0 and not model.transform(np.zeros((2, 3))).any()
+    assert model.objective_curve_.min() == 0.0 and not model.transform(np.zeros((2, 3))).any()
     model = KSVD(4, n_nonzero_coefs=1, random_state=0).fit(X[1:2])
-    assert model.error_.min() < 1e-30
+    assert model.objective_curve_.min() < 1e-30
 
 
 def test_constant_columns_and_zero_weights() -> None:
@@ -414,22 +414,22 @@ def test_constant_columns_and_zero_weights() -> None:
     b = clone(a).fit(X[:150])
     np.testing.assert_allclose(a.components_, b.components_, atol=1e-12)
     X[:] = 5.0
-    assert KSVD(3, n_nonzero_coefs=1, random_state=0).fit(X).error_.min() < 1e-25
+    assert KSVD(3, n_nonzero_coefs=1, random_state=0).fit(X).objective_curve_.min() < 1e-25
 
 
 # -- elsewhere -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mean", ["none", "global", "per_column"])
+@pytest.mark.parametrize("mean", ["none", "global", "row"])
 def test_from_a_file(tmp_path, mean: str) -> None:
     X, atoms = planted(30_000, d=12, k=20, most=2)
     np.save(tmp_path / "signals.npy", X)
-    source = open_source(tmp_path / "signals.npy")
-    model = KSVD(20, n_nonzero_coefs=2, coreset_size=3000, mean=mean, max_iter=30, random_state=0).fit(source)
-    if mean != "per_column":
+    source = open_dataset(tmp_path / "signals.npy")
+    model = KSVD(20, n_nonzero_coefs=2, coreset_size=3000, center=mean, max_iter=30, random_state=0).fit(source)
+    if mean != "row":
         assert distance(atoms, model.components_) < 0.05
     assert model.certify(source).value == pytest.approx(model.certify(X).value, rel=1e-9)
-    assert len(KSVD(20, n_nonzero_coefs=2, mean=mean, max_iter=1).fit(source).coreset_) <= 5000
+    assert len(KSVD(20, n_nonzero_coefs=2, center=mean, max_iter=1).fit(source).coreset_) <= 5000
 
 
 def test_pieces_of_rows() -> None:
@@ -450,17 +450,17 @@ def test_pieces_of_rows() -> None:
         model.set_params(n_components=21).partial_fit(X[:10])
 
 
-@pytest.mark.parametrize("mean", ["none", "per_column"])
+@pytest.mark.parametrize("mean", ["none", "row"])
 def test_few_pieces_are_a_fit(mean: str) -> None:
     X, _ = planted(800, d=10, k=12, most=2)
     weight = np.random.default_rng(0).integers(1, 4, 800).astype(float)
-    model = KSVD(12, n_nonzero_coefs=2, max_iter=5, mean=mean, random_state=0)
+    model = KSVD(12, n_nonzero_coefs=2, max_iter=5, center=mean, random_state=0)
     whole = clone(model).fit(X, sample_weight=weight)
     for part, own in zip(np.array_split(X, 3), np.array_split(weight, 3), strict=True):
         model.partial_fit(part, sample_weight=own)
     np.testing.assert_array_equal(model.components_, whole.components_)
     np.testing.assert_array_equal(model.transform(X), whole.transform(X))
-    assert not hasattr(KSVD(mean="global"), "partial_fit")
+    assert not hasattr(KSVD(center="global"), "partial_fit")
 
 
 def test_saved_and_loaded(tmp_path) -> None:

@@ -167,7 +167,7 @@ def test_verbose_prints_rows_and_costs(blobs, capsys) -> None:
     assert capsys.readouterr().out == ""
     model = CoresetKMeans(4, coreset_size=500, verbose=1, random_state=0).fit(blobs)
     lines = capsys.readouterr().out.splitlines()
-    assert "of 3000 rows" in lines[0] and len(lines) == 1 + len(model.cost_curve_)
+    assert "of 3000 rows" in lines[0] and len(lines) == 1 + len(model.objective_curve_)
     assert f"{model.inertia_:.6g}" in lines[-1]
 
 

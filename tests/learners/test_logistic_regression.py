@@ -45,8 +45,8 @@ def test_polished_fit_is_the_full_fit(n_classes: int, layout: str) -> None:
     np.testing.assert_allclose(np.exp(model.predict_log_proba(rows)), model.predict_proba(rows), rtol=1e-6)
     assert model.decision_function(rows).shape == ((len(X),) if n_classes == 2 else (len(X), n_classes))
     assert np.mean(model.predict(rows) == full.predict(X)) > 0.995
-    assert model.loss_curve_ == sorted(model.loss_curve_, reverse=True)
-    assert model.loss_curve_[-1] == pytest.approx(found, rel=1e-6)
+    assert model.objective_curve_ == sorted(model.objective_curve_, reverse=True)
+    assert model.objective_curve_[-1] == pytest.approx(found, rel=1e-6)
     assert model.n_passes_ <= 12 and len(model.sample_indices_) <= 1000
 
 
@@ -95,12 +95,12 @@ def test_certify_on_other_rows_says_how_far_they_are_from_their_own_best() -> No
 def test_polish_stops_on_the_certificate_and_more_rounds_never_hurt() -> None:
     X, y = problem(60_000, 8)
     fits = [CoresetLogisticRegression(coreset_size=800, polish=p, random_state=3).fit(X, y) for p in (0, 1, 3)]
-    losses = [m.loss_curve_[-1] for m in fits]
+    losses = [m.objective_curve_[-1] for m in fits]
     assert losses == sorted(losses, reverse=True)
     loose, tight = (
         CoresetLogisticRegression(coreset_size=800, tol=tol, random_state=3).fit(X, y) for tol in (0.1, 1e-9)
     )
-    assert len(loose.loss_curve_) == 1 < len(tight.loss_curve_)
+    assert len(loose.objective_curve_) == 1 < len(tight.objective_curve_)
     assert tight.certificate_.relative_excess < 1e-9
 
 
@@ -147,7 +147,7 @@ def test_integer_weights_equal_repeated_rows_after_polish() -> None:
     weighted = CoresetLogisticRegression(**options).fit(X, y, sample_weight=u)
     repeated = CoresetLogisticRegression(**options).fit(np.repeat(X, u, axis=0), np.repeat(y, u))
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=2e-3)
-    assert weighted.loss_curve_[-1] == pytest.approx(repeated.loss_curve_[-1], rel=1e-7)
+    assert weighted.objective_curve_[-1] == pytest.approx(repeated.objective_curve_[-1], rel=1e-7)
 
 
 @pytest.mark.bits
@@ -157,7 +157,7 @@ def test_same_seed_and_any_number_of_threads_give_the_same_bits() -> None:
     for n in (1, 2):
         with limit_threads(n):
             found.append(CoresetLogisticRegression(coreset_size=700, random_state=5).fit(X, y))
-    assert np.array_equal(found[0].coef_, found[1].coef_) and found[0].loss_curve_ == found[1].loss_curve_
+    assert np.array_equal(found[0].coef_, found[1].coef_) and found[0].objective_curve_ == found[1].objective_curve_
     other = CoresetLogisticRegression(coreset_size=700, polish=0, random_state=6).fit(X, y)
     assert not np.array_equal(other.coef_, found[0].coef_)
 
@@ -238,7 +238,7 @@ def test_columns_far_from_the_origin_are_no_matter(size: int) -> None:
     """The intercept is free, so a shift of the columns changes nothing: not the loss, not the certificate."""
     X, y = problem(5000, 4)
     near, far = (CoresetLogisticRegression(coreset_size=size, random_state=0).fit(X + s, y) for s in (0.0, 1e8))
-    assert far.loss_curve_[-1] == pytest.approx(near.loss_curve_[-1], rel=1e-4)
+    assert far.objective_curve_[-1] == pytest.approx(near.objective_curve_[-1], rel=1e-4)
     assert far.certificate_.relative_excess < 1e-4
 
 

@@ -16,7 +16,7 @@ from tithe import (
     CoresetRidge,
     CoresetSearchCV,
     load_model,
-    open_source,
+    open_dataset,
     save_model,
 )
 
@@ -79,8 +79,8 @@ def test_a_coreset_comes_close_and_its_certificate_says_so(kind) -> None:
     X, y, u = rows(kind)
     best = ours(kind, coreset_size=N, tol=1e-10).fit(X, y, u)
     model = ours(kind, polish=0).fit(X, y, u)
-    excess = model.loss_curve_[-1] - best.loss_curve_[-1]
-    assert 0.0 < excess < 0.01 * best.loss_curve_[-1]
+    excess = model.objective_curve_[-1] - best.objective_curve_[-1]
+    assert 0.0 < excess < 0.01 * best.objective_curve_[-1]
     certificate = model.certificate_
     assert certificate.kind == ("exact" if kind == "ridge" else "estimate")
     if kind == "ridge":
@@ -107,7 +107,7 @@ def test_a_source_gives_the_same_as_arrays(kind, tmp_path, small_leaves) -> None
     X, y, _ = rows(kind)
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y)
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
-    source = open_source(tmp_path / "rows.parquet", target="y")
+    source = open_dataset(tmp_path / "rows.parquet", target="y")
     model = ours(kind, tol=1e-12).fit(source)
     assert_same(model, ours(kind, tol=1e-12).fit(X, y), 1e-6)
     serial = ours(kind, tol=1e-12, engine="serial").fit(source)
@@ -190,7 +190,7 @@ def test_targets_are_checked(tmp_path) -> None:
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y - 1.0)
     frame.to_parquet(tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match="at least 0"):
-        ours("poisson").fit(open_source(tmp_path / "rows.parquet", target="y"))
+        ours("poisson").fit(open_dataset(tmp_path / "rows.parquet", target="y"))
 
 
 def test_a_search_finds_the_penalty_that_generalises() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tithe import FileFormatError
 from tithe.sources.columns import Choice
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 from tithe.sources.piped import open_piped
 
 
@@ -36,22 +36,22 @@ def test_nothing_to_open(tmp_path) -> None:
     (tmp_path / "_logs" / "x.csv").write_text("a\n1\n")
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(FileNotFoundError, match="no data file in the folder"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
     with pytest.raises(FileNotFoundError, match="No file matches"):
-        open_source(tmp_path / "*.parquet")
+        open_dataset(tmp_path / "*.parquet")
     with pytest.raises(FileNotFoundError, match="There is no file"):
-        open_source(tmp_path / "missing.csv")
+        open_dataset(tmp_path / "missing.csv")
     with pytest.raises(ValueError, match="empty"):
-        open_source([])
+        open_dataset([])
     with pytest.raises(FileFormatError, match="format='csv'"):
-        open_source(tmp_path / "notes.txt")
+        open_dataset(tmp_path / "notes.txt")
 
 
 def test_options_that_make_no_sense(frame, tmp_path) -> None:
     write(frame, tmp_path / "t.parquet")
     frame.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(ValueError, match="one format at a time"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
     file = tmp_path / "t.parquet"
     for options, message in [
         ({"format": "excel"}, "no format named 'excel'"),
@@ -68,9 +68,9 @@ def test_options_that_make_no_sense(frame, tmp_path) -> None:
         ({"n_features": 3}, "libsvm"),
     ]:
         with pytest.raises(ValueError, match=message):
-            open_source(file, **options)
+            open_dataset(file, **options)
     with pytest.raises(ValueError, match="no target"):
-        open_source(file).classes()
+        open_dataset(file).classes()
 
 
 def test_schemas_are_compared_before_reading(frame, tmp_path) -> None:
@@ -78,47 +78,47 @@ def test_schemas_are_compared_before_reading(frame, tmp_path) -> None:
     write(frame, tmp_path / "2.parquet")
     write(frame.drop(columns="b"), tmp_path / "3.parquet")
     with pytest.raises(ValueError, match=r"3\.parquet' has no column 'b'"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
     write(frame.assign(b="text"), tmp_path / "3.parquet")
     with pytest.raises(ValueError, match=r"'b' is double in .*1\.parquet' and .*string in .*3\.parquet'"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
     write(frame.assign(c=1), tmp_path / "3.parquet")
     with pytest.raises(ValueError, match=r"3\.parquet' has a column 'c'"):
-        open_source(tmp_path)
-    assert open_source(tmp_path, columns=["b"]).n_features == 1
+        open_dataset(tmp_path)
+    assert open_dataset(tmp_path, columns=["b"]).n_features == 1
     write(frame.assign(b=frame["b"].astype(np.float32), a=1)[["b", "y", "a"]], tmp_path / "3.parquet")
-    rows = open_source(tmp_path, columns=["b", "a"])
+    rows = open_dataset(tmp_path, columns=["b", "a"])
     assert next(rows.tasks())().X.dtype == np.float64
     for value in (pd.Timestamp("2024-01-01"), [1, 2]):
         write(frame.assign(b=[value] * 60), tmp_path / "1.parquet")
         with pytest.raises(ValueError, match=r"'b' is .*no feature"):
-            open_source(tmp_path / "1.parquet")
+            open_dataset(tmp_path / "1.parquet")
     table = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
     pq.write_table(table, tmp_path / "1.parquet")
     with pytest.raises(ValueError, match="2 columns named 'a'"):
-        open_source(tmp_path / "1.parquet")
+        open_dataset(tmp_path / "1.parquet")
     write(frame.assign(y="text"), tmp_path / "1.parquet")
     with pytest.raises(ValueError, match="weight column 'y' is not numeric"):
-        open_source(tmp_path / "1.parquet", weight="y")
+        open_dataset(tmp_path / "1.parquet", weight="y")
 
 
 def test_files_without_rows(frame, tmp_path) -> None:
     write(frame[:0], tmp_path / "1.parquet")
     with pytest.raises(ValueError, match="no rows"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
     write(frame, tmp_path / "2.parquet")
-    assert open_source(tmp_path).n_rows == 60
+    assert open_dataset(tmp_path).n_rows == 60
     (tmp_path / "e").mkdir()
     for name in ("e.csv", "e.libsvm"):
         (tmp_path / "e" / name).write_text("")
         with pytest.raises(ValueError, match="no rows"):
-            open_source(tmp_path / "e" / name)
+            open_dataset(tmp_path / "e" / name)
     (tmp_path / "e" / "e.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match="no rows"):
-        read_all(open_source(tmp_path / "e" / "e.csv"))
+        read_all(open_dataset(tmp_path / "e" / "e.csv"))
     np.save(tmp_path / "e" / "e.npy", np.zeros((0, 3)))
     with pytest.raises(ValueError, match="no rows"):
-        open_source(tmp_path / "e" / "e.npy")
+        open_dataset(tmp_path / "e" / "e.npy")
 
 
 def test_damage_is_named(frame, tmp_path) -> None:
@@ -129,12 +129,12 @@ def test_damage_is_named(frame, tmp_path) -> None:
     for broken in (whole[:-3], whole[: len(whole) // 2], whole[4:], b"PAR1", b""):
         file.write_bytes(broken)
         with pytest.raises(FileFormatError, match=r"t\.parquet"):
-            read_all(open_source(file))
+            read_all(open_dataset(file))
     offset = pq.ParquetFile(pa.BufferReader(whole)).metadata.row_group(1).column(0).data_page_offset
     damaged = bytearray(whole)
     damaged[offset + 100 : offset + 300] = bytes(200)
     file.write_bytes(damaged)
-    source = open_source(file)
+    source = open_dataset(file)
     with pytest.raises(FileFormatError, match=r"t\.parquet', row group 1"):
         read_all(source)
     file.write_bytes(whole)
@@ -148,7 +148,7 @@ def test_damage_is_named(frame, tmp_path) -> None:
     (tmp_path / "numbers.csv").write_text("1.5,2.5\n1,2\n")
     for name in ("t.npy", "t.npz", "o.npy", "t.csv.gz", "latin.csv", "numbers.csv"):
         with pytest.raises(FileFormatError, match=name):
-            open_source(tmp_path / name)
+            open_dataset(tmp_path / name)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "libsvm", "npy"])
@@ -162,7 +162,7 @@ def test_files_that_change_while_they_are_read(frame, tmp_path, ending) -> None:
         np.save(file, frame.to_numpy())
     else:
         file.write_text("1 1:2 3:4\n" * 60)
-    source = open_source(file)
+    source = open_dataset(file)
     with open(file, "ab") as more:
         more.write(b"1 1:2\n")
     with pytest.raises(FileFormatError, match="bytes when it was opened"):
@@ -192,8 +192,8 @@ def test_bad_rows(frame, tmp_path, ending) -> None:
         rows.to_csv(file, index=False) if ending == "csv" else write(rows, file, row_group_size=9)
     options = {"target": "y", "weight": "w", "columns": ["a", "b"]}
     with pytest.raises(ValueError, match=rf"2\.{ending}', row 2 .*row 0.*'a'.*bad_rows='skip'"):
-        read_all(open_source(tmp_path, **options))
-    source = open_source(tmp_path, bad_rows="skip", **options)
+        read_all(open_dataset(tmp_path, **options))
+    source = open_dataset(tmp_path, bad_rows="skip", **options)
     blocks = [task() for task in source.tasks()]
     ids = np.concatenate([block.row_ids() for block in blocks])
     np.testing.assert_array_equal(ids, np.setdiff1d(np.arange(60), [7, 11, 23, 31, 41, 43]))
@@ -207,17 +207,17 @@ def test_bad_rows(frame, tmp_path, ending) -> None:
         (["t"], {"weight": "w", "categories": "hash"}, r"row 26 .*weight 'w'"),
     ):
         with pytest.raises(ValueError, match=rf"2\.{ending}', {message}"):
-            read_all(open_source(tmp_path, columns=columns, **more))
+            read_all(open_dataset(tmp_path, columns=columns, **more))
 
 
 def test_a_leaf_may_lose_all_its_rows(tmp_path) -> None:
     table = pa.table({"a": pa.array([None, None, 1.0]), "y": pa.array([None, "x", "y"])})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=1)
-    source = open_source(tmp_path, target="y", bad_rows="skip")
+    source = open_dataset(tmp_path, target="y", bad_rows="skip")
     block = next(source.tasks())()
     assert block.X.tolist() == [[1.0]] and block.y.tolist() == ["y"] and block.row_ids().tolist() == [2]
     pq.write_table(table[:2], tmp_path / "t.parquet")
-    block = next(open_source(tmp_path, target="y", bad_rows="skip").tasks())()
+    block = next(open_dataset(tmp_path, target="y", bad_rows="skip").tasks())()
     assert block.X.shape == (0, 1) and len(block.y) == len(block.row_ids()) == 0
 
 
@@ -233,7 +233,7 @@ def test_all_rows_are_bad(tmp_path, ending) -> None:
         file.write_text("1 1:nan\n" * 1200)
     else:
         frame.to_csv(file, index=False)
-    source = open_source(file, bad_rows="skip")
+    source = open_dataset(file, bad_rows="skip")
     with pytest.raises(ValueError, match=rf"All 1,200 rows of .*t\.{ending}' are bad"):
         source.sample(50, rng=np.random.default_rng(0))
 
@@ -242,7 +242,7 @@ def test_a_sample_finds_the_few_good_rows(tmp_path) -> None:
     a = np.full(1000, np.nan)
     a[990:] = 1.0
     np.save(tmp_path / "t.npy", a[:, None])
-    source = open_source(tmp_path / "t.npy", bad_rows="skip")
+    source = open_dataset(tmp_path / "t.npy", bad_rows="skip")
     for seed in range(20):  # most draws see none of them
         assert source.sample(5, rng=np.random.default_rng(seed)).X.min() == 1.0
 

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from tithe.core.data import concat
 from tithe.sources import columns
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 
 COLOURS = ["red", "", "blue", "grün", None]
 
@@ -54,7 +54,7 @@ def by_hand(frame: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
 
 def test_one_hot_is_as_by_hand(frame, tmp_path) -> None:
     expected, names = by_hand(written(frame, tmp_path, "parquet"))
-    source = open_source(tmp_path, target="y", categories="onehot")
+    source = open_dataset(tmp_path, target="y", categories="onehot")
     rows = rows_of(source)
     np.testing.assert_array_equal(rows.X, expected)
     assert source.feature_names == names and rows.X.dtype == np.float32
@@ -64,7 +64,7 @@ def test_one_hot_is_as_by_hand(frame, tmp_path) -> None:
 
 def test_hashes_are_as_by_hand(frame, tmp_path) -> None:
     written(frame, tmp_path, "parquet")
-    source = open_source(tmp_path, columns=["colour", "a"], categories="hash", n_hashes=7)
+    source = open_dataset(tmp_path, columns=["colour", "a"], categories="hash", n_hashes=7)
     expected = np.zeros((300, 8), np.float32)
     for row, value in enumerate(frame["colour"].where(frame["colour"].notna(), "")):
         expected[row, crc32(value.encode()) % 7] = 1
@@ -81,7 +81,7 @@ def test_csv_and_parquet_agree_on_text(frame, tmp_path, categories) -> None:
     chosen = {"columns": ["colour", "a", "b"], "categories": categories, "target": "y"}
     written(frame, tmp_path / "p", "parquet")
     written(frame, tmp_path / "c", "csv")
-    left, right = (open_source(tmp_path / folder, **chosen) for folder in "pc")
+    left, right = (open_dataset(tmp_path / folder, **chosen) for folder in "pc")
     assert left.feature_names == right.feature_names
     np.testing.assert_array_equal(rows_of(left).X, rows_of(right).X)
     np.testing.assert_array_equal(rows_of(left).y, rows_of(right).y)
@@ -92,7 +92,7 @@ def test_what_is_wide_is_sparse(frame, tmp_path, monkeypatch) -> None:
     frame.loc[5, "a"] = 0.0
     expected, _ = by_hand(written(frame, tmp_path, "parquet"))
     monkeypatch.setattr(columns, "WIDEST_DENSE", 5)
-    source = open_source(tmp_path, target="y", categories="onehot")
+    source = open_dataset(tmp_path, target="y", categories="onehot")
     X = rows_of(source).X
     assert sparse.issparse(X) and X.format == "csr" and X.dtype == np.float32 and X.has_canonical_format
     assert X.nnz == np.count_nonzero(expected)
@@ -100,8 +100,8 @@ def test_what_is_wide_is_sparse(frame, tmp_path, monkeypatch) -> None:
     frame.loc[77, "a"] = np.nan
     written(frame, tmp_path, "parquet")
     with pytest.raises(ValueError, match=r"1\.parquet', row 27 .*'a'"):
-        rows_of(open_source(tmp_path, target="y", categories="onehot"))
-    kept = rows_of(open_source(tmp_path, target="y", categories="onehot", bad_rows="skip"))
+        rows_of(open_dataset(tmp_path, target="y", categories="onehot"))
+    kept = rows_of(open_dataset(tmp_path, target="y", categories="onehot", bad_rows="skip"))
     np.testing.assert_array_equal(kept.X.toarray(), np.delete(expected, 77, axis=0))
     np.testing.assert_array_equal(kept.row_ids(), np.delete(np.arange(300), 77))
 
@@ -109,10 +109,10 @@ def test_what_is_wide_is_sparse(frame, tmp_path, monkeypatch) -> None:
 def test_text_is_refused_unless_told(frame, tmp_path) -> None:
     written(frame, tmp_path, "parquet")
     with pytest.raises(ValueError, match=r"'colour' is text.*'onehot'.*'hash'.*leave it out"):
-        open_source(tmp_path, target="y")
+        open_dataset(tmp_path, target="y")
     pq.write_table(pa.table({"t": [str(i) for i in range(1001)]}), tmp_path / "many.parquet")
     with pytest.raises(ValueError, match=r"'t' has more than 1,000 .*categories='hash'"):
-        open_source(tmp_path / "many.parquet", categories="onehot")
+        open_dataset(tmp_path / "many.parquet", categories="onehot")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_text_is_refused_unless_told(frame, tmp_path) -> None:
 def test_types_of_numbers(tmp_path, rng, types, expected) -> None:
     made = {f"c{i}": rng.integers(0, 2, 50).astype(t) for i, t in enumerate(types)}
     pq.write_table(pa.table(made), tmp_path / "t.parquet", row_group_size=20)
-    rows = rows_of(open_source(tmp_path))
+    rows = rows_of(open_dataset(tmp_path))
     assert rows.X.dtype == expected
     np.testing.assert_array_equal(rows.X, np.column_stack(list(made.values())).astype(expected))
 
@@ -137,7 +137,7 @@ def test_numbers_may_differ_in_kind_between_files(tmp_path) -> None:
     pq.write_table(pa.table({"a": pa.array([1, 2], pa.int8()), "y": pa.array([0, 1], pa.int8())}), tmp_path / "1.pq")
     pq.write_table(pa.table({"y": pa.array([2, 300], pa.int32()), "a": decimals}), tmp_path / "2.pq")
     pq.write_table(pa.table({"a": [0.5], "y": pa.array([True])}), tmp_path / "3.pq")
-    source = open_source(tmp_path, target="y")
+    source = open_dataset(tmp_path, target="y")
     blocks = [task() for task in source.tasks(leaf_rows=1)]
     rows = concat(blocks)
     assert rows.X.ravel().tolist() == [1, 2, 1, 2, 0.5] and rows.X.dtype == np.float64
@@ -157,7 +157,7 @@ def test_numbers_may_differ_in_kind_between_files(tmp_path) -> None:
 )
 def test_targets_of_any_type(tmp_path, values, classes) -> None:
     pq.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": values}), tmp_path / "t.parquet", row_group_size=2)
-    source = open_source(tmp_path, target="y")
+    source = open_dataset(tmp_path, target="y")
     rows = rows_of(source)
     assert rows.y.tolist() == values.to_pylist()
     assert source.classes().tolist() == classes
@@ -166,4 +166,4 @@ def test_targets_of_any_type(tmp_path, values, classes) -> None:
 
 def test_the_index_of_a_frame_is_no_feature(tmp_path) -> None:
     pd.DataFrame({"a": [1.0, 2.0]}, index=[5, 9]).to_parquet(tmp_path / "t.parquet")
-    assert open_source(tmp_path).feature_names == ["a"]
+    assert open_dataset(tmp_path).feature_names == ["a"]

@@ -22,7 +22,7 @@ from tithe.core.data import Block, concat
 from tithe.images.read import read_picture
 from tithe.sources import csv_block, leaves, lines
 from tithe.sources.columns import Choice
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 from tithe.sources.lines import RowReader
 from tithe.sources.piped import open_piped
 
@@ -57,7 +57,7 @@ def test_endless_rows_are_refused(tmp_path, start, piece, where) -> None:
     limits = Limits(row_bytes=20_000)
     message = f"{where}.*"
     with pytest.raises(FileFormatError, match=r"t\.csv\.gz', .*the limit is 20,000.*--limit row_bytes=") as refused:
-        all_rows(open_source(tmp_path, limits=limits, categories="hash"))
+        all_rows(open_dataset(tmp_path, limits=limits, categories="hash"))
     assert refused.match(message)
     with pytest.raises(FileFormatError, match=r"standard input', .*the limit is 20,000"):
         all_rows(open_piped(io.BytesIO(text), "csv", Choice(categories="hash"), None, limits=limits))
@@ -66,13 +66,13 @@ def test_endless_rows_are_refused(tmp_path, start, piece, where) -> None:
 def test_an_endless_libsvm_row_is_refused(tmp_path) -> None:
     (tmp_path / "t.svm").write_bytes(b"1 1:1\n2 1:1\n" + b"1:1 " * 9999)
     with pytest.raises(FileFormatError, match=r"t\.svm', row 2 .*the limit is 20,000.*row_bytes"):
-        open_source(tmp_path, limits=Limits(row_bytes=20_000))
+        open_dataset(tmp_path, limits=Limits(row_bytes=20_000))
 
 
 def test_long_rows_are_read_though_they_are_longer_than_what_is_parsed_at_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(csv_block, "_PARSED_AT_ONCE", 64)
     (tmp_path / "t.csv").write_text("a,b\n" + "1".zfill(500) + ",2\n3,4\n")
-    assert all_rows(open_source(tmp_path)).X.tolist() == [[1, 2], [3, 4]]
+    assert all_rows(open_dataset(tmp_path)).X.tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 10**6])
@@ -88,7 +88,7 @@ def test_leaves_of_long_rows_have_fewer(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(leaves, "LEAF_BYTES", 1000)
     text = b"a,note\n" + b"".join(b"%d,%s\n" % (i, b"x" * 1000) for i in range(50))
     (tmp_path / "t.csv").write_bytes(text)
-    source = open_source(tmp_path, columns=["a"])
+    source = open_dataset(tmp_path, columns=["a"])
     blocks = [task() for task in source.tasks()]
     assert max(map(len, blocks)) == 4  # of 4 kB of text, though 125 of its rows would be
     assert concat(blocks).X.ravel().tolist() == concat(blocks).row_ids().tolist() == list(range(50))
@@ -99,18 +99,18 @@ def test_leaves_of_long_rows_have_fewer(tmp_path, monkeypatch) -> None:
 def test_very_many_columns(tmp_path) -> None:
     (tmp_path / "t.csv").write_text(",".join(f"c{i}" for i in range(3000)) + "\n" + ",".join(["1"] * 3000) + "\n")
     with pytest.raises(FileFormatError, match=r"t\.csv' names 3,000 columns; the limit is 2,999.*--limit columns="):
-        open_source(tmp_path, limits=Limits(columns=2999))
-    assert all_rows(open_source(tmp_path, limits=Limits(columns=3000))).X.shape == (1, 3000)
+        open_dataset(tmp_path, limits=Limits(columns=2999))
+    assert all_rows(open_dataset(tmp_path, limits=Limits(columns=3000))).X.shape == (1, 3000)
     (tmp_path / "t.csv").write_text("," * 10**6)
     with pytest.raises(FileFormatError, match="1,000,001 columns; the limit is 100,000"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a" * 200_000, '"' + "a" * 200_000 + '"'])
 def test_a_header_that_cannot_be_read(tmp_path, name) -> None:
     (tmp_path / "t.csv").write_text(f"{name},b\n1,2\n")
     with pytest.raises(FileFormatError, match=r"header of .*t\.csv' cannot be read"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
 
 
 def test_bytes_that_are_not_text(tmp_path, capfd) -> None:
@@ -119,10 +119,10 @@ def test_bytes_that_are_not_text(tmp_path, capfd) -> None:
     rows[7] = b"7,x\r8,y"  # a line end that Arrow knows and the cutter of rows does not
     (tmp_path / "t.csv").write_bytes(b"a,t\n" + b"\n".join(rows))
     with pytest.raises(ValueError, match=r"row 5 .*'t' is not text in UTF-8"):
-        all_rows(open_source(tmp_path, columns=["t"], categories="hash"))
+        all_rows(open_dataset(tmp_path, columns=["t"], categories="hash"))
     for bad_rows, options in (("skip", {"columns": ["t"], "categories": "hash"}), ("skip", {"columns": ["t"]})):
         options = {"categories": "onehot", **options}
-        found = all_rows(open_source(tmp_path, bad_rows=bad_rows, **options))
+        found = all_rows(open_dataset(tmp_path, bad_rows=bad_rows, **options))
         assert found.row_ids().tolist() == [i for i in range(3000) if i not in (5, 7, 9)]
     assert not capfd.readouterr().err  # Arrow prints a complaint for rows that it cannot decode
 
@@ -180,15 +180,15 @@ def test_libsvm_rows_that_cannot_be_parsed_are_skipped(tmp_path) -> None:
     rows[3], rows[50], rows[99] = "1 2:1 1:1", "one 1:1", "1 1"
     (tmp_path / "t.svm").write_text("\n".join(rows))
     with pytest.raises(FileFormatError, match=r"row 3 .*cannot be parsed"):
-        all_rows(open_source(tmp_path))
+        all_rows(open_dataset(tmp_path))
     with pytest.raises(FileFormatError, match=r"t\.svm' has a label that is no number"):
-        open_source(tmp_path).classes()
-    source = open_source(tmp_path, bad_rows="skip")
+        open_dataset(tmp_path).classes()
+    source = open_dataset(tmp_path, bad_rows="skip")
     assert all_rows(source).row_ids().tolist() == [i for i in range(100) if i not in (3, 50, 99)]
     assert source.classes().tolist() == [0, 1]
     (tmp_path / "t.svm").write_text("1\n-1\n")
     with pytest.raises(ValueError, match="no columns"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
 
 
 # -- NumPy -------------------------------------------------------------------------------------
@@ -213,23 +213,23 @@ def test_headers_of_numpy_files(tmp_path, shape) -> None:
     data = b"\x93NUMPY\x02\0" + struct.pack("<I", len(header)) + header + bytes(960)
     (tmp_path / "t.npy").write_bytes(data)
     with pytest.raises(FileFormatError, match=r"t\.npy' is not a whole \.npy file"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
 
 
 def test_a_member_that_is_no_array(tmp_path) -> None:
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("X.npy", b"no array")
     with pytest.raises(FileFormatError, match=r"t\.npz': 'X' is no array"):
-        open_source(tmp_path)
+        open_dataset(tmp_path)
 
 
 def test_packed_arrays(tmp_path) -> None:
     np.savez_compressed(tmp_path / "t.npz", X=np.zeros((10_000, 20)))
     with pytest.raises(FileFormatError, match=r"t\.npz': 'X\.npy' takes 1,600,128 bytes.*100,000.*unpacked_bytes="):
-        open_source(tmp_path, limits=Limits(unpacked_bytes=100_000))
-    assert open_source(tmp_path, limits=Limits(unpacked_bytes=2_000_000)).n_rows == 10_000
+        open_dataset(tmp_path, limits=Limits(unpacked_bytes=100_000))
+    assert open_dataset(tmp_path, limits=Limits(unpacked_bytes=2_000_000)).n_rows == 10_000
     np.savez_compressed(tmp_path / "t.npz", X=np.random.default_rng(0).normal(size=(10_000, 20)))
-    assert open_source(tmp_path, limits=Limits(unpacked_bytes=100_000)).n_rows == 10_000  # packed into as much
+    assert open_dataset(tmp_path, limits=Limits(unpacked_bytes=100_000)).n_rows == 10_000  # packed into as much
 
 
 # -- Parquet -----------------------------------------------------------------------------------
@@ -244,19 +244,19 @@ def test_packed_pages(tmp_path, compression, version) -> None:
         how["max_rows_per_page"] = 10**6
     pq.write_table(table, tmp_path / "t.parquet", data_page_size=10**6, **how)
     limits = Limits(unpacked_bytes=1000)
-    assert all_rows(open_source(tmp_path, columns=["t"], categories="onehot", limits=limits)).X.shape == (50_000, 1)
+    assert all_rows(open_dataset(tmp_path, columns=["t"], categories="onehot", limits=limits)).X.shape == (50_000, 1)
     if compression in ("zstd", "gzip"):
         with pytest.raises(
             FileFormatError, match=r"row group 0: a page of column 'a' takes 400,0\d\d .*unpacked_bytes="
         ):
-            all_rows(open_source(tmp_path, columns=["b", "a"], limits=limits))
-        assert all_rows(open_source(tmp_path, columns=["b", "a"])).X.shape == (50_000, 2)
+            all_rows(open_dataset(tmp_path, columns=["b", "a"], limits=limits))
+        assert all_rows(open_dataset(tmp_path, columns=["b", "a"])).X.shape == (50_000, 2)
 
 
 def test_text_targets_that_are_missing(tmp_path) -> None:
     targets = pa.array(["x", None, "y"] * 100).dictionary_encode()
     pq.write_table(pa.table({"a": np.arange(300.0), "y": targets}), tmp_path / "t.parquet")
-    rows = all_rows(open_source(tmp_path, target="y", bad_rows="skip"))
+    rows = all_rows(open_dataset(tmp_path, target="y", bad_rows="skip"))
     assert rows.y.tolist() == ["x", "y"] * 100 and rows.row_ids()[1] == 2
 
 
@@ -270,7 +270,7 @@ def test_row_groups_that_cannot_be(tmp_path) -> None:
         for value in (0x7F, 0xFF):
             (tmp_path / "t.parquet").write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
             try:
-                source = open_source(tmp_path, categories="onehot")
+                source = open_dataset(tmp_path, categories="onehot")
                 source.sample(5, rng=np.random.default_rng(0))
                 all_rows(source)
             except ValueError as error:

@@ -11,7 +11,7 @@ import pytest
 
 from tithe.core.data import Block, concat
 from tithe.sources import parquet
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 
 
 def a_frame(rng: np.random.Generator, n: int) -> pd.DataFrame:
@@ -53,7 +53,7 @@ def test_rows_and_ids_are_those_of_the_files_under_one_another(tmp_path, seed, l
     rng = np.random.default_rng(seed)
     frame = a_frame(rng, 1000)
     write_pieces(frame, tmp_path, rng, n_files=1 + seed)
-    source = open_source(tmp_path, target="y", weight="w")
+    source = open_dataset(tmp_path, target="y", weight="w")
     rows = all_rows(source, leaf_rows)
     np.testing.assert_array_equal(rows.X, frame[["a", "b", "c"]].astype(np.float32))
     np.testing.assert_array_equal(rows.y, frame["y"])
@@ -69,7 +69,7 @@ def test_leaves_come_again_from_any_number_on(tmp_path, monkeypatch, rng, huge_b
     write_pieces(a_frame(rng, 700), tmp_path, rng, n_files=3)
     monkeypatch.setattr(parquet, "HUGE_BYTES", huge_bytes)
     monkeypatch.setattr(parquet, "_BATCH_ROWS", 23)
-    source = open_source(tmp_path, target="y", weight="w")
+    source = open_dataset(tmp_path, target="y", weight="w")
     once = [task() for task in source.tasks(leaf_rows=37)]
     with ThreadPoolExecutor(4) as pool:
         again = list(pool.map(lambda task: task(), source.tasks(leaf_rows=37)))
@@ -84,17 +84,17 @@ def test_leaves_come_again_from_any_number_on(tmp_path, monkeypatch, rng, huge_b
 @pytest.mark.parametrize("leaf_rows", [1, 7, 100])
 def test_a_huge_row_group_is_streamed_to_the_same_rows(tmp_path, monkeypatch, rng, leaf_rows) -> None:
     write_pieces(a_frame(rng, 900), tmp_path, rng, n_files=2)
-    usual = all_rows(open_source(tmp_path, target="y", weight="w"))
+    usual = all_rows(open_dataset(tmp_path, target="y", weight="w"))
     monkeypatch.setattr(parquet, "HUGE_BYTES", 100)
     monkeypatch.setattr(parquet, "_BATCH_ROWS", 16)
-    source = open_source(tmp_path, target="y", weight="w")
+    source = open_dataset(tmp_path, target="y", weight="w")
     assert_same(all_rows(source, leaf_rows), usual)
     assert max(len(task()) for task in source.tasks(leaf_rows=leaf_rows)) <= leaf_rows
 
 
 def test_the_size_of_leaves_is_a_matter_of_the_caller(tmp_path, rng) -> None:
     write_pieces(a_frame(rng, 900), tmp_path, rng, n_files=2)
-    source = open_source(tmp_path, target="y", weight="w")
+    source = open_dataset(tmp_path, target="y", weight="w")
     assert len(list(source.tasks(leaf_rows=10**6))) == 1 < len(list(source.tasks(leaf_rows=1)))
     assert_same(all_rows(source, 10**6), all_rows(source, 1))
 
@@ -104,7 +104,7 @@ def test_a_sample_sees_all_files(tmp_path) -> None:
     for i in range(40):
         rows = {"a": np.arange(500.0) + 500 * i, "y": np.full(500, int(i >= 30))}
         pq.write_table(pa.table(rows), tmp_path / f"{i:02}.parquet", row_group_size=250)
-    source = open_source(tmp_path, target="y")
+    source = open_dataset(tmp_path, target="y")
     for seed in range(5):
         drawn = source.sample(400, rng=np.random.default_rng(seed))
         assert len(np.unique(drawn.row_ids())) == 400
@@ -120,11 +120,11 @@ def test_a_class_in_the_last_row_is_found(tmp_path) -> None:
     for i in range(3):
         y = ["often"] * 100 if i < 2 else ["often"] * 99 + ["once"]
         pq.write_table(pa.table({"a": np.zeros(100), "y": y}), tmp_path / f"{i}.parquet", row_group_size=30)
-    assert open_source(tmp_path, target="y").classes().tolist() == ["often", "once"]
+    assert open_dataset(tmp_path, target="y").classes().tolist() == ["often", "once"]
     many = pa.table({"a": np.zeros(100_001), "y": np.arange(100_001)})
     pq.write_table(many, tmp_path / "0.parquet")
     with pytest.raises(ValueError, match="more than 100,000"):
-        open_source(tmp_path / "0.parquet", target="y").classes()
+        open_dataset(tmp_path / "0.parquet", target="y").classes()
 
 
 def test_identity_is_that_of_the_rows_not_of_the_place(tmp_path, rng) -> None:
@@ -134,17 +134,17 @@ def test_identity_is_that_of_the_rows_not_of_the_place(tmp_path, rng) -> None:
         frame[:60].to_parquet(tmp_path / place / "1.parquet", index=False)
         frame[60:].to_parquet(tmp_path / place / "deep" / "2.parquet", index=False)
     here, there = tmp_path / "here", tmp_path / "there"
-    known = open_source(here, target="y").identity
-    assert open_source(there, target="y").identity == known
-    assert open_source(str(there / "**" / "*.parquet"), target="y").identity == known
+    known = open_dataset(here, target="y").identity
+    assert open_dataset(there, target="y").identity == known
+    assert open_dataset(str(there / "**" / "*.parquet"), target="y").identity == known
     others = [
-        open_source(here / "1.parquet", target="y"),
-        open_source(here, target="y", columns=["a", "b"]),
-        open_source(here, target="y", bad_rows="skip"),
-        open_source(here, target="w", categories="hash"),
+        open_dataset(here / "1.parquet", target="y"),
+        open_dataset(here, target="y", columns=["a", "b"]),
+        open_dataset(here, target="y", bad_rows="skip"),
+        open_dataset(here, target="w", categories="hash"),
     ]
     frame[:61].to_parquet(there / "1.parquet", index=False)
-    others.append(open_source(there, target="y"))
+    others.append(open_dataset(there, target="y"))
     assert len({known, *(other.identity for other in others)}) == 6
 
 
@@ -157,5 +157,5 @@ def test_files_come_in_the_order_asked_for(tmp_path) -> None:
         (listed, [3, 1]),
         (str(tmp_path / "[12].parquet"), [1, 2]),
     ):
-        assert all_rows(open_source(where)).X.ravel().tolist() == expected
-    assert all_rows(open_source([tmp_path / "2.parquet"], format="parquet")).X.tolist() == [[2.0]]
+        assert all_rows(open_dataset(where)).X.ravel().tolist() == expected
+    assert all_rows(open_dataset([tmp_path / "2.parquet"], format="parquet")).X.tolist() == [[2.0]]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tithe import FileFormatError
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 from tithe.sources.paths import find_files
 
 
@@ -39,20 +39,20 @@ def write(path: Path, seed: int) -> None:
 def test_rows_are_known_again_by_what_they_hold(tmp_path, ending: str) -> None:
     file = tmp_path / f"rows.{ending}"
     write(file, 1)
-    size, before = file.stat().st_size, open_source(file).identity
+    size, before = file.stat().st_size, open_dataset(file).identity
     (tmp_path / "copy").mkdir()
     shutil.copyfile(file, tmp_path / "copy" / file.name)
-    assert open_source(tmp_path / "copy" / file.name).identity == before
+    assert open_dataset(tmp_path / "copy" / file.name).identity == before
     write(file, 2)
     assert file.stat().st_size == size
-    assert open_source(file).identity != before
+    assert open_dataset(file).identity != before
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "libsvm", "npy"])
 def test_a_file_written_anew_while_it_is_read(tmp_path, ending: str) -> None:
     file = tmp_path / f"rows.{ending}"
     write(file, 1)
-    source = open_source(file)
+    source = open_dataset(file)
     write(file, 2)
     os.utime(file, ns=(1, 1))
     with pytest.raises(FileFormatError, match="written to while it was read"):

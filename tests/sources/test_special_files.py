@@ -14,7 +14,7 @@ import pytest
 from tithe import build_coreset
 from tithe.cli.main import main
 from tithe.engines.threads import ThreadEngine
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 
 
 def exit_code(*arguments: object) -> int:
@@ -40,11 +40,11 @@ def test_special_files_are_named_and_refused(tmp_path, kind, monkeypatch) -> Non
     message = r"b\.csv' is a link to 'gone\.csv', which is not there" if kind == "link" else rf"b\.csv' is a {kind}"
     for where in (tmp_path, tmp_path / "*.csv", tmp_path / "b.csv", [tmp_path / "a.csv", tmp_path / "b.csv"]):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
-            open_source(where)
+            open_dataset(where)
     os.rename("b.csv", "b.txt")  # no data file by its name
-    assert open_source(tmp_path).n_features == 1
+    assert open_dataset(tmp_path).n_features == 1
     with pytest.raises((ValueError, FileNotFoundError), match=message.replace("csv' is", "txt' is")):
-        open_source(tmp_path, format="csv")
+        open_dataset(tmp_path, format="csv")
 
 
 def test_a_pipe_on_the_command_line_is_not_waited_for(tmp_path, capsys) -> None:
@@ -56,7 +56,7 @@ def test_a_pipe_on_the_command_line_is_not_waited_for(tmp_path, capsys) -> None:
 
 def test_standard_input_by_its_path(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("a\n1\n2\n")
-    program = "from tithe.sources.files import open_source as o; print(o('/dev/stdin', format='csv').count())"
+    program = "from tithe.sources.files import open_dataset as o; print(o('/dev/stdin', format='csv').count())"
     with open(tmp_path / "a.txt", "rb") as file:
         done = subprocess.run([sys.executable, "-c", program], stdin=file, capture_output=True, text=True, check=True)
     assert done.stdout == "2\n"
@@ -77,11 +77,11 @@ def test_files_all_of_whose_rows_are_bad(tmp_path, ending) -> None:
     message = rf"All 300 rows of .*t\.{ending}' are bad"
     for read in (list, lambda tasks: list(reversed(list(tasks)))):
         with pytest.raises(ValueError, match=message):
-            [task() for task in read(open_source(file, bad_rows="skip").tasks())]
+            [task() for task in read(open_dataset(file, bad_rows="skip").tasks())]
     with pytest.raises(ValueError, match=message):
-        list(ThreadEngine(2).map(open_source(file, bad_rows="skip").tasks(), lambda block, number: len(block)))
+        list(ThreadEngine(2).map(open_dataset(file, bad_rows="skip").tasks(), lambda block, number: len(block)))
     with pytest.raises(ValueError, match=message):
-        build_coreset(open_source(file, bad_rows="skip"), objective="generic", coreset_size=5, construction="uniform")
+        build_coreset(open_dataset(file, bad_rows="skip"), objective="generic", coreset_size=5, construction="uniform")
 
 
 def test_rows_that_are_all_bad_on_the_command_line(tmp_path, capsys) -> None:

@@ -16,7 +16,7 @@ from tithe import FileFormatError
 from tithe.core.data import Block, concat
 from tithe.sources import delimited, leaves, libsvm, lines
 from tithe.sources.columns import Choice, Numbered
-from tithe.sources.files import open_source
+from tithe.sources.files import open_dataset
 from tithe.sources.limits import Limits
 from tithe.sources.piped import open_piped
 
@@ -49,7 +49,7 @@ def test_csv_rows_whatever_the_leaves_and_chunks(frame, tmp_path, monkeypatch, c
     monkeypatch.setattr(lines, "_CHUNK", chunk)
     for i, (start, stop) in enumerate([(0, 20), (20, 20), (20, 31), (31, len(frame))]):
         frame[start:stop].to_csv(tmp_path / f"{i}.csv", index=False, lineterminator=["\n", "\r\n"][i % 2])
-    source = open_source(tmp_path, target="y", weight="w", categories="hash")
+    source = open_dataset(tmp_path, target="y", weight="w", categories="hash")
     assert_rows(all_rows(source, 0, leaf_rows), frame)
     assert source.n_rows is None and source.feature_names[:3] == ["a", "b", "c"]
     leaf = [task() for task in source.tasks(leaf_rows=leaf_rows)]
@@ -67,7 +67,7 @@ def test_compressed_and_tabbed_text_is_the_same(frame, tmp_path, rng) -> None:
     (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + text + b"\n\r\n\n")
     (tmp_path / "gaps.csv").write_bytes(b"\r\n\n" + text)
     for name in ("t.csv.gz", "t.tsv", "marked.csv", "gaps.csv"):
-        source = open_source(tmp_path / name, target="y", weight="w", categories="onehot")
+        source = open_dataset(tmp_path / name, target="y", weight="w", categories="onehot")
         assert_rows(all_rows(source), frame)
         assert source.feature_names[3:] == [f"t={text}" for text in sorted(TEXTS)]
         assert len(source.sample(100, rng=rng)) == 100
@@ -75,7 +75,7 @@ def test_compressed_and_tabbed_text_is_the_same(frame, tmp_path, rng) -> None:
 
 def test_whole_numbers_may_have_fractions_later(tmp_path) -> None:
     (tmp_path / "t.csv").write_text("a\n" + "1\n" * 400_000 + "1.5\n")
-    rows = all_rows(open_source(tmp_path / "t.csv"))
+    rows = all_rows(open_dataset(tmp_path / "t.csv"))
     assert rows.X[-1, 0] == 1.5 and len(rows) == 400_001
 
 
@@ -86,17 +86,17 @@ def test_rows_that_do_not_parse(tmp_path, monkeypatch) -> None:
     good[15_001] = "1,x"
     good[15_002] = '2,"y,1",0,4'
     (tmp_path / "t.csv").write_text("\n".join(["a,t,y", *good]))
-    source = open_source(tmp_path / "t.csv", columns=["a"], target="y")
+    source = open_dataset(tmp_path / "t.csv", columns=["a"], target="y")
     with pytest.raises(ValueError, match=r"t\.csv', row 12345 .*'a' is 'oops', but double.*bad_rows='skip'"):
         all_rows(source)
-    source = open_source(tmp_path / "t.csv", columns=["a"], target="y", bad_rows="skip")
+    source = open_dataset(tmp_path / "t.csv", columns=["a"], target="y", bad_rows="skip")
     rows = all_rows(source)
     np.testing.assert_array_equal(rows.row_ids(), np.delete(np.arange(30_000), [12_345, 15_001, 15_002]))
     np.testing.assert_array_equal(rows.X.ravel(), rows.row_ids())
     assert source.classes().tolist() == [0, 1]
     (tmp_path / "q.csv").write_text('a,b\n1,"never closed\n2,3\n')
     with pytest.raises(FileFormatError, match="closing quote"):
-        all_rows(open_source(tmp_path / "q.csv", categories="hash"))
+        all_rows(open_dataset(tmp_path / "q.csv", categories="hash"))
 
 
 @pytest.mark.parametrize("n", [12, 30_000])
@@ -108,8 +108,8 @@ def test_ragged_rows_are_named_or_skipped(tmp_path, n: int, wrong: str) -> None:
         rows[i] = wrong
     (tmp_path / "t.csv").write_text("\n".join(["a,b", *rows, ""]))
     with pytest.raises(ValueError, match=r"t\.csv', row 0 .* values instead of 2.*bad_rows='skip'"):
-        all_rows(open_source(tmp_path / "t.csv"))
-    source = open_source(tmp_path / "t.csv", bad_rows="skip")
+        all_rows(open_dataset(tmp_path / "t.csv"))
+    source = open_dataset(tmp_path / "t.csv", bad_rows="skip")
     found = all_rows(source)
     np.testing.assert_array_equal(found.row_ids(), np.delete(np.arange(n), at))
     np.testing.assert_array_equal(found.X, np.stack([found.row_ids(), found.row_ids() / 8], axis=1))
@@ -120,18 +120,18 @@ def test_ragged_rows_are_named_or_skipped(tmp_path, n: int, wrong: str) -> None:
 def test_a_blank_line_of_a_single_column(tmp_path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n  \n2\n")
     with pytest.raises(ValueError, match=r"t\.csv', row 1 "):
-        all_rows(open_source(tmp_path / "t.csv"))
-    assert all_rows(open_source(tmp_path / "t.csv", bad_rows="skip")).X.tolist() == [[1.0], [2.0]]
+        all_rows(open_dataset(tmp_path / "t.csv"))
+    assert all_rows(open_dataset(tmp_path / "t.csv", bad_rows="skip")).X.tolist() == [[1.0], [2.0]]
 
 
 def test_numbers_are_names_only_if_they_count_the_columns(tmp_path) -> None:
     for header in ("0,1,2", "1,2,3", "1, 2, 3", "a,7,9"):
         (tmp_path / "t.csv").write_text(f"{header}\n4,5,6\n")
-        assert all_rows(open_source(tmp_path / "t.csv")).X.tolist() == [[4.0, 5.0, 6.0]]
+        assert all_rows(open_dataset(tmp_path / "t.csv")).X.tolist() == [[4.0, 5.0, 6.0]]
     for header in ("5,3,8", "2,3,4", "3,2,1", "1,1,1", "1.5,2,3", "01,02,03"):
         (tmp_path / "t.csv").write_text(f"{header}\n4,5,6\n")
         with pytest.raises(FileFormatError, match=r"t\.csv' starts with numbers.*no header.*name the columns"):
-            open_source(tmp_path / "t.csv")
+            open_dataset(tmp_path / "t.csv")
 
 
 def test_ids_of_a_text_sample_are_distinct_and_near_the_truth(tmp_path, monkeypatch) -> None:
@@ -140,7 +140,7 @@ def test_ids_of_a_text_sample_are_distinct_and_near_the_truth(tmp_path, monkeypa
     frame = pd.DataFrame({"a": np.arange(n)})
     for i in range(3):
         frame[i * n // 3 : (i + 1) * n // 3].to_csv(tmp_path / f"{i}.csv", index=False)
-    source = open_source(tmp_path)
+    source = open_dataset(tmp_path)
     drawn = source.sample(3000, rng=np.random.default_rng(0))
     ids, true = drawn.row_ids(), drawn.X.ravel()
     assert len(ids) == 3000 and (np.diff(ids) > 0).all()
@@ -155,7 +155,7 @@ def test_a_bad_row_in_a_text_sample_is_named(tmp_path, monkeypatch) -> None:
     lines_[50_000:52_000] = ["oops"] * 2000
     (tmp_path / "t.csv").write_text("\n".join(lines_))
     with pytest.raises(ValueError, match=r"t\.csv', about row (49|5[0-2]),\d\d\d: column 'a' is 'oops'"):
-        open_source(tmp_path / "t.csv").sample(3000, rng=np.random.default_rng(0))
+        open_dataset(tmp_path / "t.csv").sample(3000, rng=np.random.default_rng(0))
 
 
 def test_a_text_sample_sees_everything(tmp_path, rng, monkeypatch) -> None:
@@ -165,7 +165,7 @@ def test_a_text_sample_sees_everything(tmp_path, rng, monkeypatch) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_csv(tmp_path / "z.csv.gz", index=False)
     for name in ("t.csv", "z.csv.gz"):
-        source = open_source(tmp_path / name, target="y")
+        source = open_dataset(tmp_path / name, target="y")
         drawn = source.sample(500, rng=np.random.default_rng(0))
         assert len(drawn) == 500
         assert abs((drawn.y == "first").mean() - 0.5) < 0.15
@@ -189,7 +189,7 @@ def svm(rng: np.random.Generator, tmp_path):
 def test_libsvm_rows_are_those_of_sklearn(svm, tmp_path, monkeypatch, leaf_rows) -> None:
     X, y = svm
     monkeypatch.setattr(libsvm, "_UNIT_ROWS", 17)
-    source = open_source(tmp_path)
+    source = open_dataset(tmp_path)
     rows = all_rows(source, 0, leaf_rows)
     expected, _ = load_svmlight_file(io.BytesIO(b"".join(f.read_bytes() for f in sorted(tmp_path.iterdir()))))
     assert (expected != rows.X).nnz == 0 and abs(rows.X - X).max() < 1e-12
@@ -198,11 +198,11 @@ def test_libsvm_rows_are_those_of_sklearn(svm, tmp_path, monkeypatch, leaf_rows)
     assert source.n_rows == 400 and source.n_features == X.shape[1] and source.classes().tolist() == [0, 1, 2]
     tail = all_rows(source, len(list(source.tasks(leaf_rows=leaf_rows))) // 2, leaf_rows)
     np.testing.assert_array_equal(tail.X.toarray(), expected.toarray()[tail.row_ids()])
-    assert open_source(tmp_path, n_features=50).n_features == 50
+    assert open_dataset(tmp_path, n_features=50).n_features == 50
     with pytest.raises(ValueError, match="30 columns"):
-        open_source(tmp_path, n_features=20)
+        open_dataset(tmp_path, n_features=20)
     with pytest.raises(ValueError, match="target cannot be named"):
-        open_source(tmp_path, target="y")
+        open_dataset(tmp_path, target="y")
     drawn = source.sample(50, rng=np.random.default_rng(1))
     np.testing.assert_array_equal(drawn.X.toarray(), expected.toarray()[drawn.row_ids()])
     assert len(drawn) == 50
@@ -210,26 +210,26 @@ def test_libsvm_rows_are_those_of_sklearn(svm, tmp_path, monkeypatch, leaf_rows)
 
 def test_libsvm_that_counts_from_zero_or_is_broken(tmp_path) -> None:
     (tmp_path / "0.svm").write_text("1 1:5\n# only a note\n\n2 qid:7 0:3 # 9:9\n")
-    assert all_rows(open_source(tmp_path)).X.toarray().tolist() == [[0, 5], [3, 0]]
+    assert all_rows(open_dataset(tmp_path)).X.toarray().tolist() == [[0, 5], [3, 0]]
     (tmp_path / "1.svm").write_text("1 1:5\n2 2:oops\n")
     with pytest.raises(FileFormatError, match=r"1\.svm', row 1 "):
-        all_rows(open_source(tmp_path))
+        all_rows(open_dataset(tmp_path))
     (tmp_path / "1.svm").write_text("1 1:5\nnan 1:1\n3 1:inf\n4 1:1\n")
     with pytest.raises(ValueError, match=r"1\.svm', row 1 .*not finite"):
-        all_rows(open_source(tmp_path))
-    assert all_rows(open_source(tmp_path, bad_rows="skip")).row_ids().tolist() == [0, 1, 2, 5]
+        all_rows(open_dataset(tmp_path))
+    assert all_rows(open_dataset(tmp_path, bad_rows="skip")).row_ids().tolist() == [0, 1, 2, 5]
 
 
 def test_a_wrong_column_number_is_named_before_it_costs_memory(tmp_path) -> None:
     for number in (2**31, 4_000_000_000, 40_000_000_001):
         (tmp_path / "1.svm").write_text("# note\n1 1:2\n\n" * 3 + f"2 1:1 {number}:1\n" + "1 1:2\n" * 3)
         with pytest.raises(FileFormatError, match=rf"1\.svm', row 3 .*column number {number}"):
-            open_source(tmp_path / "1.svm")
+            open_dataset(tmp_path / "1.svm")
     (tmp_path / "1.svm").write_text("1 1:2\n2 1:1 2000000000:1\n")
     with pytest.raises(FileFormatError, match=r"1\.svm', row 1 .*2000000000; the limit is 1,048,576.*--limit columns"):
-        open_source(tmp_path / "1.svm")
-    assert open_source(tmp_path / "1.svm", n_features=2_000_000_000).n_features == 2_000_000_000
-    source = open_source(tmp_path / "1.svm", limits=Limits(columns=2**31))
+        open_dataset(tmp_path / "1.svm")
+    assert open_dataset(tmp_path / "1.svm", n_features=2_000_000_000).n_features == 2_000_000_000
+    source = open_dataset(tmp_path / "1.svm", limits=Limits(columns=2**31))
     assert source.n_features == len(source.feature_names) == 2_000_000_000
     assert source.feature_names[-1] == "x1999999999" and source.feature_names[:2] == ["x0", "x1"]
     names = Numbered(3)
@@ -282,13 +282,13 @@ def test_pipes_that_cannot_be_read() -> None:
     with pytest.raises(ValueError, match="classes"):
         open_piped(io.BytesIO(b"a\n1\n"), "csv", Choice(), None).classes()
     with pytest.raises(ValueError, match="cannot be parquet"):
-        open_source("-", format="parquet")
+        open_dataset("-", format="parquet")
 
 
 def test_standard_input(tmp_path) -> None:
     program = """
-        from tithe.sources.files import open_source
-        source = open_source("-", target="y")
+        from tithe.sources.files import open_dataset
+        source = open_dataset("-", target="y")
         print([task().X.tolist() for task in source.tasks()], source.feature_names)
     """
     done = subprocess.run(

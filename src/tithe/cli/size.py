@@ -52,9 +52,11 @@ def size(objective, eps, delta, features, rows, data, how, seed, **parameters): 
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
     for construction, queries in _FORMULAS if has_formulas else ():
-        from tithe.reduce.sizing import size_for
+        from tithe.reduce.sizing import theoretical_size
 
-        bound = size_for(goal, eps, delta, n_features=features, construction=construction, queries=queries, n_rows=rows)
+        bound = theoretical_size(
+            goal, eps, delta, n_features=features, construction=construction, queries=queries, n_rows=rows
+        )
         table.append([f"{bound.size:,}", f"{construction}, formula", bound.formula])
     about = "".join(f"{name} = {value:g}, " for name, value in parameters.items() if isinstance(value, (int, float)))
     print_table(f"{objective}, {about}eps = {eps}, delta = {delta}", ["rows", "by", "how"], table)

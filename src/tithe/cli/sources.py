@@ -24,19 +24,19 @@ def skipped_rows(source: Any, coreset: Any) -> int:
 
 
 class SourceOptions(dict[str, Any]):
-    """What `tithe.open_source` is asked for, apart from the place."""
+    """What `tithe.open_dataset` is asked for, apart from the place."""
 
     def open(self, where: Sequence[str], *, live: bool = False) -> Any:
         """The source: files, or what comes through standard input, ``live`` as soon as it comes."""
         import pyarrow as pa
 
-        from tithe.sources.files import open_source
+        from tithe.sources.files import open_dataset
 
         # a command has the process for itself: half the page faults of Arrow's own pools, and no hoard (measured)
         pa.set_memory_pool(pa.system_memory_pool())
         if STDIN in where and len(where) > 1:
             raise click.UsageError("Standard input (-) stands alone: give files, or -.")
-        return open_source(where[0] if len(where) == 1 else list(where), live=live, **self)
+        return open_dataset(where[0] if len(where) == 1 else list(where), live=live, **self)
 
     def check_target(self, where: Sequence[str], target: Target) -> None:
         """Refuse rows without the y that is needed, before they are read: libsvm rows bring theirs along."""

@@ -23,7 +23,7 @@ class Rings(Construction[NearestObjective]):
 
     Chen (2009), with the repairs: nearest centres (the balls overlap), x proportional to 1/eps^2.
     ``alpha`` only sets the radius R and never biases. x is the largest number that keeps to the
-    size asked for; `tithe.reduce.sizing.size_for` gives the one of the theorem.
+    size asked for; `tithe.reduce.sizing.theoretical_size` gives the one of the theorem.
     """
 
     alpha: float = 4.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.utils.metadata_routing import UNUSED
@@ -14,9 +15,10 @@ from tithe.certify import polish_rounds
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Option
+from tithe.core.parallel import limit_threads, single_blas_thread
+from tithe.core.params import Option, WholeNumber
 from tithe.core.passes import DataPass
+from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Sizes, Storable
@@ -30,11 +32,13 @@ from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import as_block, check_weights
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 
 def opened(source: Source, *others: Any) -> Source:
     """The source; whatever else comes with its rows is refused."""
     if any(other is not None for other in others):
-        raise ValueError("y and weights come with the rows of a source: open_source(path, target=..., weight=...).")
+        raise ValueError("y and weights come with the rows of a source: open_dataset(path, target=..., weight=...).")
     return source
 
 
@@ -55,11 +59,25 @@ def note_columns(learner: Any, source: Source, *, reset: bool) -> None:
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
+def limits_threads(method: Method) -> Method:
+    """Run a method of a learner on ``n_jobs`` threads."""
+
+    @functools.wraps(method)
+    def limited(learner: CoresetLearner, *args: Any, **options: Any) -> Any:
+        n_jobs = learner.n_jobs
+        if n_jobs is not None and not (WholeNumber(least=1).accepts(n_jobs) or n_jobs == -1):
+            raise ValueError(f"n_jobs must be None, -1 or a whole number of at least 1, got {n_jobs!r}.")
+        with limit_threads(None if n_jobs == -1 else n_jobs):
+            return method(learner, *args, **options)
+
+    return cast(Method, limited)
+
+
 class CoresetLearner(LazyFitMixin, Storable):
     """Checking rows, reducing them, and remembering which were kept.
 
-    Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``polish``, ``engine`` and
-    ``random_state``. What makes a new one, `partial_fit` included:
+    Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``engine``, ``n_jobs``,
+    ``verbose`` and ``random_state``, and most have ``polish``. What makes a new one, `partial_fit` included:
 
     - a `FittedAttribute` for every attribute of a solution;
     - ``_check_options()`` refuses wrong parameters before a row is read;
@@ -80,6 +98,8 @@ class CoresetLearner(LazyFitMixin, Storable):
     calibrate: bool
     polish: Any
     engine: Any
+    n_jobs: int | None
+    verbose: int
     random_state: Any
 
     n_features_in_: int
@@ -104,6 +124,10 @@ class CoresetLearner(LazyFitMixin, Storable):
         validate_data(self, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
         return block
 
+    def _passes(self, rows: Block | Source, progress: Progress | bool | None) -> DataPass:
+        """Passes over the rows, shown where ``verbose`` or the caller asks for it."""
+        return DataPass(rows, self.engine, bool(self.verbose) or None if progress is None else progress)
+
     def _given(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
         """A checked block, or the source that X is."""
         if not isinstance(X, Source):
@@ -111,12 +135,13 @@ class CoresetLearner(LazyFitMixin, Storable):
         note_columns(self, opened(X, y, sample_weight), reset=reset)
         return X
 
+    @limits_threads
     def _push(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
         """What `partial_fit` does: rows into the stream, the first ones into a new one; the solution waits."""
         first = not self._is_streaming
         if first:
             self._check_options()
-            refuse_polish(self.polish)
+            self._refuse_polish()
         checked = self._checked(X, y, reset=first)
         weight = check_weights(sample_weight, len(checked))  # which may all be zero in a piece
         block = self._prepare_batch(replace(checked, sample_weight=weight, mean=None), classes)
@@ -131,6 +156,10 @@ class CoresetLearner(LazyFitMixin, Storable):
         self._fitted_values = None
         return self
 
+    def _refuse_polish(self) -> None:
+        """Rows that come to `partial_fit` are gone afterwards."""
+        refuse_polish(self.polish)
+
     def _new_stream(self) -> CoresetStream:
         self._seed = as_seed(self.random_state)
         return CoresetStream(
@@ -141,6 +170,7 @@ class CoresetLearner(LazyFitMixin, Storable):
             random_state=int(rng_for(self._seed, "reduce").integers(2**62)),
         )
 
+    @limits_threads
     def _fit_from_stream(self) -> None:
         with single_blas_thread():
             self._learn(self.stream_.coreset(), None, self._seed)
@@ -170,7 +200,8 @@ class CoresetLearner(LazyFitMixin, Storable):
     def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
         """The objective that a coreset will preserve and its size, as far as they are known before a row is read."""
         automatic = self.coreset_size is None or self.coreset_size == "auto"
-        return self._unlabelled_objective(), auto_size(n_rows, n_features) if automatic else self.coreset_size
+        size = self._auto_size(n_rows, n_features) if automatic else self.coreset_size
+        return self._unlabelled_objective(), size
 
     def _unlabelled_objective(self) -> Any:
         """The objective before classes are known."""
@@ -206,7 +237,13 @@ class CoresetLearner(LazyFitMixin, Storable):
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
         """Rows to keep; ``n_rows`` is None where it is not known beforehand."""
+        if self.coreset_size is None or (isinstance(self.coreset_size, str) and self.coreset_size == "auto"):
+            return self._auto_size(n_rows, n_features)
         return resolve_size(self.coreset_size, n_rows)
+
+    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
+        """Rows that ``coreset_size="auto"`` keeps."""
+        return MIN_AUTO_ROWS
 
     @property
     def sample_indices_(self) -> Array:
@@ -231,6 +268,7 @@ def refuse_polish(polish: Any) -> None:
         )
 
 
+MIN_AUTO_ROWS = 5000  # kept by coreset_size="auto", unless a learner knows better
 # rows kept by coreset_size="auto": at the least, for each column, and one in so many up to a limit
 _LEAST, _PER_COLUMN, _ONE_IN, _MOST = 10_000, 20, 100, 50_000
 

@@ -88,7 +88,7 @@ def choose_k(
     Parameters
     ----------
     X : array, CSR matrix, frame or source
-        A source (`open_source`) is read once, its weights with its rows.
+        A source (`open_dataset`) is read once, its weights with its rows.
     sample_weight : array of shape (n,), optional
     rule : {"separation", "relative", "budget", "penalty"}
         ``"separation"``: how many clusters have gaps between them. The rows are cut into 16, 32, 64 and 128 pieces, or

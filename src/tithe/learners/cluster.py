@@ -20,13 +20,14 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
-from tithe.learners.base import CoresetLearner, can_read_again
+from tithe.learners.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.charts import BarChart
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.stored import FLOATS
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
+_AUTO_ROWS_PER_CLUSTER = 100
 _SEARCHES = 8  # that n_init="auto" makes on the coreset: they cost little there
 
 
@@ -39,7 +40,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
     labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
     inertia_ = FittedAttribute[float]()
-    cost_curve_ = FittedAttribute[list[float]]()
+    objective_curve_ = FittedAttribute[list[float]]()
     n_iter_ = FittedAttribute[int]()
     certificate_ = FittedAttribute[Certificate | None]()
 
@@ -51,7 +52,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self,
         n_clusters: int = 8,
         *,
-        coreset_size: int | float = 5000,
+        coreset_size: int | float | str = "auto",
         construction: Any = "auto",
         calibrate: bool = True,
         polish: int | str = "auto",
@@ -61,6 +62,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         tol: float = 1e-4,
         verbose: int = 0,
         engine: Any = "auto",
+        n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -74,6 +76,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self.tol = tol
         self.verbose = verbose
         self.engine = engine
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _objective(self) -> ClusteringObjective:
@@ -82,6 +85,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             n_init = _SEARCHES
         return self._objective_type(n_clusters=self.n_clusters, n_init=n_init, max_iter=self.max_iter, tol=self.tol)
 
+    @limits_threads
     def fit(
         self,
         X: Any,
@@ -96,7 +100,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_source`) is read leaf by leaf, once to reduce it and once for every look of
+            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for every look of
             polish. One that cannot be read again is fitted without polish and certificate.
         y : ignored
         sample_weight : array of shape (n,), optional
@@ -107,7 +111,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self._check_options()
         rows = self._given(X, None, sample_weight, reset=True)
         self._start_fit()
-        again, data = can_read_again(rows, self.polish), DataPass(rows, self.engine, progress)
+        again, data = can_read_again(rows, self.polish), self._passes(rows, progress)
         self._check_number(data.n_expected)
         seed = as_seed(self.random_state)
         coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
@@ -164,6 +168,9 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                 f"n_clusters={self.n_clusters}: ask for some hundred rows a cluster."
             )
 
+    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
+        return max(MIN_AUTO_ROWS, _AUTO_ROWS_PER_CLUSTER * self.n_clusters)
+
     def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
         """Solve on the coreset, polish and certify on all rows; None: they are gone."""
         objective, whole = self._objective(), coreset.is_whole
@@ -179,7 +186,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self.coreset_ = coreset
         self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
         self.inertia_ = polished.curve[-1]
-        self.cost_curve_ = polished.curve
+        self.objective_curve_ = polished.curve
         self.n_iter_ = len(polished.curve)
         self.certificate_ = None
         if data is not None:
@@ -227,7 +234,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         if self.verbose:
             name = type(self).__name__
             print(f"{name}: {self.n_clusters} clusters from {len(self.coreset_)} of {self.coreset_.n_seen} rows.")
-            for number, cost in enumerate(self.cost_curve_):
+            for number, cost in enumerate(self.objective_curve_):
                 print(f"{name}: cost {cost:.6g} after {number} rounds of polish.")
 
     def summary(self) -> dict[str, Any]:
@@ -284,8 +291,9 @@ _PARAMETERS = """
     Parameters
     ----------
     n_clusters : int
-    coreset_size : int or float
-        Rows to learn from, or a fraction of the rows. With no more rows than this, all are used.
+    coreset_size : int, float or "auto"
+        Rows to learn from, or a fraction of the rows. ``"auto"``: 5,000, or 100 for each cluster if that is more. With
+        no more rows than this, all are used.
     construction, calibrate, engine
         See `build_coreset`.
     polish : int or "auto"
@@ -302,6 +310,8 @@ _PARAMETERS = """
         Steps of a search, and the share of the cost that a step has to save for another one to be made.
     verbose : int
         Print the number of rows kept and the costs if it is not 0.
+    n_jobs : int or None
+        Threads. None uses those that the process has; -1 as well.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -313,7 +323,7 @@ _PARAMETERS = """
     inertia_ : float
         The exact cost on all training rows, not on the coreset; what the coreset says of it where the
         rows could be read only once.
-    cost_curve_ : list of float
+    objective_curve_ : list of float
         That cost before each polish round and at the end. It never rises.
     coreset_ : Coreset
     sample_indices_ : array

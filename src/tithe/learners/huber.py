@@ -28,7 +28,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         >= 1: residuals beyond epsilon times the scale are outliers.
     alpha : float
         Strength of the penalty.
-    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, random_state
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
         See `CoresetLogisticRegression`.
     max_iter : int
         Rounds of the fit on the coreset, at the most.
@@ -36,7 +36,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     Attributes
     ----------
     coef_, intercept_, scale_ : array (d,), float, float
-    certificate_, loss_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
+    certificate_, objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
         See `CoresetLogisticRegression`. The certificate is about coefficients, intercept and scale together.
 
     Examples
@@ -69,6 +69,8 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         max_iter: int = 200,
         warm_start: bool = False,
         engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -82,6 +84,8 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def _params(self) -> Array:

@@ -38,7 +38,8 @@ from tithe.objectives.dictionary import DictionaryObjective
 from tithe.reduce.build import build_coreset
 from tithe.solvers.ksvd import cosine_atoms
 
-_POLISH = 50_000  # patches that atoms are polished on, of at most so many that are cut for it
+_AUTO_PATCHES = 10_000
+_REFINE_ROWS = 50_000  # patches that atoms are refined on, of at most so many that are cut for it
 _CUT = 1_000_000
 _NOISIEST = 1e15  # as large as pixels may be
 _OWN = 30.0  # weight of the noisy pixel itself, times sigma, where pixels go to 255
@@ -70,8 +71,8 @@ class ImageDenoiser(Storable, BaseEstimator):
         Side of a patch in pixels.
     n_components : int
         k, the number of atoms.
-    coreset_size : int, float or None
-        Patches to learn from, or a share of them; None: all, which are then in memory together.
+    coreset_size : int, float, "auto" or None
+        Patches to learn from, or a share of them. ``"auto"``: 10,000. None: all, which are then in memory together.
     gain : float
         Larger ones smooth more.
     step : int
@@ -80,7 +81,7 @@ class ImageDenoiser(Storable, BaseEstimator):
         Atoms of a patch where there is no noise that would say so, and in `reconstruct` and `inpaint`.
     max_iter : int
         Iterations of K-SVD on the coreset.
-    polish : int
+    refine_iter : int
         Iterations after that on some 50,000 patches, drawn uniformly: the more patches an atom is learned from, the
         less of their noise stays in it. 0: none.
     construction, engine
@@ -137,11 +138,11 @@ class ImageDenoiser(Storable, BaseEstimator):
         "data_range": OneOf(None) | RealNumber(above=0.0),
         "patch_size": WholeNumber(least=2),
         "n_components": WholeNumber(least=1),
-        "coreset_size": OneOf(None) | CORESET_SIZE,
+        "coreset_size": OneOf("auto", None) | CORESET_SIZE,
         "step": WholeNumber(least=1),
         "n_nonzero_coefs": WholeNumber(least=1),
         "max_iter": WholeNumber(least=1),
-        "polish": WholeNumber(),
+        "refine_iter": WholeNumber(),
         "clipped": OneOf("auto") | Boolean(),
     }
 
@@ -151,12 +152,12 @@ class ImageDenoiser(Storable, BaseEstimator):
         *,
         patch_size: int = 8,
         n_components: int = 256,
-        coreset_size: int | float | None = 10_000,
+        coreset_size: int | float | str | None = "auto",
         gain: float = 1.15,
         step: int = 1,
         n_nonzero_coefs: int = 5,
         max_iter: int = 15,
-        polish: int = 10,
+        refine_iter: int = 10,
         construction: Any = "auto",
         initial: Any = "dct",
         data_range: float | None = None,
@@ -172,7 +173,7 @@ class ImageDenoiser(Storable, BaseEstimator):
         self.step = step
         self.n_nonzero_coefs = n_nonzero_coefs
         self.max_iter = max_iter
-        self.polish = polish
+        self.refine_iter = refine_iter
         self.construction = construction
         self.initial = initial
         self.data_range = data_range
@@ -220,7 +221,7 @@ class ImageDenoiser(Storable, BaseEstimator):
             self.learner_.fit(self.coreset_.X, sample_weight=self.coreset_.sample_weight)
             more = self._more(source, rng_for(seed, "polish"))
             if more is not None:
-                self.learner_.refine(more, n_iter=self.polish)
+                self.learner_.refine(more, n_iter=self.refine_iter)
         self.components_ = self.learner_.components_
         return self
 
@@ -235,15 +236,20 @@ class ImageDenoiser(Storable, BaseEstimator):
             return source
         return PatchSource(planes, patch_size=self.patch_size, clipping=clipping)
 
+    def _n_patches(self) -> int | float | None:
+        """Patches to learn from; None: all."""
+        return _AUTO_PATCHES if isinstance(self.coreset_size, str) else self.coreset_size
+
     def _few(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
-        if self.coreset_size is None:
+        size = self._n_patches()
+        if size is None:
             return all_rows(concat([task() for task in source.tasks()]), DictionaryObjective.name)
         objective = DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
         return build_coreset(
             source,
             objective=objective,
             construction=self.construction,
-            coreset_size=self.coreset_size,
+            coreset_size=size,
             calibrate=False,  # as in KSVD
             engine=self.engine,
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
@@ -251,12 +257,12 @@ class ImageDenoiser(Storable, BaseEstimator):
         )
 
     def _more(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
-        """Patches to polish the atoms on; None where all were learned from, or none are wanted."""
+        """Patches to refine the atoms on; None where all were learned from, or none are wanted."""
         seen, kept = self.coreset_.n_seen, len(self.coreset_)
-        if self.polish == 0 or kept >= min(seen, _POLISH):
+        if self.refine_iter == 0 or kept >= min(seen, _REFINE_ROWS):
             return None
         share = seen / int(source.n_rows or 1)  # the others are cut too, and left out
-        rows: Array = source.sample(min(_CUT, int(_POLISH / share)), rng=rng).X
+        rows: Array = source.sample(min(_CUT, int(_REFINE_ROWS / share)), rng=rng).X
         return rows if len(rows) > kept else None
 
     def _learner(self, seed: int) -> KSVD:
@@ -381,9 +387,10 @@ class ImageDenoiser(Storable, BaseEstimator):
                 f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: a code cannot use so "
                 "many atoms."
             )
-        if self.coreset_size is not None and 1 <= self.coreset_size < self.n_components:
+        size = self._n_patches()
+        if size is not None and 1 <= size < self.n_components:
             raise ValueError(
-                f"coreset_size={self.coreset_size} patches are fewer than n_components={self.n_components} atoms: keep "
+                f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep "
                 "some ten or more for each."
             )
 

@@ -69,7 +69,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_source`) is read leaf by leaf, once to reduce it and once for every pass of polish;
+            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for every pass of polish;
             ``class_weight="balanced"`` takes one pass more. One that cannot be read again is fitted without polish
             and certificate, and all classes must be among its first rows; if they are not, `partial_fit` can be told
             of them.
@@ -187,10 +187,10 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         """The weights of the rows times those of their classes."""
         return weights_by_class(self.class_weight, self.classes_, codes, weight)
 
-    def _resolved_size(self, coreset_size: Any, n_rows: int | None, n_features: int) -> int:
-        size = super()._resolved_size(coreset_size, n_rows, n_features)
+    def _size(self, n_rows: int | None, n_features: int) -> int:
+        size = super()._size(n_rows, n_features)
         if size < len(self.classes_):
-            raise ValueError(f"coreset_size={coreset_size} keeps {size} rows of {len(self.classes_)} classes.")
+            raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows of {len(self.classes_)} classes.")
         return size
 
     # -- what a fitted model does --------------------------------------------------------------

@@ -24,11 +24,10 @@ from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Instance, Optional
-from tithe.learners.base import CoresetLearner, auto_size, can_read_again
+from tithe.learners.base import CoresetLearner, auto_size, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.objectives.linear_model import LinearModelObjective
-from tithe.reduce.build import resolve_size
 
 TOLERANCE = Option("tol", RealNumber(above=0.0), "Relative excess loss at which --polish auto stops.")
 
@@ -52,7 +51,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     warm_start: bool
 
     certificate_ = FittedAttribute[Certificate | None]()
-    loss_curve_ = FittedAttribute[list[float]]()
+    objective_curve_ = FittedAttribute[list[float]]()
     n_iter_ = FittedAttribute[int]()
     n_passes_ = FittedAttribute[int]()
     coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True)
@@ -92,6 +91,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """Refuse wrong parameters of the objective."""
         self._objective()
 
+    @limits_threads
     def fit(
         self,
         X: Any,
@@ -106,7 +106,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_source`) is read leaf by leaf, once to reduce it and once for every pass of polish. One
+            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for every pass of polish. One
             that cannot be read again is fitted without polish and certificate.
         y : array of shape (n,)
             That of a source comes with its rows.
@@ -118,7 +118,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         before = (self._known_classes(), self._params()) if self.warm_start and hasattr(self, "coef_") else None
         rows = self._given(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=True)
         self._start_fit()
-        data = self._prepare(DataPass(rows, self.engine, progress), reset=True)
+        data = self._prepare(self._passes(rows, progress), reset=True)
         again = can_read_again(data.rows, self.polish)
         objective = self._objective()
         seed = as_seed(self.random_state)
@@ -169,7 +169,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             params = self._fit_all(objective, data, start, seed)
         elif data is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)
-            self.loss_curve_, self.n_iter_ = [objective.evaluate(coreset, params).value], 1
+            self.objective_curve_, self.n_iter_ = [objective.evaluate(coreset, params).value], 1
         else:
             params = self._fit_coreset(objective, data, seed, start)
         self._store(params)
@@ -192,7 +192,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        self.loss_curve_, self.n_iter_ = [point.value], 1
+        self.objective_curve_, self.n_iter_ = [point.value], 1
         if data is not None:
             self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)
         return params
@@ -215,7 +215,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             rng=rng,
         )
         self.coreset_ = polished.coreset
-        self.loss_curve_ = polished.curve
+        self.objective_curve_ = polished.curve
         self.n_iter_ = len(polished.curve)
         self.certificate_ = polished.gap.certificate(polished.n_rows, passes=polished.passes)
         return polished.params
@@ -244,13 +244,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         return y
 
-    def _size(self, n_rows: int | None, n_features: int) -> int:
-        return self._resolved_size(self.coreset_size, n_rows, n_features)
-
-    def _resolved_size(self, coreset_size: Any, n_rows: int | None, n_features: int) -> int:
-        if isinstance(coreset_size, str) and coreset_size == "auto":
-            return auto_size(n_rows, n_features)
-        return resolve_size(coreset_size, n_rows)
+    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
+        return auto_size(n_rows, n_features)
 
     # -- what a fitted model does --------------------------------------------------------------
 
@@ -270,7 +265,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
 
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included."""
-        return {"loss": self.loss_curve_[-1]}
+        return {"loss": self.objective_curve_[-1]}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -52,6 +52,10 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         Rounds of the fit on the coreset, at the most.
     warm_start : bool
         Start where the last fit ended, if it had the same columns and classes.
+    n_jobs : int or None
+        Threads. None uses those that the process has; -1 as well.
+    verbose : int
+        Above 0, passes over the data are shown on standard error.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -63,7 +67,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         How far the loss on all training rows is from the smallest possible: a bound, or an estimate
         with its confidence that also carries the (looser) bound. None where the rows could be read only
         once: see ``certify``.
-    loss_curve_ : list of float
+    objective_curve_ : list of float
         Loss on all rows, penalty included, after each step. It never rises. What the coreset says of it
         where the rows could be read only once.
     n_passes_ : int
@@ -119,6 +123,8 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         max_iter: int = 200,
         warm_start: bool = False,
         engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -132,6 +138,8 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **other: Any) -> None:
@@ -145,7 +153,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
                 stacklevel=4,
             )
             if self.certificate_ is not None:  # the loss can be brought as near to 0 as one likes
-                loss, n_rows = self.loss_curve_[-1], self.certificate_.n_rows
+                loss, n_rows = self.objective_curve_[-1], self.certificate_.n_rows
                 self.certificate_ = replace(
                     bound_certificate(loss, loss, n_rows, passes=self.certificate_.passes + 1),
                     sentence=f"The loss is {loss:.8g} on all {n_rows} rows. Without a penalty there is no smallest one "

@@ -24,6 +24,7 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
 from tithe.learners.base import (
     CoresetLearner,
+    limits_threads,
     objective_for,
 )
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
@@ -75,8 +76,8 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     objective : str or objective
         What the coreset preserves. ``"generic"`` keeps counts, means and second moments of the
         columns (by class for classifiers) and the products with y (for regressors).
-    coreset_size : int or float
-        Rows to learn from, or a fraction of the rows. With no more rows than this, all are used.
+    coreset_size : int, float or "auto"
+        Rows to learn from, or a fraction of the rows. ``"auto"``: 5,000. With no more rows than this, all are used.
     construction, calibrate, engine
         See `build_coreset`.
     polish : int
@@ -86,6 +87,10 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     validation_fraction : float
         Share of the rows, drawn uniformly, that the coreset is not built from, so that `certify` has
         rows to judge by. Rows left over by a draw will not do: the draw takes the hard ones.
+    n_jobs : int or None
+        Threads. None uses those that the process has; -1 as well.
+    verbose : int
+        Above 0, passes over the data are shown on standard error.
     random_state : int, RandomState, Generator or None
         Of the coreset; the estimator has its own.
 
@@ -144,12 +149,14 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         estimator: Any,
         *,
         objective: Any = "generic",
-        coreset_size: int | float = 5000,
+        coreset_size: int | float | str = "auto",
         construction: Any = "auto",
         calibrate: bool = True,
         polish: int = 0,
         validation_fraction: float = 0.05,
         engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -160,8 +167,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         self.polish = polish
         self.validation_fraction = validation_fraction
         self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
+    @limits_threads
     def fit(
         self,
         X: Any,
@@ -176,7 +186,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_source`) is read once, leaf by leaf; polish is not for sources.
+            A source (`open_dataset`) is read once, leaf by leaf; polish is not for sources.
         y : array of shape (n,), optional
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
@@ -188,7 +198,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             if rounds:
                 raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
             source = self._given(X, y, sample_weight, reset=True)
-            return self._fit_source(DataPass(source, self.engine, progress), checkpoint)
+            return self._fit_source(self._passes(source, progress), checkpoint)
         self._require_target(y, rounds)
         block = self._checked(X, y, sample_weight, reset=True)
         self._start_fit()
@@ -202,7 +212,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         few = len(block) <= self._size(len(block), block.n_features)
         if not few:
             block = self._set_aside(block, seed)
-        data = DataPass(block, self.engine, progress)
+        data = self._passes(block, progress)
         self._learn(self._reduce(data, objective, seed, checkpoint=checkpoint), data, seed)
         for _ in range(0 if few else rounds):
             if not self._recalibrate(block):

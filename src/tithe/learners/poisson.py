@@ -27,7 +27,7 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     ----------
     alpha : float
         Strength of the penalty.
-    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, random_state
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
         See `CoresetLogisticRegression`.
     max_iter : int
         Rounds of the fit on the coreset, at the most.
@@ -35,7 +35,7 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     Attributes
     ----------
     coef_, intercept_ : array (d,), float
-    certificate_, loss_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
+    certificate_, objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
         See `CoresetLogisticRegression`. The y of a coreset holds rates where there were exposures.
 
     Notes
@@ -74,6 +74,8 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
         max_iter: int = 200,
         warm_start: bool = False,
         engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.alpha = alpha
@@ -86,6 +88,8 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(

@@ -19,7 +19,7 @@ class CoresetRidge(CoresetLinearRegressor):
     ----------
     alpha : float
         Strength of the penalty.
-    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, random_state
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
         See `CoresetLogisticRegression`.
     max_iter : int
         Rounds of the fit on the coreset, at the most.
@@ -30,7 +30,7 @@ class CoresetRidge(CoresetLinearRegressor):
     certificate_ : Certificate or None
         How far the loss on all training rows is from the smallest possible. Where the curvature could be taken from
         all rows this is exact, up to rounding.
-    loss_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
+    objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
         See `CoresetLogisticRegression`.
 
     Examples
@@ -60,6 +60,8 @@ class CoresetRidge(CoresetLinearRegressor):
         max_iter: int = 200,
         warm_start: bool = False,
         engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.alpha = alpha
@@ -72,6 +74,8 @@ class CoresetRidge(CoresetLinearRegressor):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def _objective(self) -> LeastSquaresObjective:

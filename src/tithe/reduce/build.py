@@ -50,7 +50,7 @@ def build_coreset(
     ----------
     X : array, CSR matrix, pandas, polars or Arrow frame, memmap, an iterable of batches, or a source
         A batch is any of these, or a tuple ``(X, y)`` or ``(X, y, sample_weight)``. A source is what
-        `open_source` gives for files: it brings y and weights along.
+        `open_dataset` gives for files: it brings y and weights along.
     y : array of shape (n,), optional
         Carried along; some objectives use it.
     sample_weight : array of shape (n,), optional
@@ -264,14 +264,14 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
 def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:
     if isinstance(X, Source):
         if y is not None or sample_weight is not None:
-            raise ValueError("A source brings y and weights along: open_source(..., target=..., weight=...).")
+            raise ValueError("A source brings y and weights along: open_dataset(..., target=..., weight=...).")
         return X
     if _is_table(X):
         return as_block(X, y, sample_weight)
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):
         raise ValueError(
             f"X must be an array, a CSR matrix, a frame, an iterable of batches or a Source, got {type(X).__name__}. "
-            "Files are opened with tithe.open_source()."
+            "Files are opened with tithe.open_dataset()."
         )
     if y is not None or sample_weight is not None:
         raise ValueError("With an iterable, y and weights come in the batches: yield (X, y, sample_weight).")

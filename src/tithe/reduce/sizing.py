@@ -76,12 +76,12 @@ def propose_size(
     least = min(_MIN_ROWS_PER_NUMBER * numbers, largest)
     size = min(max(pilot_size, least), largest)
     limit = trial.limit(size)
-    proposed = max(least, size_from_pilot(limit, size, within))
+    proposed = max(least, extrapolate_size(limit, size, within))
     while proposed <= largest:  # at another size calibration may steer by more or by less: measure it
         size, limit = proposed, trial.limit(proposed)
         if limit <= within:
             break
-        proposed = max(proposed + proposed // 2, size_from_pilot(limit, proposed, within))
+        proposed = max(proposed + proposed // 2, extrapolate_size(limit, proposed, within))
     limit *= math.sqrt(size / proposed)  # where the proposal itself was not measured
     return (proposed if n_rows is None else min(proposed, n_rows)), limit
 
@@ -141,7 +141,7 @@ class SizeBound:
         return f"{self.size} rows: {self.formula}, S = {self.total_sensitivity:.4g}, D = {self.dimension:.4g}"
 
 
-def size_for(
+def theoretical_size(
     objective: str | Objective,
     eps: float,
     delta: float = 0.1,
@@ -174,8 +174,8 @@ def size_for(
     Examples
     --------
     >>> from tithe.objectives import KMeansObjective
-    >>> from tithe.reduce.sizing import size_for
-    >>> size_for(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
+    >>> from tithe.reduce.sizing import theoretical_size
+    >>> theoretical_size(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
     177393
     """
     for name, value in (("eps", eps), ("delta", delta)):
@@ -228,10 +228,10 @@ def _size_of_rings(k: int, z: int, eps: float, delta: float, n_rows: int | None,
     )
 
 
-def size_from_pilot(measured: float, pilot_size: int, eps: float) -> int:
+def extrapolate_size(measured: float, pilot_size: int, eps: float) -> int:
     """The pilot rule: errors fall like m^(-1/2), so m = m0 (measured / eps)^2 rows are enough.
 
-    >>> size_from_pilot(measured=0.02, pilot_size=1000, eps=0.01)
+    >>> extrapolate_size(measured=0.02, pilot_size=1000, eps=0.01)
     4000
     """
     if not (measured >= 0 and pilot_size >= 1 and eps > 0):

@@ -22,7 +22,7 @@ _PIPED = ("csv", "libsvm", "arrow")
 _FORMATS = ("parquet", "npy", "npz", *_PIPED)
 
 
-def open_source(
+def open_dataset(
     where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str = "auto",
@@ -76,7 +76,7 @@ def open_source(
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "rows.csv").write_text("a,colour,y\\n1,red,0\\n2,blue,1\\n")
-    ...     source = open_source(folder, target="y", categories="onehot")
+    ...     source = open_dataset(folder, target="y", categories="onehot")
     ...     source.feature_names, [task().X.tolist() for task in source.tasks()]
     (['a', 'colour=blue', 'colour=red'], [[[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]])
     """

@@ -133,7 +133,7 @@ def test_dual_variables_and_margins_belong_together() -> None:
         cost = 100.0 * weight / weight.sum() / 0.64
         below, above = np.maximum(0.8 - margins, 0), np.maximum(margins - 1.2, 0)
         np.testing.assert_allclose(model.dual_coef_[0], (y * cost * (below - 0.5 * above))[outside], atol=1e-4)
-        assert model.gap_ <= 1e-10 * model.loss_curve_[-1]
+        assert model.gap_ <= 1e-10 * model.objective_curve_[-1]
         assert model.certificate_.kind == "bound" and model.certificate_.value == model.gap_
 
 
@@ -175,14 +175,14 @@ def test_a_coreset_is_polished_and_certified(many) -> None:
     assert not hasattr(whole, "coreset_")
     model = LinearODMClassifier(coreset_size=1500, random_state=0).fit(X, y, weight)
     assert len(model.coreset_) <= 1500
-    excess = model.loss_curve_[-1] / whole.loss_curve_[-1] - 1.0
+    excess = model.objective_curve_[-1] / whole.objective_curve_[-1] - 1.0
     assert 0.0 <= excess + 1e-12 <= 2e-4
-    assert model.gap_ >= model.loss_curve_[-1] - whole.loss_curve_[-1]
-    assert all(b <= a for a, b in zip(model.loss_curve_, model.loss_curve_[1:], strict=False))
+    assert model.gap_ >= model.objective_curve_[-1] - whole.objective_curve_[-1]
+    assert all(b <= a for a, b in zip(model.objective_curve_, model.objective_curve_[1:], strict=False))
     again = model.certify(X, y, weight)
     assert again.bound == pytest.approx(model.gap_, rel=1e-6)
     proved = whole.certify(X, y, weight)
-    assert proved.kind == "bound" and proved.value <= 1e-10 * whole.loss_curve_[-1]
+    assert proved.kind == "bound" and proved.value <= 1e-10 * whole.objective_curve_[-1]
 
 
 def test_sources_and_pieces(many) -> None:
@@ -269,7 +269,7 @@ def test_too_few_rounds_are_said() -> None:
     for solver in ("dcd", "svrg", "lbfgs"):
         with pytest.warns(ConvergenceWarning, match="max_iter=2"):
             model = LinearODMClassifier(solver=solver, max_iter=2, tol=1e-12, random_state=0).fit(X, y)
-        assert model.gap_ > 1e-12 * model.loss_curve_[-1]
+        assert model.gap_ > 1e-12 * model.objective_curve_[-1]
         assert clone(model).solver == solver
 
 

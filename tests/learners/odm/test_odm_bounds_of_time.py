@@ -21,7 +21,7 @@ def test_descent_on_the_loss_of_many_classes_finds_no_worse_a_place_than_the_dua
     X = StandardScaler().fit_transform(X)
     dual = ODMClassifier(kernel="linear", random_state=0).fit(X, y)
     primal = LinearODMClassifier(dual.lam, dual.mu, dual.theta).fit(X, y)
-    assert primal.loss_curve_[-1] <= 1.01 * min(dual.objective_curve_)
+    assert primal.objective_curve_[-1] <= 1.01 * min(dual.objective_curve_)
 
 
 def test_more_columns_than_rows_of_many_classes_are_few_looks():
@@ -29,7 +29,7 @@ def test_more_columns_than_rows_of_many_classes_are_few_looks():
     X, y = rng.normal(size=(30, 200)), np.arange(30) % 3
     linear = LinearODMClassifier(1000.0, 0.5, 0.2).fit(X, y)
     assert linear.n_iter_ < 500
-    assert linear.gap_ <= linear.tol * linear.loss_curve_[-1]
+    assert linear.gap_ <= linear.tol * linear.objective_curve_[-1]
     kernel = ODMClassifier(kernel="linear", random_state=0).fit(X, y)
     assert np.allclose(linear.decision_function(X), kernel.decision_function(X), atol=1e-6)
 
@@ -37,4 +37,4 @@ def test_more_columns_than_rows_of_many_classes_are_few_looks():
 def test_columns_that_say_nothing_give_the_smallest_loss_all_the_same():
     y = np.arange(60) % 3
     machine = LinearODMClassifier().fit(np.zeros((60, 2)), y)
-    assert np.isclose(machine.loss_curve_[-1], 0.5 * machine.lam)
+    assert np.isclose(machine.objective_curve_[-1], 0.5 * machine.lam)

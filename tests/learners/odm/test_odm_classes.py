@@ -189,15 +189,15 @@ def test_stiff_problems_are_solved_to_the_gap() -> None:
 def test_linear_machine_of_many_classes_by_both_ways() -> None:
     X, y = three(300, 4, k=4)
     soft = LinearODMClassifier(10.0, 0.5, 0.2, tol=1e-8, random_state=0).fit(X, y)
-    assert soft.gap_ <= 1e-8 * soft.loss_curve_[-1]
+    assert soft.gap_ <= 1e-8 * soft.objective_curve_[-1]
     np.testing.assert_allclose(soft.coef_, soft.dual_coef_ @ X[soft.support_], atol=1e-9)
     kernel = ODMClassifier(10.0, 0.5, 0.2, kernel="linear", tol=1e-8, random_state=0).fit(X, y)
     np.testing.assert_allclose(soft.decision_function(X), kernel.decision_function(X), atol=1e-3)
     stiff = LinearODMClassifier(1e5, 0.5, 0.2, random_state=0).fit(X, y)
     assert not hasattr(stiff, "dual_coef_")
-    assert stiff.certificate_.bound <= stiff.loss_curve_[-1]
+    assert stiff.certificate_.bound <= stiff.objective_curve_[-1]
     fixed = LinearODMClassifier(10.0, 0.5, 0.2, nonconvex="fixed_score", random_state=0).fit(X, y)
-    assert min(fixed.loss_curve_) >= soft.loss_curve_[-1] * (1 - 1e-3)
+    assert min(fixed.objective_curve_) >= soft.objective_curve_[-1] * (1 - 1e-3)
     with pytest.raises(ValueError, match="nonconvex='cccp'"):
         LinearODMClassifier(nonconvex="fixed_score", intercept_scaling=np.inf).fit(X, y)
     np.testing.assert_allclose(soft.margins(X, y).mean(), soft.margin_distribution_.mean)

@@ -10,7 +10,7 @@ from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.kernels.columns import column_means, column_sums
 
-MEANS = ("none", "global", "per_column")
+MEANS = ("none", "global", "row")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ def offset(data: DataPass, mean: str) -> Array | None:
         return column_means(rows)
     if not rows.replayable:
         raise ValueError(
-            "mean='global' needs the mean of all rows before the first is drawn, and these can be read only once. "
-            "Use mean='per_column' or 'none'."
+            "center='global' needs the mean of all rows before the first is drawn, and these can be read only once. "
+            "Use center='row' or 'none'."
         )
     sums: Array = data.total(lambda leaf: np.append(column_sums(leaf.X, leaf.sample_weight), leaf.total_weight))
     return sums[:-1] / sums[-1]

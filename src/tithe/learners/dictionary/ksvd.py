@@ -21,7 +21,7 @@ from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
 from tithe.kernels.sampling import sample_rows
-from tithe.learners.base import CoresetLearner
+from tithe.learners.base import CoresetLearner, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, Centring, offset
 from tithe.learners.lazy_fit import FittedAttribute
@@ -32,7 +32,7 @@ from tithe.sources.mapped import MappedSource
 
 _ROWS = 1 << 15  # signals coded at a time: their codes are kept as pairs only so long
 _LEAST_ROWS, _ROWS_PER_ATOM = 5000, 100  # kept of rows that are never in memory together, if nothing is said
-_POLISH = 80_000  # rows that atoms are polished on
+_REFINE_ROWS = 80_000  # rows that atoms are refined on
 _LARGEST = 1e150  # squares of larger numbers overflow
 _LARGEST_SINGLE = 1e35  # of the length of a row: codes in single precision may be some hundred times as large
 
@@ -63,37 +63,41 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         See `build_coreset`.
     initial : {"data", "dct"} or array (k, d)
         Where the search starts: random rows, the overcomplete cosine transform, or given atoms.
-    mean : {"none", "global", "per_column"}
+    center : {"none", "global", "row"}
         What is taken out of the rows before they are coded: nothing, the mean row, or each row's own mean.
     coding : {"omp", "lasso"}
         Lasso codes minimise |y - a D|^2 / 2 + ``alpha`` |a|_1; ``n_nonzero_coefs`` and ``tol`` do not matter then.
     alpha : float
         Penalty of lasso codes.
     positive : bool
-        Atoms and codes are not negative. Meant for rows >= 0 and ``mean="none"``.
+        Atoms and codes are not negative. Meant for rows >= 0 and ``center="none"``.
     exact_update : bool
         Each atom becomes the best one for its users (a singular value decomposition) rather than one step nearer
         to it.
-    polish : int
+    refine_iter : int
         Iterations after those on a coreset, on up to 80,000 rows drawn uniformly: few rows find the atoms, more make
         them sharp. Two iterations on 20,000 rows bring the atoms of 5,000 rows 1.8 times as near to planted ones (the
         median atom), and 1.4 to 1.7 times where all planted atoms point the same way.
+    n_jobs : int or None
+        Threads. None uses those that the process has; -1 as well.
+    verbose : int
+        Above 0, passes over the data are shown on standard error.
     random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
     components_ : array (k, d)
         The atoms: unit rows, the largest entry of each positive.
-    error_ : array (n_iter_ + 1,)
+    objective_curve_ : array (n_iter_ + 1,)
         Mean squared error of an entry at the start and after each iteration, all rows coded anew; on a coreset
-        it is the coreset's estimate, see ``certify``; then that of the rows of ``polish``.
+        it is the coreset's estimate, see ``certify``; then that of the rows of ``refine_iter``.
     mean_ : array (d,) or None
-        The row that was taken out, where ``mean="global"``.
+        The row that was taken out, where ``center="global"``.
     coreset_ : Coreset or None
         What was learned from; None where that was all rows of an array because no size was given.
     best_iter_ : int
-        The iteration whose atoms were kept: that of the smallest ``error_``, with ``tol`` that whose codes need the
-        fewest atoms, and with lasso codes that of the smallest penalised error.
+        The iteration whose atoms were kept: that of the smallest error, with ``tol`` that whose codes need the fewest
+        atoms, and with lasso codes that of the smallest penalised error.
     n_iter_, n_features_in_ : int
 
     Examples
@@ -114,7 +118,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     mean_: Array | None
     coreset_ = FittedAttribute[Coreset | None]()
     components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
-    error_ = FittedAttribute[Array](Floats("rounds", least=0.0))
+    objective_curve_ = FittedAttribute[Array](Floats("rounds", least=0.0))
     best_iter_ = FittedAttribute[int]()
     n_iter_ = FittedAttribute[int]()
 
@@ -123,12 +127,12 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         "n_nonzero_coefs": OneOf(None) | WholeNumber(least=1),
         "tol": OneOf(None) | RealNumber(least=0.0),
         "max_iter": WholeNumber(least=1),
-        "mean": OneOf(*MEANS),
+        "center": OneOf(*MEANS),
         "coding": OneOf("omp", "lasso"),
         "alpha": RealNumber(least=0.0),
         "positive": Boolean(),
         "exact_update": Boolean(),
-        "polish": WholeNumber(),
+        "refine_iter": WholeNumber(),
     }
 
     def __init__(
@@ -141,13 +145,15 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         coreset_size: int | float | None = None,
         construction: Any = "auto",
         initial: Any = "data",
-        mean: str = "none",
+        center: str = "none",
         coding: str = "omp",
         alpha: float = 1.0,
         positive: bool = False,
         exact_update: bool = False,
-        polish: int = 0,
+        refine_iter: int = 0,
         engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -157,17 +163,20 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.coreset_size = coreset_size
         self.construction = construction
         self.initial = initial
-        self.mean = mean
+        self.center = center
         self.coding = coding
         self.alpha = alpha
         self.positive = positive
         self.exact_update = exact_update
-        self.polish = polish
+        self.refine_iter = refine_iter
         self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     # -- learning ------------------------------------------------------------------------------
 
+    @limits_threads
     def fit(
         self,
         X: Any,
@@ -182,7 +191,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Parameters
         ----------
         X : array or frame of shape (n, d), or a source
-            A source (`open_source`) is read leaf by leaf, and learned from through a coreset.
+            A source (`open_dataset`) is read leaf by leaf, and learned from through a coreset.
         y : ignored
         sample_weight : array of shape (n,), optional
             A row of weight two counts as two rows.
@@ -193,21 +202,21 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         rows = self._signals(X, sample_weight, reset=True)
         self._start_fit()
         self._coding()
-        data = DataPass(rows, self.engine, progress)
-        self.mean_ = offset(data, self.mean)
+        data = self._passes(rows, progress)
+        self.mean_ = offset(data, self.center)
         seed = as_seed(self.random_state)
         self._learn(self._training_rows(data, seed, checkpoint), data, seed)
-        if self.polish > 0 and self.coreset_ is not None and not self.coreset_.is_whole:
-            self._polish(rows, seed)
+        if self.refine_iter > 0 and self.coreset_ is not None and not self.coreset_.is_whole:
+            self._refine_on_sample(rows, seed)
         return self
 
-    @available_if(lambda learner: learner.mean != "global")
+    @available_if(lambda learner: learner.center != "global")
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take in more rows, which need not be kept; atoms are learned when they are asked for.
 
         In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used, as `fit` would use
         them; of more, a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not there with
-        ``mean="global"``: the mean of all rows would be needed before the first is drawn.
+        ``center="global"``: the mean of all rows would be needed before the first is drawn.
 
         Parameters
         ----------
@@ -217,10 +226,17 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """
         return self._push(_dense(X), None, sample_weight)
 
+    def _refuse_polish(self) -> None:
+        if self.refine_iter > 0:
+            raise ValueError(
+                f"refine_iter={self.refine_iter} needs rows at hand, and those of partial_fit are gone: set it to 0, "
+                "and call refine() with other rows."
+            )
+
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._coding()
         self.mean_ = None
-        return Centring(self.mean)(_not_too_large(block))
+        return Centring(self.center)(_not_too_large(block))
 
     def _objective(self) -> DictionaryObjective:
         coding = self._coding()
@@ -230,7 +246,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _training_rows(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> Block:
         """The rows to learn from, without their means: all that carry weight, or a coreset."""
-        centring, rows = Centring(self.mean, self.mean_), data.rows
+        centring, rows = Centring(self.center, self.mean_), data.rows
         data = data.over(centring(rows) if isinstance(rows, Block) else MappedSource(rows, centring))
         if self.coreset_size is not None or not isinstance(data.rows, Block):
             return self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
@@ -252,25 +268,25 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         )
         self.coreset_ = coreset if isinstance(coreset, Coreset) else None
         self.components_ = np.ascontiguousarray(atoms, dtype=coreset.X.dtype)
-        self.error_ = np.asarray(curve) / self.n_features_in_
+        self.objective_curve_ = np.asarray(curve) / self.n_features_in_
         self.n_iter_ = len(curve) - 1
 
     def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> Self:
         """Go on from the atoms that there are, for some iterations on other rows: few rows find, more make sharp.
 
-        ``error_`` and ``n_iter_`` go on too; ``coreset_`` stays what the atoms were found from.
+        ``objective_curve_`` and ``n_iter_`` go on too; ``coreset_`` stays what the atoms were found from.
         """
         check_is_fitted(self)
         check_value("n_iter", n_iter, WholeNumber(least=1))
         return self._refine(self._signals(X, sample_weight, reset=False), n_iter, as_seed(self.random_state))
 
-    def _polish(self, rows: Any, seed: int) -> None:
+    def _refine_on_sample(self, rows: Any, seed: int) -> None:
         rng = rng_for(seed, "draw")
-        more = sample_rows(rows, _POLISH, rng) if isinstance(rows, Block) else rows.sample(_POLISH, rng=rng)
-        self._refine(more, self.polish, seed)
+        more = sample_rows(rows, _REFINE_ROWS, rng) if isinstance(rows, Block) else rows.sample(_REFINE_ROWS, rng=rng)
+        self._refine(more, self.refine_iter, seed)
 
     def _refine(self, rows: Block, n_iter: int, seed: int) -> Self:
-        rows = Centring(self.mean, self.mean_)(rows)
+        rows = Centring(self.center, self.mean_)(rows)
         atoms, curve, best = learn_dictionary(
             rows.X,
             rows.sample_weight,
@@ -281,7 +297,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             exact=bool(self.exact_update),
         )
         self.components_ = np.ascontiguousarray(atoms, dtype=self.components_.dtype)
-        self.error_ = np.append(self.error_, np.asarray(curve[1:]) / self.n_features_in_)
+        self.objective_curve_ = np.append(self.objective_curve_, np.asarray(curve[1:]) / self.n_features_in_)
         self.best_iter_ = self.n_iter_ + best
         self.n_iter_ += n_iter
         return self
@@ -314,7 +330,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def inverse_transform(self, codes: Any) -> Array:
         """Rows (n, d) that the codes, dense or CSR, stand for.
 
-        A row's own mean (``mean="per_column"``) is not part of its code and stays out: see ``reconstruct``.
+        A row's own mean (``center="row"``) is not part of its code and stays out: see ``reconstruct``.
         """
         check_is_fitted(self)
         codes = check_array(codes, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -348,9 +364,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         if isinstance(given, Block) and given.sample_weight is not None:  # squares of any weights must be numbers
             given = replace(given, sample_weight=given.sample_weight / given.sample_weight.max())
         every = DataPass(given, self.engine)
-        scale = float(self.error_[0]) or 1.0  # and so must those of errors
+        scale = float(self.objective_curve_[0]) or 1.0  # and so must those of errors
         sums = every.total(lambda block: self._error_sums(block, scale))
-        return mean_certificate(sums, scale, every.n_rows, float(self.error_[self.best_iter_]))
+        return mean_certificate(sums, scale, every.n_rows, float(self.objective_curve_[self.best_iter_]))
 
     def _error_sums(self, block: Block, scale: float) -> Array:
         coding, u = self._coding(), block.weights()
@@ -363,7 +379,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _without_means(self, block: Block) -> Array:
         """The rows as they are coded: without means and in the precision of the atoms."""
-        rows: Array = Centring(self.mean, self.mean_)(_not_too_large(block, self.components_.dtype)).X
+        rows: Array = Centring(self.center, self.mean_)(_not_too_large(block, self.components_.dtype)).X
         return rows.astype(self.components_.dtype, copy=False)
 
     def _coded(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:
@@ -379,7 +395,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         check_fields(self, {"mean_": Optional(Floats("d"))}, sizes=sizes)
         expect(sizes["k"] == self._n_atoms(), "there are more or fewer atoms than the parameters say")
         expect(self.best_iter_ < sizes["rounds"], "the best round is not there")
-        expect(self.mean != "global" or self.mean_ is not None, "the mean of all rows is missing")
+        expect(self.center != "global" or self.mean_ is not None, "the mean of all rows is missing")
 
     @property
     def _n_features_out(self) -> int:
@@ -396,8 +412,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _check_options(self) -> None:
         check_params(self, self._constraints)
-        if self.positive and self.mean != "none":
-            raise ValueError("positive=True needs mean='none': rows without their means have negative entries.")
+        if self.positive and self.center != "none":
+            raise ValueError("positive=True needs center='none': rows without their means have negative entries.")
         self._check_names()
 
     def _coding(self) -> Coding:
@@ -427,10 +443,11 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             raise ValueError("initial has rows of zeros, which cannot be atoms.")
         return _not_negative(unit(start), self.positive)
 
+    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
+        return max(_LEAST_ROWS, _ROWS_PER_ATOM * self._n_atoms())
+
     def _size(self, n_rows: int | None, n_features: int) -> int:
         k = self._n_atoms()
-        if self.coreset_size is None:
-            return max(_LEAST_ROWS, _ROWS_PER_ATOM * k)
         size = super()._size(n_rows, n_features)
         if size < k:
             raise ValueError(

@@ -91,6 +91,10 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         Whether `predict_proba` is wanted: it takes six more fits.
     warm_start : bool
         Start where the last fit ended, if it had the same columns and classes.
+    n_jobs : int or None
+        Threads. None uses those that the process has; -1 as well.
+    verbose : int
+        Above 0, passes over the data are shown on standard error.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -104,7 +108,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     certificate_ : Certificate or None
         The same for a person, on all training rows; after a fit on a coreset an estimate that carries the bound.
         None where the rows could be read only once: see ``certify``.
-    loss_curve_ : list of float
+    objective_curve_ : list of float
         Loss on all rows, penalty included, after each round; coordinate descent takes it now and then.
     n_iter_ : int
         Rounds of the solver, or steps on all rows after a fit on a coreset.
@@ -130,7 +134,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     >>> model = LinearODMClassifier(lam=100).fit(X, y)
     >>> (model.coef_ / model.coef_[0, 0]).round(1).tolist()
     [[1.0, -2.0, 0.5]]
-    >>> model.gap_ <= 1e-4 * model.loss_curve_[-1]
+    >>> model.gap_ <= 1e-4 * model.objective_curve_[-1]
     True
     """
 
@@ -164,6 +168,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         probability: bool = False,
         warm_start: bool = False,
         engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.lam = lam
@@ -184,6 +190,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         self.probability = probability
         self.warm_start = warm_start
         self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(
@@ -241,9 +249,6 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     def _free(self) -> bool:
         return bool(self.fit_intercept and np.isinf(self.intercept_scaling))
 
-    def _size(self, n_rows: int | None, n_features: int) -> int:
-        return self._resolved_size("auto" if self.coreset_size is None else self.coreset_size, n_rows, n_features)
-
     def _takes_all(self, rows: Block) -> bool:
         return self.coreset_size is None
 
@@ -275,7 +280,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         if data is not None:
             # with more classes the gap is that of a convex problem, and the objective is not convex
             bound = self.gap_ if len(self.classes_) == 2 else objective.evaluate(block, params).bound
-            self.certificate_ = bound_certificate(self.loss_curve_[-1], bound, n_rows, passes=1)
+            self.certificate_ = bound_certificate(self.objective_curve_[-1], bound, n_rows, passes=1)
         return params
 
     def _fit_two(self, block: Block, places: Array, start: Array | None, seed: int) -> Array:
@@ -293,7 +298,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         else:
             found = solve(problem, solver=self.solver, **options)
         self._warn(found)
-        self.gap_, self.n_iter_, self.loss_curve_ = found.gap, found.n_iter, [*found.curve[:-1], found.place.value]
+        self.gap_, self.n_iter_, self.objective_curve_ = found.gap, found.n_iter, [*found.curve[:-1], found.place.value]
         seen = np.flatnonzero(found.duals)
         self.support_ = places[seen]
         self.dual_coef_ = (problem.signs[seen] * found.duals[seen])[None]
@@ -314,7 +319,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             start=start,
             rng=rng_for(seed, "solve"),
         )
-        self.gap_, self.n_iter_, self.loss_curve_ = found.gap, found.n_iter, found.curve
+        self.gap_, self.n_iter_, self.objective_curve_ = found.gap, found.n_iter, found.curve
         if found.value is not None:
             seen = np.flatnonzero(found.value.any(axis=1))
             self.support_, self.dual_coef_ = places[seen], np.ascontiguousarray(found.value[seen].T)

@@ -246,7 +246,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_source`) is read leaf by leaf: once to look, once a fold, and by the winner.
+            A source (`open_dataset`) is read leaf by leaf: once to look, once a fold, and by the winner.
             Its folds are decided by a hash of the row's id, so ``cv`` must be a number of folds, and
             candidates are scored on at most 100,000 rows of a fold, drawn uniformly.
         y : array of shape (n,), optional

@@ -15,7 +15,7 @@ from tithe.core.data import Array, Block
 from tithe.kernels.columns import column_means
 from tithe.kernels.odm.gram import row_squares
 from tithe.solvers.linear_algebra import jittered_cholesky
-from tithe.solvers.odm.kernel_matrix import not_a_kernel
+from tithe.solvers.odm.kernel_matrix import kernel_not_psd_error
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
 _CHECKED = 2000  # rows up to which a given matrix is checked to be positive semi-definite beforehand
@@ -167,5 +167,5 @@ def checked_matrix(K: Any) -> Array:
         try:
             jittered_cholesky(K.astype(np.float64), [1e-8 * (scale or 1.0) * len(K) ** 0.5])
         except LinAlgError:
-            raise not_a_kernel() from None
+            raise kernel_not_psd_error() from None
     return K

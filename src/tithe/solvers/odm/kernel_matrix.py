@@ -159,7 +159,7 @@ class NotAKernelError(ValueError):
     """A kernel matrix that is not positive semi-definite, or is not any more once it is rounded."""
 
 
-def not_a_kernel() -> NotAKernelError:
+def kernel_not_psd_error() -> NotAKernelError:
     return NotAKernelError(
         "The kernel is not positive semi-definite: it gives vectors of negative length. Use another kernel, or add a "
         "constant to the diagonal of the matrix. If it should be, rounding is to blame: centre and scale the columns, "

@@ -13,7 +13,7 @@ from tithe.core.data import Array
 from tithe.kernels.odm.gram import row_squares
 from tithe.kernels.odm.many_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_square
 from tithe.solvers.odm.band import Band
-from tithe.solvers.odm.kernel_matrix import Gram, not_a_kernel
+from tithe.solvers.odm.kernel_matrix import Gram, kernel_not_psd_error
 
 
 @dataclass(kw_only=True)
@@ -81,7 +81,7 @@ class MulticlassDual(Band, ABC):
         if not np.isfinite(norm):
             raise ValueError("The margins overflow in double precision. Rescale the columns or the kernel.")
         if norm < -1e-6 * loss:
-            raise not_a_kernel()
+            raise kernel_not_psd_error()
         return gap, loss + 0.5 * norm, true_loss + 0.5 * norm
 
     def choose_rivals(self, nonconvex: str) -> None:

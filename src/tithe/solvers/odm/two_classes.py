@@ -13,7 +13,7 @@ from tithe.core.data import Array
 from tithe.kernels.odm.two_classes import descend_square, margin_gap
 from tithe.solvers.linear_algebra import conjugate_gradients, jittered_cholesky
 from tithe.solvers.odm.band import Band
-from tithe.solvers.odm.kernel_matrix import WHOLE, Gram, not_a_kernel
+from tithe.solvers.odm.kernel_matrix import WHOLE, Gram, kernel_not_psd_error
 from tithe.solvers.odm.solution import KernelSolution
 
 _SLOW, _PATIENCE = 0.7, 2  # rounds in which the gap kept more than this share, after which Newton takes over
@@ -69,7 +69,7 @@ class Dual(Band):
         if not np.isfinite(norm):
             raise ValueError("The margins overflow in double precision. Rescale the columns or the kernel.")
         if norm < -1e-6 * float(np.abs(self.gamma * self.score).sum()):
-            raise not_a_kernel()
+            raise kernel_not_psd_error()
 
     def outside(self, margin: Array) -> Array:
         """Where multipliers are not zero at these margins."""
@@ -201,7 +201,7 @@ def nystroem(gram: Gram) -> Array:
     try:
         low = jittered_cholesky(square, (share * scale for share in _JITTERS))
     except LinAlgError:
-        raise not_a_kernel() from None
+        raise kernel_not_psd_error() from None
     basis: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
     return np.ascontiguousarray(basis)
 
@@ -276,7 +276,7 @@ class _System:
             try:
                 self._factor = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
             except LinAlgError:
-                raise not_a_kernel() from None
+                raise kernel_not_psd_error() from None
         else:
             self._basis = basis[rows] * sign[:, None]
             scaled = self._basis / ridge[:, None]
@@ -299,7 +299,7 @@ class _System:
             start=start,
         )
         if not definite:
-            raise not_a_kernel()
+            raise kernel_not_psd_error()
         return solution
 
     def _times(self, x: Array) -> Array:
