@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.core.state_checks import Number
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CoresetLinearRegressor
+from tithe.learners.stored import check_linear_regressor
 from tithe.objectives.huber import HuberObjective
 
 _SHARPER = 1e-8  # the fit on few rows goes on to this share of the tolerance: the last steps of Newton's are exact
@@ -88,6 +90,10 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         self.verbose = verbose
         self.random_state = random_state
 
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included, and the scale."""
+        return {**super().summary(), "scale": self.scale_}
+
     def _params(self) -> Array:
         scale = np.append(np.zeros(len(self.coef_)), self.scale_)
         return np.vstack([super()._params(), scale])
@@ -95,6 +101,9 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     def _store(self, params: Array) -> None:
         super()._store(params)
         self.scale_ = float(params[1, -1])
+
+    def _check_state(self) -> None:
+        check_linear_regressor(self, {"scale_": Number(least=0.0)})
 
     def _objective(self) -> HuberObjective:
         return HuberObjective(
