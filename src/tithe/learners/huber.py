@@ -11,7 +11,6 @@ from tithe.core.state_checks import Number
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CoresetLinearRegressor
-from tithe.learners.stored import check_linear_regressor
 from tithe.objectives.huber import HuberObjective
 
 _SHARPER = 1e-8  # the fit on few rows goes on to this share of the tolerance: the last steps of Newton's are exact
@@ -55,7 +54,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     """
 
     options = (*HuberObjective.options, TOLERANCE)
-    scale_ = FittedAttribute[float]()
+    scale_ = FittedAttribute[float](Number(least=0.0))
 
     def __init__(
         self,
@@ -101,9 +100,6 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     def _store(self, params: Array) -> None:
         super()._store(params)
         self.scale_ = float(params[1, -1])
-
-    def _check_state(self) -> None:
-        check_linear_regressor(self, {"scale_": Number(least=0.0)})
 
     def _objective(self) -> HuberObjective:
         return HuberObjective(
