@@ -85,6 +85,8 @@ def excess(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Medians over the seeds, as they come out of the coreset: no step on all rows is taken."""
     rows = []
     for name, column, share, models in CASES:
+        if arguments.sets and name not in arguments.sets:
+            continue
         for model in models:
             objective = OBJECTIVES[model]
             block = load(arguments.data, name, column, counts=model == "poisson")
@@ -201,6 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of .npz files")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--sets", nargs="+", choices=[name for name, *_ in CASES], help="of `excess`; all by default")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the generated set")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
