@@ -17,7 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 from running import generation, rows_table, run, sha, start, write_folder
 
-from tithe import CoresetKMeans, CoresetLogisticRegression, load_coreset, load_model, open_dataset
+from tithe import (
+    CoresetHuberRegressor,
+    CoresetKMeans,
+    CoresetLogisticRegression,
+    CoresetPoissonRegressor,
+    CoresetRidge,
+    load_coreset,
+    load_model,
+    open_dataset,
+)
 from tithe.odm import LinearODMClassifier
 
 FILES = {"coreset.parquet", "model.skops", "report.html", "results.json"}
@@ -49,6 +58,26 @@ def test_clusters_from_files(folder, tmp_path, capsys, small_leaves, learner: st
     found = pd.read_parquet(tmp_path / "p.parquet")
     assert found["row_id"].tolist() == list(range(12_000))
     assert np.array_equal(found["prediction"], model.predict(numbers(folder)))
+
+
+@pytest.mark.parametrize("learner", ["ridge", "poisson", "huber"])
+def test_regressions_from_files(folder, tmp_path, capsys, small_leaves, learner: str) -> None:
+    frame = numbers(folder).assign(y=lambda f: np.round(np.exp(0.1 * f["c0"])))
+    (tmp_path / "rows").mkdir()
+    frame.to_parquet(tmp_path / "rows" / "rows.parquet")
+    out, columns = tmp_path / "result", ["--columns", "c0,c1,c2"]
+    given = [tmp_path / "rows", "--target", "y", *columns, "--alpha", 0.5, "-m", 400, "--seed", 7]
+    assert run("fit", learner, *given, "-o", out) == 0
+    assert "of a fit on all rows" in capsys.readouterr().out
+    results = json.loads((out / "results.json").read_text())
+    assert results["rows_kept"] <= 400 and results["certificate"]["quantity"] == "excess_loss"
+    model = load_model(out / "model.skops")
+    kind = {"ridge": CoresetRidge, "poisson": CoresetPoissonRegressor, "huber": CoresetHuberRegressor}[learner]
+    source = open_dataset(tmp_path / "rows", columns=["c0", "c1", "c2"], target="y")
+    assert np.array_equal(model.coef_, kind(alpha=0.5, coreset_size=400, random_state=7).fit(source).coef_)
+    assert run("predict", out / "model.skops", tmp_path / "rows", "-o", tmp_path / "p.parquet") == 0
+    predicted = pd.read_parquet(tmp_path / "p.parquet")["prediction"]
+    np.testing.assert_allclose(predicted, model.predict(frame[["c0", "c1", "c2"]]), rtol=1e-12)
 
 
 def test_the_command_is_the_learner(folder, tmp_path) -> None:

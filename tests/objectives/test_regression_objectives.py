@@ -125,6 +125,15 @@ def test_no_certificate_of_500_problems_is_violated() -> None:
         assert np.mean(inside) >= 0.97
 
 
+def test_queries_have_finite_losses(rng) -> None:
+    block = problem(rng, counts=False)
+    objective = HuberObjective()
+    queries = [*objective.hard_params(block, rng=rng), *objective.random_params(block, n_bases=1, rng=rng)]
+    assert len(queries) > 20
+    assert all(np.isfinite(objective.cost(block, query)).all() for query in queries)
+    assert all(not query[1, :-1].any() for query in queries)
+
+
 def test_no_penalty_leaves_the_value_as_bound(rng) -> None:
     for objective in ALL:
         point = replace(objective, alpha=0.0).evaluate(problem(rng), place(objective, rng, 4))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.core.state_checks import Number
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CoresetLinearRegressor
@@ -53,7 +54,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     """
 
     options = (*HuberObjective.options, TOLERANCE)
-    scale_ = FittedAttribute[float]()
+    scale_ = FittedAttribute[float](Number(least=0.0))
 
     def __init__(
         self,
@@ -87,6 +88,10 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
+
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included, and the scale."""
+        return {**super().summary(), "scale": self.scale_}
 
     def _params(self) -> Array:
         scale = np.append(np.zeros(len(self.coef_)), self.scale_)

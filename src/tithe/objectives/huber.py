@@ -136,16 +136,3 @@ class HuberObjective(SingleScoreObjective):
             share = share * np.sqrt(sums.count[0] / square)
         mixed = share @ sums.gradient[:, :-1]
         return -float(share @ sums.more[:, 1]) - float(mixed @ mixed) / (4.0 * self.alpha)
-
-    # -- queries -------------------------------------------------------------------------------
-
-    def hard_params(self, block: Block, *, rng: np.random.Generator) -> list[Array]:
-        return self._with_scales(super().hard_params(block, rng=rng), block)
-
-    def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
-        return self._with_scales(super().random_params(block, n_bases=n_bases, rng=rng), block)
-
-    def _with_scales(self, queries: list[Array], block: Block) -> list[Array]:
-        """The same queries with a scale that is positive and has no coefficients."""
-        scale = self._flat(block)[1]
-        return [np.vstack([query[0], scale if query[1, -1] <= 0.0 else query[1] * (scale > 0.0)]) for query in queries]

@@ -260,8 +260,16 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
 
     def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
         """Solutions and places around them, for trying how well a coreset keeps the loss (`tithe.distortion`)."""
-        return random_queries(self, block, n_bases, rng)
+        return self._with_scales(random_queries(self, block, n_bases, rng), block)
 
     def hard_params(self, block: Block, *, rng: np.random.Generator) -> list[Array]:
         """Queries on which a coreset errs more than on most (`hard_queries`), for choosing sizes (`propose_size`)."""
-        return hard_queries(self, block, rng)
+        return self._with_scales(hard_queries(self, block, rng), block)
+
+    def _with_scales(self, queries: list[Array], block: Block) -> list[Array]:
+        """The same queries, with scales that are positive and have no coefficients."""
+        linear = self.n_scores - self.n_scales
+        scales = self._flat(block)[linear:]
+        for query in queries:
+            query[linear:] = np.where((scales > 0.0) & (query[linear:] > 0.0), query[linear:], scales)
+        return queries

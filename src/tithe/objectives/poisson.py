@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import xlogy
 
 from tithe.core.data import Array, Block
 from tithe.objectives.single_score import RowTerms, SingleScoreObjective
+
+_TINY = float(np.finfo(np.float64).tiny)  # 0 ln 0 is 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class PoissonObjective(SingleScoreObjective):
 
     def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         mean = np.exp(score)
-        loss = np.maximum(mean - y * score + (xlogy(y, y) - y), 0.0)
+        loss = np.maximum(mean + y * (np.log(np.maximum(y, _TINY)) - 1.0 - score), 0.0)
         return RowTerms(loss=loss, first=mean - y, second=mean)
 
     def _penalty(self) -> tuple[float, float]:

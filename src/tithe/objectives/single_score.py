@@ -16,8 +16,8 @@ from tithe.core.params import Constraint, Option, RealNumber, Target, check_para
 from tithe.kernels.parts import add_parts, part_rows
 from tithe.objectives.linear_model import LinearModelObjective
 
-_CHUNK_NUMBERS = 65_536  # of X that are worked on at a time: half a megabyte in double precision
-_CHUNK_ROWS = (256, 4096)  # rows of a chunk, at the least and at the most
+_CHUNK_NUMBERS = 131_072  # of X that are worked on at a time: a megabyte in double precision
+_CHUNK_ROWS = (256, 8192)  # rows of a chunk, at the least and at the most
 _SERIAL_NUMBERS = 100_000  # of X up to which one thread is quicker than two
 
 
@@ -38,7 +38,7 @@ class ScoreSums:
     Parameters
     ----------
     table : (2, 3 + m)
-        By sign: sums of the weight, of the loss, of r times the score, and of what the objective adds.
+        By sign: sums of the weight, of r times the score, of the loss, and of what the objective adds.
     gradient : (2, d + 1)
         By sign: sums of r times (x, 1).
     diagonal : (1, d + 1) or None
@@ -57,11 +57,11 @@ class ScoreSums:
 
     @property
     def loss(self) -> Array:
-        return self.table[:, 1]
+        return self.table[:, 2]
 
     @property
     def product(self) -> Array:
-        return self.table[:, 2]
+        return self.table[:, 1]
 
     @property
     def more(self) -> Array:
@@ -218,26 +218,24 @@ class SingleScoreObjective(LinearModelObjective):
         length = int(np.clip(_CHUNK_NUMBERS // max(1, d), *_CHUNK_ROWS))
 
         def run(first: int, last: int) -> None:
-            for part in range(first, last):
-                stop = min(n, (part + 1) * rows)
-                for start in range(part * rows, stop, length):
-                    at = slice(start, min(start + length, stop))
-                    chunk = X[at] if X.dtype == np.float64 else X[at].astype(np.float64)
-                    score = chunk @ coefficients + intercept
-                    terms = self._terms(score, y[at], params)
-                    u = np.ones(len(score)) if weight is None else weight[at]
-                    if cost:
-                        costs[at] = terms.loss
-                    low = terms.first <= 0.0
-                    columns = (np.ones(len(score)), terms.loss, terms.first * score, *terms.more)
-                    _add_by_sign(tables[part], u * np.vstack(columns), low)
-                    if gradient:
-                        _add_gradient(gradients[part], chunk, u * terms.first, low)
-                    if diagonal:
-                        _add_diagonal(diagonals[part], chunk, u * terms.second, centre)
+            with np.errstate(over="ignore", invalid="ignore"):
+                for part in range(first, last):
+                    stop = min(n, (part + 1) * rows)
+                    for start in range(part * rows, stop, length):
+                        at = slice(start, min(start + length, stop))
+                        chunk = X[at] if X.dtype == np.float64 else X[at].astype(np.float64)
+                        score = chunk @ coefficients
+                        score += intercept
+                        terms = self._terms(score, y[at], params)
+                        u = None if weight is None else weight[at]
+                        if cost:
+                            costs[at] = terms.loss
+                        _add_rows(tables[part], gradients[part] if gradient else None, chunk, score, terms, u)
+                        if diagonal:
+                            _add_diagonal(diagonals[part], chunk, _weighed(terms.second, u), centre)
 
         entries = X.nnz if sparse.issparse(X) else n * d
-        with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+        with single_blas_thread():
             over_parts(run, n_parts, serial=entries < _SERIAL_NUMBERS)
         return costs, ScoreSums(
             table=add_parts(tables),
@@ -254,16 +252,26 @@ def _target(block: Block) -> Array:
     return block.y.astype(np.float64, copy=False)
 
 
-def _add_by_sign(total: Array, columns: Array, low: Array) -> None:
-    below = columns @ low
-    total[0] += below
-    total[1] += columns.sum(axis=1) - below
+def _weighed(values: Array, u: Array | None) -> Array:
+    return values if u is None else u * values
 
 
-def _add_gradient(total: Array, chunk: Any, r: Array, low: Array) -> None:
-    for sign, part in enumerate((np.where(low, r, 0.0), np.where(low, 0.0, r))):
-        total[sign, :-1] += chunk.T @ part
-        total[sign, -1] += part.sum()
+def _add_rows(table: Array, gradient: Array | None, chunk: Any, score: Array, terms: RowTerms, u: Array | None) -> None:
+    """Add the sums of a chunk of rows to those of its part; see `ScoreSums`."""
+    r = _weighed(terms.first, u)
+    low_r, low = np.minimum(r, 0.0), (terms.first <= 0.0).astype(np.float64)
+    high_r = r - low_r
+    below = low.sum() if u is None else u @ low
+    table[:, 0] += below, (len(low) if u is None else u.sum()) - below
+    table[:, 1] += low_r @ score, high_r @ score
+    for column, values in enumerate((terms.loss, *terms.more), start=2):
+        weighed = _weighed(values, u)
+        below = weighed @ low
+        table[:, column] += below, weighed.sum() - below
+    if gradient is not None:
+        for sign, part in enumerate((low_r, high_r)):
+            gradient[sign, :-1] += chunk.T @ part
+            gradient[sign, -1] += part.sum()
 
 
 def _add_diagonal(total: Array, chunk: Any, second: Array, centre: Array | None) -> None:
