@@ -9,6 +9,7 @@ from scipy import sparse
 from tithe import Block, build_coreset, distortion, propose_size
 from tithe.core.data import effective_sample_size
 from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective, MarginObjective
+from tithe.reduce import sizing
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error
 from tithe.reduce.sizing import extrapolate_size, theoretical_size
 
@@ -133,6 +134,29 @@ def test_pilot_rule() -> None:
     assert extrapolate_size(0.0, 100, 0.05) == 1
     with pytest.raises(ValueError, match="positive"):
         extrapolate_size(0.1, 100, 0.0)
+
+
+def test_a_larger_eps_never_proposes_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits come from five draws of each size and go up and down; here by a factor of up to 20."""
+    X = np.random.default_rng(0).normal(size=(4000, 2))
+    monkeypatch.setattr(sizing, "hard_queries", lambda *_, seed: [])  # no limit is measured here
+    proposed: list[int] = []
+    for trial in range(10):
+
+        def limit(self: object, size: int, trial: int = trial) -> float:
+            return float(np.exp(3.0 * np.random.default_rng([trial, size]).random()) / np.sqrt(size))
+
+        monkeypatch.setattr(sizing._Trial, "limit", limit)
+        sizes = []
+        for eps in (0.02, 0.05, 0.1, 0.2, 0.4):
+            size, said = propose_size(X, objective=KMEANS, eps=eps, random_state=0)
+            assert said <= eps or size == len(X)
+            sizes.append(size)
+        assert sizes == sorted(sizes, reverse=True)
+        proposed += sizes
+    assert min(proposed) < 1000 < max(s for s in proposed if s < len(X))  # below and above what is tried first
+    with pytest.raises(ValueError, match="pilot_size must be at least 1"):
+        propose_size(X, objective=KMEANS, eps=0.1, pilot_size=0)
 
 
 def test_the_limit_of_a_proposal_is_above_what_further_draws_have() -> None:

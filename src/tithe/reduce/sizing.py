@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,7 @@ _MERGE_FACTOR = 1.5  # by how much merging may add to the error of a draw; the t
 _N_TRIALS = 5  # coresets of each size
 _STUDENT_QUANTILE = 2.132  # quantile of Student's t at .95 with _N_TRIALS - 1 degrees of freedom
 _MIN_ROWS_PER_NUMBER = 8  # rows for each number of the pilot; calibration needs that many
+_HOPELESS_FACTOR = 4.0  # times all rows: where a size says that so many are needed, no larger one is tried
 _LARGEST_ERROR = 1e3  # infinite ones, of a cost of nothing, count as this: nearly all rows are then proposed
 _OTHER_STRENGTH = 100.0  # of the losses beside the penalty, at which a trial coreset is fitted as well
 
@@ -46,8 +49,10 @@ def propose_size(
     large and a tenth, parameters that point at far rows, and the solutions on the coresets themselves. What one more
     coreset will have is predicted from the mean a and standard deviation s of the five ln e: with probability .95 at
     most exp(a + t s sqrt(1 + 1/5)), t = 2.13 the quantile of Student's distribution. This limit is compared with
-    ``eps``. Since errors fall like m^(-1/2), that many rows times the square of (limit / eps) are tried next, and more
-    until the limit is within ``eps``; sizes beyond a quarter of the rows at hand are not tried but computed so.
+    ``eps``. Other sizes are tried by bisection, ``pilot_size`` times powers of the root of 2, and the smallest that is
+    met with a limit within ``eps`` is proposed. The sizes are the same for every ``eps``, so that a larger ``eps``
+    never asks for more rows. Sizes beyond a quarter of the rows at hand are not tried: since errors fall like
+    m^(-1/2), they are computed as that quarter times the square of (limit / eps).
 
     What is promised: in at least 95 % of draws of this size, no query like those tried has a distortion above
     ``eps``. It is a measurement, not a theorem: other queries may have more. ``X`` may be a source: then a sample
@@ -56,6 +61,8 @@ def propose_size(
     """
     if not 0.0 < eps < 1.0:
         raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
+    if pilot_size < 1:
+        raise ValueError(f"pilot_size must be at least 1, got {pilot_size}.")
     goal: Objective = make("objective", objective)
     check_contracts(goal, (SampledObjective,), needed_by="propose_size")
     seed = as_seed(random_state)
@@ -74,16 +81,41 @@ def propose_size(
     largest = len(block) // 4  # of a size to measure: a coreset of all rows tells nothing
     numbers = pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1))
     least = min(_MIN_ROWS_PER_NUMBER * numbers, largest)
-    size = min(max(pilot_size, least), largest)
-    limit = trial.limit(size)
-    proposed = max(least, extrapolate_size(limit, size, within))
-    while proposed <= largest:  # at another size calibration may steer by more or by less: measure it
-        size, limit = proposed, trial.limit(proposed)
-        if limit <= within:
-            break
-        proposed = max(proposed + proposed // 2, extrapolate_size(limit, proposed, within))
-    limit *= math.sqrt(size / proposed)  # where the proposal itself was not measured
+    proposed, limit = _smallest_size(trial.limit, _sizes(pilot_size, least, largest), pilot_size, within, n_rows)
     return (proposed if n_rows is None else min(proposed, n_rows)), limit
+
+
+def _sizes(pilot_size: int, least: int, largest: int) -> list[int]:
+    """What may be tried: ``least``, ``largest``, and between them ``pilot_size`` times powers of the root of 2."""
+    steps = range(math.ceil(2.0 * math.log2(least / pilot_size)), math.floor(2.0 * math.log2(largest / pilot_size)) + 1)
+    return sorted({least, *(round(pilot_size * 2.0 ** (step / 2)) for step in steps), largest})
+
+
+def _smallest_size(
+    limit_of: Callable[[int], float], sizes: list[int], first: int, within: float, n_rows: int | None
+) -> tuple[int, float]:
+    """The smallest of the sizes that bisection from ``first`` meets whose limit is within the goal, and that limit.
+
+    Whatever the limits are, a wider goal ends at a smaller size: the sizes tried are the same up to the first that
+    only the wider goal accepts.
+    """
+    failed, passed = -1, len(sizes)
+    at = min(bisect_left(sizes, first), len(sizes) - 1)
+    limits: dict[int, float] = {}
+    while passed - failed > 1:
+        limits[at] = limit_of(sizes[at])
+        if limits[at] <= within:
+            passed = at
+        else:
+            failed = at
+            needed = extrapolate_size(limits[at], sizes[at], within)
+            if passed == len(sizes) and n_rows is not None and needed >= _HOPELESS_FACTOR * n_rows:
+                return n_rows, limits[at] * math.sqrt(sizes[at] / n_rows)
+        at = (failed + passed) // 2
+    if passed < len(sizes):
+        return sizes[passed], limits[passed]
+    proposed = extrapolate_size(limits[failed], sizes[failed], within)
+    return proposed, limits[failed] * math.sqrt(sizes[failed] / proposed)
 
 
 @dataclass(frozen=True, eq=False)
