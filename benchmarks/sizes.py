@@ -17,6 +17,7 @@ Those of kinds that it does not try ("other"):
 
 foreign   solutions of another objective: least squares and the other loss (linear models), medians for means
 sparse    all but some coefficients of a solution zero, and single columns (linear models), single centres (clusters)
+rare      two standard deviations of a single column: hundreds for the one row of a rare one; a centre far off
 scaled    solutions times -1, .5, 2, 3 and 30, and between two of them
 part      solutions on the rows of the largest values of one column, and on the first tenth of all
 
@@ -118,10 +119,12 @@ def other_linear_queries(block: Block, objective: Any, rng: np.random.Generator)
     ridge = Ridge(alpha=1.0).fit(X, 2.0 * some.y - 1.0)
     order = np.argsort(-np.abs(full[0, :-1]) * X.std(axis=0))
     sparse_ones = [np.where(np.isin(np.arange(d + 1), [*order[:n], d]), full, 0.0) for n in (1, 3, max(4, d // 4))]
+    rare = []
     for column in rng.choice(d, min(d, 4), replace=False):
-        sparse_ones.append(np.zeros((1, d + 1)))
-        entries = X[X[:, column] != 0.0, column]  # a score of 2 where the column is there at all, however rare it is
-        sparse_ones[-1][0, column] = rng.choice([-2.0, 2.0]) / np.sqrt(np.mean(entries**2)) if len(entries) else 0.0
+        unit, sign = np.eye(1, d + 1, column), rng.choice([-2.0, 2.0])
+        root = np.sqrt(np.mean(X[X[:, column] != 0.0, column] ** 2)) if X[:, column].any() else np.inf
+        sparse_ones.append(sign / root * unit)
+        rare.append(sign / max(X[:, column].std(), 1e-12) * unit)
     sparse_ones.append(np.append(np.zeros(d), 1.0)[None])
     small = objective.solve(some_rows(block, 3 * d, rng), rng=rng)
     return {
@@ -131,6 +134,7 @@ def other_linear_queries(block: Block, objective: Any, rng: np.random.Generator)
             3.0 * np.append(ridge.coef_, ridge.intercept_)[None],
         ],
         "sparse": sparse_ones,
+        "rare": rare,
         "scaled": [
             *(factor * full for factor in (-1.0, 0.5, 2.0, 3.0, 30.0)),
             0.5 * (full + small),
@@ -160,7 +164,8 @@ def other_centre_queries(block: Block, objective: Any, rng: np.random.Generator)
     return {
         "foreign": [foreign(n_clusters=objective.n_clusters).solve(some, rng=rng), mean[None]],
         "sparse": [full[i : i + 1] for i in range(3)],
-        "scaled": [*(factor * full for factor in (-1.0, 0.5, 2.0, 3.0, 30.0)), one_far, 0.5 * (full + mean)],
+        "rare": [one_far],
+        "scaled": [*(factor * full for factor in (-1.0, 0.5, 2.0, 3.0, 30.0)), 0.5 * (full + mean)],
         "part": [objective.solve(rows, rng=rng) for rows in parts_of(some, dense(some.X), rng)],
     }
 
