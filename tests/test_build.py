@@ -124,7 +124,7 @@ def test_the_tree_is_unbiased(objective) -> None:
     """Plain draws through several levels of merging: the mean error is within four standard errors of zero."""
     from tithe.constructions.sensitivity import Sensitivity
     from tithe.core.tree import fold
-    from tithe.reduce.plan import Reducer
+    from tithe.reduce.plan import Plan, Reducer
     from tithe.testing.data import small_problem
 
     block = small_problem(640)
@@ -133,14 +133,9 @@ def test_the_tree_is_unbiased(objective) -> None:
     parts = [block.take(p) for p in np.array_split(np.arange(640), 16)]
     errors = []
     for seed in range(150):
-        reducer = Reducer(
-            objective=objective,
-            construction=Sensitivity(),
-            size=30,
-            totals=False,
-            seed=seed,
-            pilot=objective.pilot(parts[0], rng=np.random.default_rng(seed)),
-        )
+        plan = Plan.of(objective, Sensitivity(), size=30, calibrate=False, seed=seed)
+        pilot = objective.pilot(parts[0], rng=np.random.default_rng(seed))
+        reducer = Reducer(plan=plan, objective=objective, construction=plan.construction, totals=False, pilot=pilot)
         leaves = (reducer.leaf(part, (0, i)) for i, part in enumerate(parts))
         root = fold(leaves, reducer.merge)
         assert root.key == (4, 0)

@@ -42,10 +42,10 @@ try:
 except ImportError:  # not on Windows: there is no limit of memory, and none is measured
     resource = None
 
-from tithe.core.errors import FileFormatError
+from tithe.core.errors import FileFormatError, NoRowsError
 
 KINDS = ("ok", "refused", "other", "death", "hang")
-DOCUMENTED = (ValueError, FileFormatError)
+DOCUMENTED = (ValueError, FileFormatError, NoRowsError)
 _START_SECONDS = 120.0  # for imports and for kernels that are compiled on the first call
 
 

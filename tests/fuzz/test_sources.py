@@ -38,7 +38,7 @@ from source_inputs import (
 )
 
 from tithe import build_coreset
-from tithe.core.errors import FileFormatError
+from tithe.core.errors import FileFormatError, NoRowsError
 from tithe.images.read import read_picture
 from tithe.objectives import KMeansObjective
 from tithe.sources.columns import Choice
@@ -47,7 +47,7 @@ from tithe.sources.piped import open_piped
 
 QUICK, MANY = 20, 20_000
 MOST_BYTES = 10**9
-_ALLOWED = (ValueError, FileFormatError)
+_ALLOWED = (ValueError, FileFormatError, NoRowsError)
 _BUILD_SHARE = 16  # one input in so many is reduced to a coreset
 
 

@@ -83,7 +83,7 @@ def test_polish_makes_the_atoms_of_a_coreset_sharp() -> None:
         KSVD(20, coreset_size=1500, refine_iter="auto").fit(X)
 
 
-@pytest.mark.parametrize("options", [{}, {"exact_update": True}, {"mean": "global"}, {"mean": "row"}, {"tol": 0.1}])
+@pytest.mark.parametrize("options", [{}, {"exact_update": True}, {"center": "global"}, {"center": "row"}, {"tol": 0.1}])
 def test_weights_equal_repeated_rows(options) -> None:
     X, _ = planted(400, d=10, k=12, most=2, noise=0.05)
     weight = np.random.default_rng(1).integers(0, 4, len(X))
@@ -333,7 +333,7 @@ def test_duplicated_rows_as_candidates_count_once() -> None:
         ({"tol": np.nan}, "tol"),
         ({"coding": "lasso", "alpha": None}, "alpha"),
         ({"max_iter": 0}, "max_iter"),
-        ({"mean": "median"}, "mean"),
+        ({"center": "median"}, "center"),
         ({"coding": "lars"}, "coding"),
         ({"initial": "random"}, "initial"),
         ({"initial": np.ones((3, 6))}, "initial has shape"),

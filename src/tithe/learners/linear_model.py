@@ -124,6 +124,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         seed = as_seed(self.random_state)
         if isinstance(data.rows, Block) and self._takes_all(data.rows):
             self._learn(None, data, seed, before=before)
+            self.n_passes_ = data.n_passes
             return self
         with single_blas_thread():
             construction = self._construction(data.rows, objective, seed)

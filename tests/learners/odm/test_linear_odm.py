@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import click
 import numpy as np
 import pytest
 from margin_data import margin_rows
@@ -287,6 +288,7 @@ def test_the_defaults_stay_near_linear_svc(kind: str) -> None:
 
 
 def test_the_objective_and_the_command_line_have_the_same_defaults() -> None:
-    estimator, command = LinearODMClassifier().get_params(), {option.name: option.default for option in fit.params}
+    command = fit.get_command(click.Context(fit), "odm")
+    estimator, command = LinearODMClassifier().get_params(), {option.name: option.default for option in command.params}
     for name in ("lam", "mu", "theta"):
         assert estimator[name] == getattr(MarginObjective(), name) == command[name]
