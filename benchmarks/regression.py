@@ -177,7 +177,7 @@ def speed(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = []
     for name, (kind, _, target) in works.items():
         seconds, passes = (float(v) for v in np.median(runs[name], axis=0))
-        ratio = float(np.median([r[0] for r in runs[full[kind]]])) / seconds
+        ratio = float(np.median([theirs[0] / ours[0] for theirs, ours in zip(runs[full[kind]], runs[name], strict=True)]))
         row = {"work": name, "seconds": seconds, "passes": passes, "ratio": ratio, "target": target}
         rows.append(row | {"n_passes": n_passes[name], "excess": float(np.median(losses[name])) / best[kind] - 1.0})
     show(
