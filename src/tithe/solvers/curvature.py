@@ -113,6 +113,7 @@ def _gram(X: Any, weight: Array, centre: Array | None) -> Array:
         return gram
     # with roots of the weights a product of rows with themselves is left, which takes half the work
     root = np.sqrt(weight) if (weight >= 0.0).all() else None
+    unweighted = bool((weight == 1.0).all())
     wide = np.ones((min(len(weight), _GRAM_ROWS), d + 1))
     for start in range(0, len(weight), _GRAM_ROWS):
         stop = min(start + _GRAM_ROWS, len(weight))
@@ -122,6 +123,7 @@ def _gram(X: Any, weight: Array, centre: Array | None) -> Array:
             gram += (rows * weight[start:stop, None]).T @ rows
         else:
             rows[:, d] = 1.0
-            rows *= root[start:stop, None]
+            if not unweighted:
+                rows *= root[start:stop, None]
             gram += rows.T @ rows
     return gram
