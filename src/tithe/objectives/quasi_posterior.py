@@ -1,4 +1,4 @@
-"""What a summary of a clustered stream must preserve: the cost of any centres, as a quasi-posterior weighs it."""
+"""What a summary of a clustered stream must preserve: the cost of any centres in a quasi-posterior."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         check_centers(pilot, totals, block.n_features - N_ATTRIBUTES)
 
     def _check_state(self) -> None:
-        self._kmeans  # noqa: B018 - refuses a number of clusters that is none
+        self._kmeans  # noqa: B018 - checks the number of clusters
 
     def sensitivity(self, block: Block, survey: Survey) -> Array:
         """The score of the class docstring: (n,)."""
@@ -76,7 +76,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return change
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Any = None) -> Array:
-        """Centres of least k-means cost, which is all but the curbed part."""
+        """Centres of least k-means cost, which leaves out the second term."""
         return self._kmeans.solve(_points(block), rng=rng, init=init)
 
 
