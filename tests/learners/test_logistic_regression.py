@@ -296,7 +296,7 @@ def test_a_class_of_ten_rows_survives_a_uniform_draw() -> None:
 
 
 def test_rows_of_no_weight_are_as_good_as_absent_where_few_stand_for_all(monkeypatch) -> None:
-    monkeypatch.setattr("tithe.objectives.linear_model._FLOPS", 10_000)  # a curvature from a few of the rows
+    monkeypatch.setattr("tithe.objectives.linear_model._CURVATURE_WORK", 10_000)  # a curvature from a few of the rows
     X, y = problem(3000, 6)
     weight = (np.arange(3000) % 2).astype(float)
     some = CoresetLogisticRegression().fit(X, y, sample_weight=weight)

@@ -42,9 +42,9 @@ def column_sums(X: Any, weight: Array | None = None) -> Array:
         return _sum_parts(X, weight)
     # short rows are read several at a time, as one longer row: loops of some length run faster
     fold = max(1, 64 // d)
-    whole = n - n % fold
-    sums: Array = _sum_parts(X[:whole].reshape(whole // fold, fold * d), None).reshape(fold, d).sum(axis=0)
-    return sums + X[whole:].sum(axis=0, dtype=np.float64)
+    n_folded = n - n % fold
+    sums: Array = _sum_parts(X[:n_folded].reshape(n_folded // fold, fold * d), None).reshape(fold, d).sum(axis=0)
+    return sums + X[n_folded:].sum(axis=0, dtype=np.float64)
 
 
 def column_means(block: Block) -> Array:

@@ -12,7 +12,7 @@ from tithe.core.data import Array, Block, Evaluation
 from tithe.core.parallel import single_blas_thread
 from tithe.kernels.columns import column_means
 from tithe.objectives.linear_scores import LinearScoresObjective
-from tithe.solvers.curvature import MOST_COORDINATES, curvature_blocks, curvature_cost, effective_support
+from tithe.solvers.curvature import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support
 from tithe.solvers.descent import Descent, Metric
 
 _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every round is cheap
@@ -90,7 +90,7 @@ class LinearModelObjective(LinearScoresObjective):
 
     def keeps_curvature(self, params: Array) -> bool:
         """Whether the curvature of these coefficients is kept as a full matrix."""
-        return params.size <= MOST_COORDINATES
+        return params.size <= MAX_COORDINATES
 
     def curvature(
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None

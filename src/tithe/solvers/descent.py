@@ -13,10 +13,10 @@ from tithe.solvers.linear_algebra import growing, jittered_cholesky
 
 Array = np.ndarray[Any, Any]
 
-_MEMORY = 10
-_HALVINGS = 30  # of a step in a search: beyond this nothing is gained but rounding
+_MAX_PAIRS = 10
+_MAX_HALVINGS = 30  # of a step in a search: beyond this nothing is gained but rounding
 _ARMIJO = 1e-4
-_UNSURE = 4.0  # drawn rows at which a correlation is believed by half
+_HALF_TRUSTED_ROWS = 4.0  # drawn rows at which a correlation is believed by half
 
 
 class Point(Protocol):
@@ -78,11 +78,11 @@ class Metric:
         share = np.sqrt(np.divide(diagonal, total, out=np.zeros_like(total), where=total > 0.0))
         for b, block in enumerate(hessian):
             at = slice(b * size, (b + 1) * size)
-            own = np.diagonal(block)
-            seen = own > 0.0
-            inverse = np.where(seen, 1.0 / np.sqrt(np.where(seen, own, 1.0)), 0.0)
+            variances = np.diagonal(block)
+            positive = variances > 0.0
+            inverse = np.where(positive, 1.0 / np.sqrt(np.where(positive, variances, 1.0)), 0.0)
             if support is not None:
-                inverse = inverse * np.sqrt(support[at] / (support[at] + _UNSURE))
+                inverse = inverse * np.sqrt(support[at] / (support[at] + _HALF_TRUSTED_ROWS))
             scale = inverse * share[at]
             correlation = block * scale[:, None] * scale
             np.fill_diagonal(correlation, 1.0)
@@ -90,17 +90,17 @@ class Metric:
 
     def solve(self, gradient: Array) -> Array:
         """M^-1 times a gradient of any shape."""
-        pull = gradient
+        centred = gradient
         if self._centre is not None:
-            pull = gradient.reshape(-1, len(self._centre) + 1).copy()
-            pull[:, :-1] -= pull[:, -1:] * self._centre
+            centred = gradient.reshape(-1, len(self._centre) + 1).copy()
+            centred[:, :-1] -= centred[:, -1:] * self._centre
             if self._fixed is not None:
-                pull[self._fixed] = 0.0
-        scaled = pull.reshape(-1) / self._root
+                centred[self._fixed] = 0.0
+        scaled = centred.reshape(-1) / self._root
         if self._factors:
-            parts = scaled.reshape(len(self._factors), -1)
+            blocks = scaled.reshape(len(self._factors), -1)
             scaled = np.concatenate(
-                [cho_solve((f, True), p, check_finite=False) for f, p in zip(self._factors, parts, strict=True)]
+                [cho_solve((f, True), p, check_finite=False) for f, p in zip(self._factors, blocks, strict=True)]
             )
         step: Array = scaled / self._root
         if self._centre is not None:
@@ -126,7 +126,7 @@ class Descent:
         self.params = start
         self.metric = metric
         self.point = self._at(start) if point is None else point
-        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_MEMORY)
+        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_MAX_PAIRS)
 
     def _at(self, params: Array) -> Any:
         self.n_evaluations += 1
@@ -155,17 +155,17 @@ class Descent:
 
     def _direction(self) -> Array:
         q = self.point.gradient.copy()
-        kept = []
+        products = []
         for step, change, inverse in reversed(self._pairs):
             a = inverse * float(np.vdot(step, q))
             q -= a * change
-            kept.append(a)
+            products.append(a)
         q = self.metric.solve(q)
-        for (step, change, inverse), a in zip(self._pairs, reversed(kept), strict=True):
+        for (step, change, inverse), a in zip(self._pairs, reversed(products), strict=True):
             q += (a - inverse * float(np.vdot(change, q))) * step
         return -q
 
-    def round(self, *, most_tries: int = _HALVINGS) -> bool:
+    def round(self, *, most_tries: int = _MAX_HALVINGS) -> bool:
         """One step downhill. False if none was found: then nothing has changed."""
         direction = self._direction()
         slope = float(np.vdot(direction, self.point.gradient))
@@ -189,8 +189,8 @@ class Descent:
                 length *= 0.1
                 continue
             # the minimum of the parabola through value, slope and the value found, if it is a step of some length
-            bent = 2.0 * (-gain - length * slope)
-            best = -slope * length * length / bent if bent > 0.0 else 0.5 * length
+            curvature = 2.0 * (-gain - length * slope)
+            best = -slope * length * length / curvature if curvature > 0.0 else 0.5 * length
             length = float(np.clip(best, 0.1 * length, 0.5 * length))
         return False
 

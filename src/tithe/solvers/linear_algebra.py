@@ -61,13 +61,13 @@ def conjugate_gradients(
     for _ in range(max_steps):
         if size == 0.0 or is_small(residual, size):
             break
-        along = product(direction)
-        curvature = float(direction @ along)
+        image = product(direction)
+        curvature = float(direction @ image)
         if not curvature > 0.0:
             return x, False
         length = size / curvature
         x += length * direction
-        residual -= length * along
+        residual -= length * image
         preconditioned = precondition(residual)
         previous, size = size, float(residual @ preconditioned)
         direction = preconditioned + (size / previous) * direction

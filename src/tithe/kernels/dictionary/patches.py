@@ -12,7 +12,7 @@ from tithe.kernels.parts import part_rows
 
 Array = np.ndarray[Any, Any]
 
-_BAND = 256  # columns of a picture that one part adds to
+_BAND_COLUMNS = 256  # columns of a picture that one part adds to
 
 
 @njit(cache=True, nogil=True)
@@ -59,7 +59,7 @@ def _add(rows, tops, lefts, side, into, first, last):  # type: ignore[no-untyped
     width = into.shape[1]
     across = lefts.shape[0]
     for part in range(first, last):
-        start, stop = part * _BAND, min(width, (part + 1) * _BAND)
+        start, stop = part * _BAND_COLUMNS, min(width, (part + 1) * _BAND_COLUMNS)
         j0 = np.searchsorted(lefts, start - side + 1)
         j1 = np.searchsorted(lefts, stop)
         for i in range(tops.shape[0]):
@@ -79,6 +79,6 @@ def add_patches(rows: Array, tops: Array, lefts: Array, side: int, into: Array) 
     """
     over_parts(
         lambda first, last: _add(rows, tops, lefts, side, into, first, last),
-        -(-into.shape[1] // _BAND),
+        -(-into.shape[1] // _BAND_COLUMNS),
         serial=rows.size < 500_000,
     )

@@ -15,9 +15,9 @@ from tithe.kernels.parts import add_parts, part_rows
 
 Array = np.ndarray[Any, Any]
 
-_TILE = 512  # rows of one class whose distances are computed at a time: fewer if they are wide
-_WIDE = 1 << 17  # entries that a tile may have
-_CLEAR = 1e4  # roundings that must fit between two centres for plain products to tell them apart
+_TILE_ROWS = 512  # rows of one class whose distances are computed at a time: fewer if they are wide
+_MAX_TILE_ENTRIES = 1 << 17  # entries that a tile may have
+_MIN_ROUNDINGS = 1e4  # roundings that must fit between two centres for plain products to tell them apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,8 +61,8 @@ class _Rows:
         self.rows = (*form, codes, empty if weight is None else weight)
         widths = (views.cluster >= 0).sum(axis=1)
         factors = np.ascontiguousarray(np.concatenate(columns, axis=2).transpose(0, 2, 1))
-        self.place = (origin, factors, centers, norms, views.extra, widths)
-        self.tile_rows = max(16, min(_TILE, _WIDE // self.d))
+        self.geometry = (origin, factors, centers, norms, views.extra, widths)
+        self.tile_rows = max(16, min(_TILE_ROWS, _MAX_TILE_ENTRIES // self.d))
         self.serial = (X.nnz if self.csr else X.size) < 100_000
 
     def run(self, kernel: Any, rows: int) -> None:
@@ -77,7 +77,7 @@ class _Rows:
         centers = views.centers[1]
         offsets = np.einsum("gkj,gkj->gk", views.centers, views.centers) + views.extra
         gaps = np.square(centers[:, None] - centers).sum(axis=2)
-        if gaps[gaps > 0].min(initial=np.inf) < _CLEAR * np.finfo(dtype).eps * offsets.max():
+        if gaps[gaps > 0].min(initial=np.inf) < _MIN_ROUNDINGS * np.finfo(dtype).eps * offsets.max():
             return None
         even, odd = 0.5 * (offsets[1] + offsets[0]), 0.5 * (offsets[1] - offsets[0])
         return np.ascontiguousarray(-2.0 * centers.T, dtype), even.astype(dtype), odd.astype(dtype)
@@ -114,8 +114,8 @@ def _sums(rows: _Rows, width: int, radius: float | None, fast: Any = None) -> tu
 
     def run(first: int, last: int) -> None:
         if fast is None:
-            seen = (views.cluster, views.sign)
-            assign(rows.rows, rows.place, seen, decay, labels, sums, first, last, size, tile_rows)
+            targets = (views.cluster, views.sign)
+            assign(rows.rows, rows.geometry, targets, decay, labels, sums, first, last, size, tile_rows)
         else:
             assign_mirrored(rows.rows, fast, labels, sums, first, last, size, tile_rows)
 
@@ -143,8 +143,8 @@ def decay_scores(
     rows = _Rows(X, codes, weight, views)
     scores = np.empty(rows.n)
     size, decay = part_rows(rows.n, 1), float(radius)
-    own = np.empty(0, np.int32) if labels is None else labels
+    clusters = np.empty(0, np.int32) if labels is None else labels
     held = np.where(views.cluster >= 0, mass[views.cluster], 0.0)
-    args = (rows.rows, rows.place, decay, held, by_mass, own, scores)
+    args = (rows.rows, rows.geometry, decay, held, by_mass, clusters, scores)
     rows.run(lambda a, b: score(*args, a, b, size, rows.tile_rows), size)
     return scores

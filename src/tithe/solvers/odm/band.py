@@ -29,8 +29,8 @@ class Band:
     @cached_property
     def soft(self) -> Array:
         """1 / C: (n,)."""
-        found: Array = 1.0 / self.cost
-        return found
+        inverse: Array = 1.0 / self.cost
+        return inverse
 
     def stiff_at(self, mu: float) -> Array:
         """1 / (mu C): (n,), infinite without an upper side."""

@@ -15,7 +15,7 @@ from tithe.solvers.odm.linear_newton import better
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 from tithe.solvers.odm.linear_solvers import drawn
 
-_FEW = 250  # centres that a shrinking radius starts with
+_INITIAL_CENTRES = 250  # centres that a shrinking radius starts with
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,9 +54,9 @@ def gradient_bound(problem: LinearProblem, params: Array, radius: float) -> floa
     G = sum C_i (R |v| + max(1 - theta + R |v|, mu [R |v| - 1 - theta]_+)), R the largest |z_i|: moving z by at most r
     moves the margin by r |v|, hence the slope by as much, and turns z itself, whose slope is at most the maximum.
     """
-    far = float(np.sqrt(problem.squares.max())) * float(np.linalg.norm(params))
-    slope = max(1.0 - problem.theta + far, problem.mu * max(far - 1.0 - problem.theta, 0.0))
-    return radius * float(problem.cost.sum()) * (far + slope)
+    score_bound = float(np.sqrt(problem.squares.max())) * float(np.linalg.norm(params))
+    slope = max(1.0 - problem.theta + score_bound, problem.mu * max(score_bound - 1.0 - problem.theta, 0.0))
+    return radius * float(problem.cost.sum()) * (score_bound + slope)
 
 
 def coreset_svrg(
@@ -100,23 +100,23 @@ def coreset_svrg(
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")
     walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
-    most = size if size is not None else len(problem) if radius is not None else max(1, -(-len(problem) // 16))
-    last = 0.0 if radius is None else float(radius)
+    max_centres = size if size is not None else len(problem) if radius is not None else max(1, -(-len(problem) // 16))
+    final_radius = 0.0 if radius is None else float(radius)
     cover = FarthestFirst(problem.X, signs=problem.signs, constant=problem.constant, weight=problem.cost)
-    cover.grow(size=min(_FEW, most) if shrink is not None else most, radius=last)
-    small, done = _covered(problem, cover), False
+    cover.grow(size=min(_INITIAL_CENTRES, max_centres) if shrink is not None else max_centres, radius=final_radius)
+    cover_problem, done = _covered(problem, cover), False
     for _ in range(max_iter):
-        done = walk.round(small, tol, everywhere=walk.everywhere)
-        if cover.radius > last and len(cover.centres) < most:
+        done = walk.round(cover_problem, tol, everywhere=walk.everywhere)
+        if cover.radius > final_radius and len(cover.centres) < max_centres:
             assert shrink is not None
-            cover.grow(size=most, radius=max(last, shrink * cover.radius))
-            small, done = _covered(problem, cover), False
+            cover.grow(size=max_centres, radius=max(final_radius, shrink * cover.radius))
+            cover_problem, done = _covered(problem, cover), False
         elif done:
             break
     for _ in range(finish):
         if walk.round(problem, tol):
             break
-    place = walk.look(problem, count=False)
+    place = walk.evaluate(problem, count=False)
     return CoverSolution(
         place=place,
         duals=problem.duals(place.margins),
@@ -150,18 +150,18 @@ class _Walk:
         self.sizes: list[int] = []
         self.curve: list[float] = []
         self._v, self._caution = v, 1.0
-        self._known: tuple[LinearProblem, Place] | None = None
+        self._evaluated: tuple[LinearProblem, Place] | None = None
 
-    def look(self, anchor: LinearProblem, *, count: bool = True) -> Place:
+    def evaluate(self, anchor: LinearProblem, *, count: bool = True) -> Place:
         """A problem at the present place, unless it is known there already."""
-        if self._known is None or self._known[0] is not anchor:
-            self._known = anchor, anchor.at(self._v)
+        if self._evaluated is None or self._evaluated[0] is not anchor:
+            self._evaluated = anchor, anchor.at(self._v)
             self.n_gradients += len(anchor) if count else 0
-        return self._known[1]
+        return self._evaluated[1]
 
     def round(self, anchor: LinearProblem, tol: float, *, everywhere: bool = False) -> bool:
         """One anchor and its steps; True where the gap of the anchor's problem is small enough without any."""
-        place = self.look(anchor)
+        place = self.evaluate(anchor)
         if place.gap <= tol * place.value:
             return True
         n = len(anchor)
@@ -187,23 +187,23 @@ class _Walk:
             mean=place.gradient - place.params,
             v=v,
         )
-        there = anchor.at(v)
+        candidate = anchor.at(v)
         self.n_gradients += 3 * n
-        if better(there, place):
-            self._v, self._known = v, (anchor, there)
+        if better(candidate, place):
+            self._v, self._evaluated = v, (anchor, candidate)
         elif everywhere:
             self.everywhere = False
         else:
             self._caution *= 0.5
-        self.curve.append(min(there.value, place.value))
+        self.curve.append(min(candidate.value, place.value))
         return False
 
     def _slopes_at(self, place: Place, draws: Array) -> Array:
         """Half the derivative of the loss at the anchor, of the rows that will be drawn: (n,), zero elsewhere."""
         problem, rows = self._problem, np.unique(draws)
-        some = replace(problem, X=problem.X[rows], signs=problem.signs[rows], cost=problem.cost[rows])
+        sample = replace(problem, X=problem.X[rows], signs=problem.signs[rows], cost=problem.cost[rows])
         table = np.zeros(len(problem))
-        table[rows] = -some.duals(some.margins(place.params)) / some.cost
+        table[rows] = -sample.duals(sample.margins(place.params)) / sample.cost
         self.n_gradients += len(rows)
         return table
 

@@ -13,18 +13,21 @@ from tithe.core.data import Array
 from tithe.solvers.linear_algebra import conjugate_gradients, growing, jittered_cholesky
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 
-_DIRECT, _SPARSE_DIRECT = 300, 1000  # coordinates up to which the curvature is factored: of dense, of sparse rows
-_SAMPLED = 2000  # ... up to which that of some rows is, to guide conjugate gradients
-_ROWS_EACH = 10  # rows for each coordinate that such a curvature is taken from
-_FEW = 20_000  # rows from which a solution of some of them is looked for first
-_SHARE = 16  # one row in so many
+_MAX_DIRECT_DENSE, _MAX_DIRECT_SPARSE = (
+    300,
+    1000,
+)  # coordinates up to which the curvature is factored: of dense, of sparse rows
+_MAX_SAMPLED = 2000  # ... up to which that of some rows is, to guide conjugate gradients
+_ROWS_PER_COORDINATE = 10  # rows for each coordinate that such a curvature is taken from
+_MIN_ROWS_FOR_START = 20_000  # rows from which a solution of some of them is looked for first
+_ROWS_PER_START_ROW = 16  # one row in so many
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
 
 
 def factorable(problem: LinearProblem) -> bool:
     """Whether steps of Newton come from a factored curvature, and cost no more than a few looks at the rows."""
-    return problem.size <= (_SPARSE_DIRECT if sparse.issparse(problem.X) else _DIRECT)
+    return problem.size <= (_MAX_DIRECT_SPARSE if sparse.issparse(problem.X) else _MAX_DIRECT_DENSE)
 
 
 def newton(
@@ -38,30 +41,30 @@ def newton(
     It has converged, too, where no step leads on, the last one stayed within a piece and promised next to nothing:
     what is left of the gap is rounding, which columns of a huge scale magnify.
     """
-    if start is None and len(problem) >= _FEW:
+    if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
     place = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
     curvature = _curvature(problem, tol, rng)
-    curve, settled, number = [place.value], False, 0
+    curve, at_minimum, number = [place.value], False, 0
     while number < max_iter and not place.gap <= tol * place.value:
         number += 1
         step = curvature.step(place)
-        there = problem.at(place.params + step)
+        candidate = problem.at(place.params + step)
         slope = float(step @ place.gradient)
-        settled = curvature.exact and -slope <= tol * place.value
-        if there.value <= place.value + _ARMIJO * slope:
-            settled &= np.array_equal(problem.bends(there.margins), problem.bends(place.margins))
+        at_minimum = curvature.exact and -slope <= tol * place.value
+        if candidate.value <= place.value + _ARMIJO * slope:
+            at_minimum &= np.array_equal(problem.curvatures(candidate.margins), problem.curvatures(place.margins))
         else:
-            there = _searched(problem, place, there, slope)
-        if not better(there, place):
+            candidate = _searched(problem, place, candidate, slope)
+        if not better(candidate, place):
             break
-        place = there
+        place = candidate
         curve.append(place.value)
     return Solution(
         place=place,
         duals=problem.duals(place.margins),
         gap=place.gap,
-        converged=place.gap <= tol * place.value or settled,
+        converged=place.gap <= tol * place.value or at_minimum,
         n_iter=number,
         curve=curve,
         solver="newton",
@@ -71,42 +74,42 @@ def newton(
 def _rough(problem: LinearProblem, rng: np.random.Generator) -> Array:
     """The solution of some of the rows, standing for all."""
     n = len(problem)
-    size = max(n // _SHARE, min(_ROWS_EACH * problem.size, n // 2))
+    size = max(n // _ROWS_PER_START_ROW, min(_ROWS_PER_COORDINATE * problem.size, n // 2))
     rows = np.sort(rng.choice(n, size, replace=False))
-    some = replace(
+    sample = replace(
         problem,
         X=problem.X[rows],
         signs=problem.signs[rows],
         cost=problem.cost[rows] * (problem.cost.sum() / problem.cost[rows].sum()),
     )
-    return newton(some, tol=problem.size / size, max_iter=50, rng=rng).place.params
+    return newton(sample, tol=problem.size / size, max_iter=50, rng=rng).place.params
 
 
-def better(there: Place, place: Place) -> bool:
+def better(candidate: Place, place: Place) -> bool:
     """Values cannot tell places closer than the root of rounding apart: gradients can."""
-    if there.value < place.value:
+    if candidate.value < place.value:
         return True
-    return there.value <= place.value * (1.0 + _ROUNDING) and there.gap < place.gap
+    return candidate.value <= place.value * (1.0 + _ROUNDING) and candidate.gap < place.gap
 
 
-def _searched(problem: LinearProblem, place: Place, there: Place, slope: float) -> Place:
+def _searched(problem: LinearProblem, place: Place, candidate: Place, slope: float) -> Place:
     """The best place on the way from one place to another: P is convex and piecewise quadratic along it."""
-    change, step = there.margins - place.margins, there.params - place.params
-    bend = float(step @ (problem.ridge * step))
+    change, step = candidate.margins - place.margins, candidate.params - place.params
+    penalty_curvature = float(step @ (problem.ridge * step))
     low, high, length = 0.0, 1.0, 1.0
     for _ in range(60):
         margins = place.margins + length * change
-        own = float((place.params + length * step) @ (problem.ridge * step))
-        rise = own - float(problem.duals(margins) @ change)
+        penalty_slope = float((place.params + length * step) @ (problem.ridge * step))
+        rise = penalty_slope - float(problem.duals(margins) @ change)
         if rise > 0.0:
             high = length
         else:
             low = length
         if abs(rise) <= 1e-3 * abs(slope) or high - low <= 1e-12 * high:
             break
-        curved = bend + float(problem.bends(margins) @ (change * change))
-        tried = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
-        length = tried if low < tried < high else 0.5 * (low + high)
+        curved = penalty_curvature + float(problem.curvatures(margins) @ (change * change))
+        trial = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
+        length = trial if low < trial < high else 0.5 * (low + high)
     return problem.at(place.params + length * step)
 
 
@@ -117,17 +120,17 @@ class _Direct:
 
     def __init__(self, problem: LinearProblem) -> None:
         self._problem = problem
-        self._bends = np.zeros(len(problem))
+        self._curvatures = np.zeros(len(problem))
         self._sum = np.zeros((problem.size, problem.size))
 
     def step(self, place: Place) -> Array:
-        bends = self._problem.bends(place.margins)
-        change = bends - self._bends
-        if 3 * np.count_nonzero(change) < np.count_nonzero(bends):
+        curvatures = self._problem.curvatures(place.margins)
+        change = curvatures - self._curvatures
+        if 3 * np.count_nonzero(change) < np.count_nonzero(curvatures):
             self._sum += self._problem.hessian(change)
         else:
-            self._sum = self._problem.hessian(bends)
-        self._bends = bends
+            self._sum = self._problem.hessian(curvatures)
+        self._curvatures = curvatures
         return -Factor(self._sum, self._problem.ridge).solve(place.gradient)
 
 
@@ -157,18 +160,18 @@ class _Conjugate:
         self._problem, self._tol = problem, tol
         n = len(problem)
         self._rows = None
-        if problem.size <= _SAMPLED:
-            self._rows = np.sort(rng.choice(n, min(n, _ROWS_EACH * problem.size), replace=False))
-            self._some = replace(problem, X=problem.X[self._rows])
+        if problem.size <= _MAX_SAMPLED:
+            self._rows = np.sort(rng.choice(n, min(n, _ROWS_PER_COORDINATE * problem.size), replace=False))
+            self._sample = replace(problem, X=problem.X[self._rows])
 
     def step(self, place: Place) -> Array:
         problem = self._problem
-        bends = problem.bends(place.margins)
+        curvatures = problem.curvatures(place.margins)
         if self._rows is not None:
-            some = self._some.hessian(bends[self._rows] * (len(problem) / len(self._rows)))
-            divide = Factor(some, problem.ridge).solve
+            sample_hessian = self._sample.hessian(curvatures[self._rows] * (len(problem) / len(self._rows)))
+            divide = Factor(sample_hessian, problem.ridge).solve
         else:
-            diagonal = problem.ridge + problem.diagonal(bends)
+            diagonal = problem.ridge + problem.diagonal(curvatures)
             inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
 
             def divide(gradient: Array) -> Array:
@@ -176,7 +179,7 @@ class _Conjugate:
 
         small = max(0.3 * np.sqrt(2.0 * self._tol * place.value), 1e-2 * float(np.linalg.norm(place.gradient)))
         step, _ = conjugate_gradients(
-            lambda x: problem.curve(bends, x),
+            lambda x: problem.curve(curvatures, x),
             -place.gradient,
             precondition=divide,
             is_small=lambda residual, _: float(np.linalg.norm(residual)) <= small,

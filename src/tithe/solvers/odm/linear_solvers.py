@@ -16,9 +16,12 @@ from tithe.kernels.odm.stochastic import stochastic_run
 from tithe.solvers.odm.linear_newton import better, factorable, newton
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 
-_CHECK = 10  # epochs of coordinate descent between two exact gaps, at the most
-_SLOW, _DEAR = 10, 60  # epochs still to come, by the pace so far, at which Newton's method takes over: cheap, dear
-_STIFF = 100.0  # mean C_i |z_i|^2 beyond which coordinate descent is not tried
+_MAX_EPOCHS_UNCHECKED = 10  # epochs of coordinate descent between two exact gaps, at the most
+_PATIENCE_IF_CHEAP, _PATIENCE_IF_EXPENSIVE = (
+    10,
+    60,
+)  # epochs still to come, by the pace so far, at which Newton's method takes over: cheap, dear
+_MAX_STIFFNESS = 100.0  # mean C_i |z_i|^2 beyond which coordinate descent is not tried
 
 
 def solve(
@@ -40,9 +43,9 @@ def solve(
 
 def check_solver(solver: Any, *, free: bool, more: tuple[str, ...] = ()) -> None:
     """Refuse unknown names, ``more`` being others that are known, and solvers that cannot leave the intercept free."""
-    known = ("auto", *SOLVERS, *more)
-    if solver not in known:
-        raise ValueError(f"solver must be one of {', '.join(map(repr, known))}, got {solver!r}.")
+    names = ("auto", *SOLVERS, *more)
+    if solver not in names:
+        raise ValueError(f"solver must be one of {', '.join(map(repr, names))}, got {solver!r}.")
     if free and solver not in ("auto", "newton"):
         raise ValueError(f"solver={solver!r} needs a penalised intercept: intercept_scaling=inf is for 'newton'.")
 
@@ -56,7 +59,7 @@ def chosen(problem: LinearProblem) -> str:
     """
     if problem.free or factorable(problem):
         return "newton"
-    return "dcd" if float(problem.cost @ problem.squares) <= _STIFF * len(problem) else "newton"
+    return "dcd" if float(problem.cost @ problem.squares) <= _MAX_STIFFNESS * len(problem) else "newton"
 
 
 # -- dual coordinate descent -------------------------------------------------------------------
@@ -76,16 +79,16 @@ def coordinate_descent(
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
     options = {"mu": problem.mu, "theta": problem.theta}
     active = np.arange(len(problem))
-    patience = _SLOW if factorable(problem) else _DEAR
+    patience = _PATIENCE_IF_CHEAP if factorable(problem) else _PATIENCE_IF_EXPENSIVE
     curve: list[float] = []
-    before, since, gap = np.inf, 0, np.inf
+    previous_gap, n_unchecked, gap = np.inf, 0, np.inf
     for epoch in range(1, max_iter + 1):
         rng.shuffle(active)
-        seen = coordinate_epoch(
+        epoch_gap = coordinate_epoch(
             problem.X, problem.signs, cost, squares, active, constant=problem.constant, gamma=gamma, v=v, **options
         )
-        since += 1
-        if curve and seen > tol * curve[-1] and since < _CHECK and epoch < max_iter:
+        n_unchecked += 1
+        if curve and epoch_gap > tol * curve[-1] and n_unchecked < _MAX_EPOCHS_UNCHECKED and epoch < max_iter:
             continue
         v = problem.combine(gamma)
         place = problem.at(v)
@@ -93,9 +96,11 @@ def coordinate_descent(
         curve.append(place.value)
         if gap <= tol * place.value:
             return _dual_solution(place, gamma, gap, True, epoch, curve)
-        if before < np.inf and since * np.log(gap / (tol * place.value)) > patience * np.log(max(before / gap, 1.0)):
+        if previous_gap < np.inf and n_unchecked * np.log(gap / (tol * place.value)) > patience * np.log(
+            max(previous_gap / gap, 1.0)
+        ):
             break
-        before, since = gap, 0
+        previous_gap, n_unchecked = gap, 0
         idle = safely_idle(problem, place.margins, gap)
         if gamma[idle].any():
             gamma[idle] = 0.0
@@ -103,8 +108,8 @@ def coordinate_descent(
         active = active[~idle[active]]
     if epoch == max_iter:
         return _dual_solution(place, gamma, gap, False, epoch, curve)
-    rest = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
-    return replace(rest, n_iter=epoch + rest.n_iter, curve=[*curve, *rest.curve[1:]], solver="dcd")
+    solution = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
+    return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]], solver="dcd")
 
 
 def _dual_solution(place: Place, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
@@ -115,8 +120,8 @@ def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
     """Rows that provably have no dual variable at the solution, which is no farther than sqrt(2 gap): (n,) bool."""
     reach = np.sqrt(2.0 * gap * problem.squares)
     above = margins > 1.0 - problem.theta + reach
-    found: Array = above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach)
-    return found
+    inside: Array = above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach)
+    return inside
 
 
 # -- stochastic descent and L-BFGS -------------------------------------------------------------
@@ -160,9 +165,9 @@ def _stochastic(
             mean=mean,
             v=v,
         )
-        there = problem.at(v)
-        if there.value <= place.value:
-            place = there
+        candidate = problem.at(v)
+        if candidate.value <= place.value:
+            place = candidate
         else:
             eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
         curve.append(place.value)
@@ -216,14 +221,14 @@ def lbfgs(
 
     begin = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
     options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
-    found = minimize(evaluate, begin, jac=True, method="L-BFGS-B", callback=stop, options=options)
+    result = minimize(evaluate, begin, jac=True, method="L-BFGS-B", callback=stop, options=options)
     place = best[0]
     return Solution(
         place=place,
         duals=problem.duals(place.margins),
         gap=place.gap,
         converged=place.gap <= tol * place.value,
-        n_iter=int(found.nit),
+        n_iter=int(result.nit),
         curve=curve,
         solver="lbfgs",
     )

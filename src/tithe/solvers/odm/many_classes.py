@@ -12,12 +12,17 @@ from tithe.solvers.odm.many_classes_cg import subspace_step
 from tithe.solvers.odm.many_classes_dual import MulticlassDual
 
 NONCONVEX = ("cccp", "fixed_score")
-_RENEW = 50  # rounds after which scores are computed afresh from the coefficients
-_ROUGH = 1e-2  # relative gap of the start, where only the lower side counts
-_STILL, _PATIENCE = 1e-13, 5  # relative gap below which rounds that bring little are rounding
-_SLOW, _SLOW_ROUNDS = 0.9, 5  # so many rounds in which the gap kept more than this share: sweeps alone are too slow
-_SHARP = 50  # sweeps, of all rounds together, after which a tolerance sharper than what was asked for is given up
-_OUTER = 20  # times that rivals are chosen anew, at the most
+_RENEWAL_ROUNDS = 50  # rounds after which scores are computed afresh from the coefficients
+_START_TOL = 1e-2  # relative gap of the start, where only the lower side counts
+_ROUNDING_GAP, _MAX_STILL_ROUNDS = 1e-13, 5  # relative gap below which rounds that bring little are rounding
+_SLOW_RATIO, _MAX_SLOW_ROUNDS = (
+    0.9,
+    5,
+)  # so many rounds in which the gap kept more than this share: sweeps alone are too slow
+_MAX_SHARP_SWEEPS = (
+    50  # sweeps, of all rounds together, after which a tolerance sharper than what was asked for is given up
+)
+_MAX_RIVAL_ROUNDS = 20  # times that rivals are chosen anew, at the most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +53,15 @@ def solve_many_classes(
     sharper, it is given up after a number of sweeps that take next to no time. If ``patient`` is False, the search
     ends as soon as coordinate sweeps converge slowly, instead of adding conjugate-gradient steps.
     """
-    enough = max(tol, asked_tol)
-    rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, enough, max_iter, rng, patient)
+    final_tol = max(tol, asked_tol)
+    rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, patient)
     dual.mu_now = dual.mu
     gap, primal, true = dual.measure()
     best, curve = (true, dual.value.copy(), gap, primal), [true]
-    for _ in range(_OUTER if dual.mu > 0.0 else 0):
+    for _ in range(_MAX_RIVAL_ROUNDS if dual.mu > 0.0 else 0):
         dual.choose_rivals(nonconvex)
-        tol = tol if rounds < _SHARP else enough
-        rounds += _inner(dual, tol, enough, max_iter - rounds, rng, patient)
+        tol = tol if rounds < _MAX_SHARP_SWEEPS else final_tol
+        rounds += _inner(dual, tol, final_tol, max_iter - rounds, rng, patient)
         gap, primal, true = dual.measure()
         curve.append(true)
         gained = best[0] - true
@@ -93,30 +98,30 @@ def _shorten(dual: MulticlassDual) -> float:
 
 
 def _inner(
-    dual: MulticlassDual, tol: float, enough: float, max_iter: int, rng: np.random.Generator, patient: bool
+    dual: MulticlassDual, tol: float, final_tol: float, max_iter: int, rng: np.random.Generator, patient: bool
 ) -> int:
     """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number.
 
-    Small is ``tol`` of the value, and ``enough`` of it once sweeps have become many.
+    Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many.
     Where sweeps alone get slow, conjugate gradients on the multipliers that are not zero go between them.
     """
-    slow, still, before = 0, 0, np.inf
+    slow, still, previous_gap = 0, 0, np.inf
     for number in range(1, max_iter + 1):
         dual.sweep(rng)
-        if slow >= _SLOW_ROUNDS:
+        if slow >= _MAX_SLOW_ROUNDS:
             if not patient:
                 return number
             subspace_step(dual)
         gap, primal, _ = dual.measure()
-        small = tol if number <= _SHARP else max(tol, enough)
-        if gap <= small * primal or number % _RENEW == 0:
+        small = tol if number <= _MAX_SHARP_SWEEPS else max(tol, final_tol)
+        if gap <= small * primal or number % _RENEWAL_ROUNDS == 0:
             dual.renew()
             gap, primal, _ = dual.measure()
         if gap <= small * primal:
             return number
-        slow += gap > _SLOW * before
-        still = still + 1 if _STILL * primal > gap > 0.5 * before else 0
-        if still >= _PATIENCE:
+        slow += gap > _SLOW_RATIO * previous_gap
+        still = still + 1 if _ROUNDING_GAP * primal > gap > 0.5 * previous_gap else 0
+        if still >= _MAX_STILL_ROUNDS:
             return number
-        before = gap
+        previous_gap = gap
     return max_iter

@@ -177,8 +177,8 @@ class LinearMulticlassDual(MulticlassDual):
         return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
 
     def _scores_of(self, weights: Array) -> Array:
-        found: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
-        return found
+        scores: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
+        return scores
 
     def sweep(self, rng: np.random.Generator) -> None:
         rows = (self.X.data, self.X.indices, self.X.indptr) if sparse.issparse(self.X) else (self.X,)
