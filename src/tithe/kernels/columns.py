@@ -1,4 +1,4 @@
-"""One look over all entries: weighted column sums, and whether everything is finite."""
+"""One pass over all entries: weighted column sums, and whether everything is finite."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def column_sums(X: Any, weight: Array | None = None) -> Array:
 
 
 def column_means(block: Block) -> Array:
-    """The weighted column means (d,), taken over where whoever checked the rows has them already."""
+    """The weighted column means (d,); those of the block if it has them already."""
     if block.mean is not None:
         return block.mean
     means: Array = column_sums(block.X, block.sample_weight) / block.total_weight

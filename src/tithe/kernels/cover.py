@@ -1,7 +1,7 @@
 """Covers of rows by balls: farthest-first traversal, and leaders in one pass.
 
 Distances are those of z = sign (x, constant): rows of one sign are as far apart as their x; rows of different signs
-|x + x'|^2 + 4 constant^2. Rows of different ``groups`` cover each other never.
+|x + x'|^2 + 4 constant^2. Rows of different ``groups`` never cover each other.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tithe.core.parallel import over_parts
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
-_INITIAL_CAPACITY = 64  # centres that there is room for at first
-_SCAN_SHARE = 0.03  # of the rows, from which it is quicker to pass by all of them than to follow lists (measured)
+_INITIAL_CAPACITY = 64  # centres
+_SCAN_SHARE = 0.03  # share of the rows from which a scan of all is faster than following lists (measured)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -73,7 +73,7 @@ def _gaps_dense(points, same, point):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _candidates(gaps, reach, head, next_row, best, chosen):  # type: ignore[no-untyped-def]
-    """Rows that a new centre may be closer to than their own: not those less than half as far from theirs as it is."""
+    """Rows that may be closer to a new centre: farther from their own centre than half its distance to the new one."""
     count = 0
     for c in range(gaps.shape[0]):
         if gaps[c] < 4.0 * reach[c]:
@@ -88,7 +88,7 @@ def _candidates(gaps, reach, head, next_row, best, chosen):  # type: ignore[no-u
 
 @njit(cache=True, nogil=True)
 def _candidates_in_order(gaps, best, nearest, chosen):  # type: ignore[no-untyped-def]
-    """What `_candidates` gives, in the order of the rows: quicker where it is many of them."""
+    """The rows of `_candidates`, in the order of the rows: faster if they are many."""
     count = 0
     for i in range(best.shape[0]):
         if nearest[i] >= 0 and gaps[nearest[i]] < 4.0 * best[i]:
@@ -99,7 +99,7 @@ def _candidates_in_order(gaps, best, nearest, chosen):  # type: ignore[no-untype
 
 @njit(cache=True, nogil=True)
 def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, apart, number):  # type: ignore[no-untyped-def]
-    """What `_move_rows` does for the rows of `_candidates_in_order`; all lists are made anew, in the order of the rows."""
+    """`_move_rows` for the rows of `_candidates_in_order`: all lists are built again, in the order of the rows."""
     for k in range(chosen.shape[0]):
         if apart[k] < best[chosen[k]]:
             best[chosen[k]], nearest[chosen[k]] = apart[k], number
@@ -114,7 +114,7 @@ def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, 
 
 @njit(cache=True, nogil=True)
 def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, number):  # type: ignore[no-untyped-def]
-    """Rows that the new centre is closer to go over to it; ``apart`` are the distances of those in doubt, in order.
+    """Move rows to the new centre where it is closer; ``apart`` are the distances of the candidates, in order.
 
     Rows of a centre c are the list head[c], after[head[c]], ...; the farthest is far[c], reach[c] away (squared).
     """
@@ -145,7 +145,7 @@ def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, numb
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _assign_leaders(X, signs, groups, weight, limit, constant, centres, centre_sign, group, mass, ids, count, start):  # type: ignore[no-untyped-def]
-    """Rows from ``start`` on join the nearest leader within reach or lead; where there is no room, stops there."""
+    """Rows from ``start`` on join the nearest leader within reach, or become leaders until the arrays are full."""
     for i in range(start, X.shape[0]):
         if weight[i] <= 0.0:
             continue
@@ -171,8 +171,8 @@ class FarthestFirst:
     """Centres among the rows, each the one farthest from those before it; prefixes serve larger radii.
 
     After k centres every row is within ``radius`` of one of them, centres are at least that far apart, and no
-    set of fewer than k rows covers all within half of it. k centres take at most k passes over the rows; but rows of
-    a centre that is twice as far from the new one as from all of its rows are not looked at, which soon are most.
+    set of fewer than k rows covers all within half of it. k centres take at most k passes over the rows; rows of a
+    centre that is twice as far from the new one as from all of its rows are skipped, which soon are most.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class FarthestFirst:
         self.nearest = np.full(n, -1, np.int32)
         self.centres: list[int] = []
         self.radii: list[float] = []
-        self._scan_all = True  # whether a new centre may be closer to many rows, as the last one
+        self._scan_all = True  # whether the last centre had many candidates
         self._centre_arrays: dict[str, Array] = {
             "reach": np.empty(_INITIAL_CAPACITY),
             "farthest": np.empty(_INITIAL_CAPACITY, np.int64),
@@ -232,7 +232,7 @@ class FarthestFirst:
 
     @property
     def radius(self) -> float:
-        """What every row is within of its centre."""
+        """The largest distance of a row from its centre."""
         return self.radii[-1]
 
     def grow(self, *, size: int | None = None, radius: float = 0.0) -> FarthestFirst:
@@ -297,7 +297,7 @@ class FarthestFirst:
         return int(farthest[reach == largest].min()), largest
 
     def _measured(self, rows: Array, row: int, point: Array) -> Array:
-        """Squared distances of some rows from a new centre."""
+        """Squared distances of ``rows`` from a new centre."""
         X, apart, step = self._X, np.empty(len(rows)), 4096
         args = (self._signs[row], self._constant, apart)
 
@@ -309,7 +309,7 @@ class FarthestFirst:
                 _measure_dense(X, self._signs, rows, point, *args, a, b, step)
 
         over_parts(run, -(-len(rows) // step), serial=len(rows) < 5 * step)
-        apart[rows == row] = 0.0  # whatever the rounding of sparse products says
+        apart[rows == row] = 0.0  # sparse products may round to another number
         return apart
 
     def _gaps(self, point: Array, row: int) -> Array:
@@ -338,9 +338,9 @@ def leaders(
 ) -> tuple[Array, Array, float]:
     """Positions and weights of at most ``most`` rows that cover all others, found in one pass; and the radius.
 
-    A row joins the nearest leader within ``radius``, or leads. Where there would be more than ``most``, the radius
-    is doubled and leaders join leaders; rows may then be twice the last radius away, which is what is given.
-    Leaders are more than the last radius apart. Rows may come piece by piece: leaders with their weights are rows.
+    A row joins the nearest leader within ``radius``, or becomes a leader. If there are more than ``most``, the radius
+    is doubled and leaders join leaders; rows may then be twice the last radius away, which is the radius returned.
+    Leaders are more than the last radius apart. Batches can be merged: leaders with their weights are rows.
     """
     n, d = X.shape
     row_arrays = (
@@ -377,7 +377,7 @@ def leaders(
 
 
 def _merge_leaders(table: dict[str, Array], count: int, reach: float, constant: float) -> int:
-    """Leaders that join leaders at a larger radius, in place: how many are left."""
+    """Leaders join leaders at a larger radius, in place; returns how many are left."""
     previous = {name: array[:count].copy() for name, array in table.items()}
     row_args = (
         previous["centres"],
@@ -394,7 +394,7 @@ def _merge_leaders(table: dict[str, Array], count: int, reach: float, constant: 
 
 
 def _smallest_gap(table: dict[str, Array], count: int, constant: float) -> float:
-    """The smallest distance between two leaders that may join: where a radius of zero starts to grow."""
+    """The smallest distance between two leaders that may join: the first radius above zero."""
     smallest = np.inf
     for c in range(1, count):
         same = np.where(table["sign"][:c] == table["sign"][c], 1.0, -1.0)

@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 _GROUP_COLUMNS = 64
 _BUFFER_BYTES = 2**18  # stays in the second-level cache beside the rows that are written
-_PADDING = 16  # columns a power of two apart would fight for the same cache lines
+_PADDING = 16  # columns a power of two apart would share the same cache lines
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})

@@ -69,7 +69,7 @@ def _over(n: int, kernel: Callable[[int, int], object]) -> None:
 
 
 def _as_integers(y: Array) -> Array | None:
-    """Labels as an array of whole numbers, if that is what they are."""
+    """Labels as an array of whole numbers, None if they are not."""
     if y.dtype.kind == "b":
         return y.view(np.uint8)
     if y.dtype == np.float16:
@@ -81,7 +81,7 @@ def _as_integers(y: Array) -> Array | None:
 
 
 def label_numbers(y: Array, labels: Array) -> Array:
-    """The place of each row's label in ``labels``, or -1 for one that is not there: (n,) int32."""
+    """The position of each row's label in ``labels``, -1 if it is not among them: (n,) int32."""
     values, integer_labels = _as_integers(y), _as_integers(labels)
     if values is not None and integer_labels is not None:
         low, high = int(integer_labels.min()), int(integer_labels.max())
@@ -98,7 +98,7 @@ def label_numbers(y: Array, labels: Array) -> Array:
 
 
 def distinct_labels(y: Array) -> Array:
-    """The same as ``np.unique(y)``, in a quick look where labels are whole numbers."""
+    """The same as ``np.unique(y)``, without sorting if labels are whole numbers."""
     values = _as_integers(y)
     if values is not None:
         low, high = int(values.min()), int(values.max())

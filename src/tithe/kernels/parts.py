@@ -19,7 +19,7 @@ def part_rows(n_rows: int, partial_bytes: int) -> int:
     max_parts = max(4, _MAX_PARTIAL_BYTES // max(1, partial_bytes))
     preferred = min(
         _PART_ROWS, -(-n_rows // (16 * _GRAIN_ROWS)) * _GRAIN_ROWS
-    )  # few rows: small parts, so that all threads get some
+    )  # few rows: small parts, for all threads
     return max(_GRAIN_ROWS, preferred, -(-n_rows // (max_parts * _GRAIN_ROWS)) * _GRAIN_ROWS)
 
 
@@ -35,7 +35,7 @@ def _neumaier(parts, total):  # type: ignore[no-untyped-def]
             else:
                 compensation += (part - updated) + done
             done = updated
-        total[j] = done + compensation if np.isfinite(compensation) else done  # sums that overflow stay what they are
+        total[j] = done + compensation if np.isfinite(compensation) else done  # sums that overflow stay infinite
 
 
 def add_parts(parts: Array) -> Array:

@@ -85,7 +85,7 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
 
 
 def sample_rows(block: Block, size: int, rng: np.random.Generator) -> Block:
-    """About ``size`` rows for a first look: all if there are no more, else uniformly, or by weight if weighted."""
+    """A sample of about ``size`` rows: all if there are no more, else drawn uniformly, or by weight if weighted."""
     if len(block) <= size:
         return block
     if block.sample_weight is None:

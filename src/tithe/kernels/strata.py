@@ -1,4 +1,4 @@
-"""Draws within every class at once: blocked, on both cores."""
+"""Draws within every class at once, in blocks, on several threads."""
 
 from __future__ import annotations
 

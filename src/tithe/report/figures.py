@@ -29,7 +29,7 @@ def as_png(figure: Any) -> bytes:
 
 
 def cost_and_passes(comparison: Comparison) -> bytes:
-    """What each method costs on all rows, and how long it took: points, since neither scale starts at zero."""
+    """The cost of each method on all rows, and its time: points, as neither scale starts at zero."""
     figure, axes = new_axes(9.5, 2.6, 2)
     names = [m.name for m in comparison.methods]
     colours = COLOURS[: len(names)]

@@ -1,4 +1,4 @@
-"""What a fit from files leaves behind: the coreset, the model, a page and the numbers."""
+"""The output of a fit from files: the coreset, the model, a page and the numbers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _margins(model: Any) -> bytes:
 
     rows, weight = model.coreset_, model.coreset_.weights()
     y = model.classes_[rows.y.astype(np.int64)]
-    other = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
+    svm = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they are those of the fit
-        return margin_histograms({"margin distribution": model, "LinearSVC": other}, rows.X, y, weight)
+        return margin_histograms({"margin distribution": model, "LinearSVC": svm}, rows.X, y, weight)

@@ -1,4 +1,4 @@
-"""Nearest centres, and what a cluster adds up to: dense and CSR rows, blocked, on both cores.
+"""Nearest centres and the sums of clusters: dense and CSR rows, in blocks, on several threads.
 
 Scores ``|c|^2 - 2 x.c`` decide the nearest centre (BLAS, after moving the origin to the middle
 of the centres so that a large common offset does not cancel). The distance to the chosen centre
@@ -75,7 +75,7 @@ def _costs(points, nearest, centers, power, cost, start):  # type: ignore[no-unt
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _sum_squares(points, nearest, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
-    """Power 2, where a row pulls with its weight alone: costs and sums in one sweep."""
+    """Power 2, where a row counts with its weight alone: costs and sums in one sweep."""
     for i in range(points.shape[0]):
         c = nearest[i]
         u = weight[start + i] if weight.size > 0 else 1.0
@@ -92,7 +92,7 @@ def _sum_squares(points, nearest, centers, weight, cost, sums, part, start):  # 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _sum_plain(points, nearest, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
-    """Power 1, where a row pulls with its weight over its distance."""
+    """Power 1, where a row counts with its weight over its distance."""
     for i in range(points.shape[0]):
         c = nearest[i]
         u = weight[start + i] if weight.size > 0 else 1.0
@@ -258,8 +258,8 @@ def assign(
     n_parts = -(-n // rows)
     sums = np.zeros((n_parts if with_sums else 0, k, d + N_SUMS))
     u = np.empty(0) if weight is None else weight
-    serial = n * k * d < 8_000_000  # threads would cost more than they bring
-    # a centre means what the rows' precision can express of it: then every sum refers to the same point
+    serial = n * k * d < 8_000_000  # threads would not pay
+    # centres are rounded to the precision of the rows: then every sum refers to the same point
     centers = np.ascontiguousarray(centers.astype(X.dtype), np.float64)
     if sparse.issparse(X):
         norms = np.einsum("ij,ij->i", centers, centers)

@@ -20,7 +20,7 @@ _MAX_COPIED_ENTRIES = 4_000_000  # entries that may be copied
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def _try_dense(X, squares, weight, points, norms, power, nearest, potential, first, last, rows):  # type: ignore[no-untyped-def]
-    """What the potential would be with each of the points: by BLAS, good enough to compare them."""
+    """The potential with each of the points added: by BLAS, exact enough to compare them."""
     n = X.shape[0]
     n_points = points.shape[0]
     buffer = np.empty(n_points * min(_TILE_ROWS, n), X.dtype)
@@ -43,7 +43,7 @@ def _try_dense(X, squares, weight, points, norms, power, nearest, potential, fir
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def _keep_dense(X, point, power, nearest, first, last, rows):  # type: ignore[no-untyped-def]
-    """Take the point in: from differences, so that a row equal to it is at distance 0 exactly."""
+    """Add the point: from differences, so that a row equal to it is at distance 0 exactly."""
     n, d = X.shape
     for i in range(first * rows, min(n, last * rows)):
         total = 0.0
@@ -109,7 +109,7 @@ class _Search:
         return potential.sum(axis=0)
 
     def keep(self, point: Array) -> None:
-        """Take a centre in."""
+        """Add a centre."""
         if self.csr:
             self._run_csr(point[None], True)
             return
@@ -117,7 +117,7 @@ class _Search:
         over_parts(lambda a, b: _keep_dense(*args, a, b, self.rows), self.n_parts, serial=self.X.size < 2_000_000)
 
     def potentials(self, points: Array) -> Array:
-        """The summed cost there would be with each of the points added."""
+        """The total cost with each of the points added."""
         if self.csr:
             return self._run_csr(points, False)
         local = (points - self.origin).astype(self.X.dtype)

@@ -1,6 +1,6 @@
 """The update stage of K-SVD: atom after atom, each fitted to the signals that use it.
 
-With E_i = r_i + x_i d what a signal leaves when its atom d is taken away, an atom becomes the direction of
+With E_i = r_i + x_i d the residual of a signal without its atom d, an atom becomes the direction of
 sum_i w_i x_i E_i over its users (Rubinstein, Zibulevsky and Elad 2008), or exactly the best one, the top
 singular vector of all E_i; then x_i = d . E_i. Neither can make the weighted squared error grow. Signals are
 never scaled: weights stand in the sums. Users are added up in runs of fixed length, so the number of threads
@@ -50,8 +50,8 @@ def _fill(chosen, values, at, users, x, first, last, rows):  # type: ignore[no-u
 def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple[Array, Array, Array]:
     """Codes by atom: where its users start (k + 1,), the users (rows, ascending) and their coefficients.
 
-    The last two have room for every entry of ``chosen``; what counts ends at ``starts[-1]``. ``into``: where to
-    put them, as an earlier call gave it.
+    The last two have the size of ``chosen``; entries from ``starts[-1]`` on are unused. ``into``: arrays of an
+    earlier call that are used again.
     """
     n = len(chosen)
     rows = part_rows(n, 8 * k)
@@ -68,7 +68,7 @@ def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _weighted_sums(residual, users, x, weight, start, stop, old, trial, refit, positive, sums, first, last):  # type: ignore[no-untyped-def]
-    """sum w x E of each run, x the coefficients as they are, or, ``refit``, those that the trial atom gives."""
+    """sum w x E of each run, with the present coefficients x, or, with ``refit``, those of the trial atom."""
     d = old.shape[0]
     overlap = 0.0
     for j in range(d):
@@ -114,7 +114,7 @@ def _second_moments(residual, users, x, weight, start, stop, old, sums, first, l
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _update_codes(residual, users, x, start, stop, old, new, positive, first, last):  # type: ignore[no-untyped-def]
-    """The users' coefficients of the new atom, and what they now leave."""
+    """The users' coefficients of the new atom, and their residuals."""
     d = old.shape[0]
     overlap = 0.0
     for j in range(d):
@@ -133,12 +133,12 @@ def _update_codes(residual, users, x, start, stop, old, new, positive, first, la
                 residual[i, j] += old_value * old[j] - value * new[j]
 
 
-# In what follows loops stand for operations on whole arrays, which take seconds to compile.
+# The following functions use loops, as operations on whole arrays take seconds to compile.
 
 
 @njit(cache=True, nogil=True)
 def _direction(sums, n_runs, positive, old, new):  # type: ignore[no-untyped-def]
-    """The unit vector along the sum of the runs, its negative part cut off if need be; the old atom if it is none."""
+    """The unit vector along the sum of the runs, without its negative part if ``positive``; if zero, the old atom."""
     d, largest = new.shape[0], 0.0
     for j in range(d):
         new[j] = 0.0
@@ -291,10 +291,9 @@ def _keys(bits, drop, seed, keys, first, last, rows):  # type: ignore[no-untyped
 
 
 def row_keys(X: Array, seed: int) -> Array:
-    """Random numbers (n,) uint64 that equal rows share: to choose among rows whatever their order and copies.
+    """Random numbers (n,) uint64, the same for equal rows: choices by them do not depend on order and copies of rows.
 
-    Rows are equal here if their leading digits are: means that were added up in another order and taken out of
-    the rows must not matter.
+    Rows are equal here if their leading digits are, so that the rounding of means that were subtracted does not matter.
     """
     n = len(X)
     double = X.dtype == np.float64

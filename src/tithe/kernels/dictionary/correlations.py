@@ -1,9 +1,8 @@
-"""Products of signals with atoms that have the same bits wherever a signal stands and whatever stands around it.
+"""Products of signals with atoms that have the same bits wherever a signal stands among the rows.
 
-A matrix product of BLAS makes no such promise: many of its kernels treat the last rows of a block in another way
-than the first ones. Here an entry is the sum over the columns in their order, one multiply-add after the other, by
-the same instructions for every row: six rows at a time, rows of zeros where there are fewer, against as many atoms as
-fill 64 bytes.
+A matrix product of BLAS does not: many of its kernels treat the last rows of a block differently. Here an entry is
+the sum over the columns in their order, one multiply-add after the other, by the same instructions for every row: six
+rows at a time, filled up with rows of zeros, with as many atoms as fill 64 bytes.
 """
 
 from __future__ import annotations
@@ -85,20 +84,20 @@ def _correlate(X, panels, first, last, alpha):  # type: ignore[no-untyped-def]
 
 
 def as_panels(atoms: Array) -> Array:
-    """Atoms (k, d), k a multiple of `ATOMS`, as `correlate` wants them: some atoms after the other, entry by entry."""
+    """Atoms (k, d), k a multiple of `ATOM_MULTIPLE`, in the layout that `correlate` takes: (panels, d, lanes)."""
     k, d = atoms.shape
     lanes = _PANEL_BYTES // atoms.itemsize
     return np.ascontiguousarray(atoms.reshape(k // lanes, lanes, d).transpose(0, 2, 1))
 
 
 def correlation_rows(k: int, itemsize: int) -> int:
-    """How many signals to correlate at a time."""
+    """The number of signals to correlate at a time."""
     return _TILE_ROWS * max(1, _CHUNK_BYTES // (_TILE_ROWS * k * itemsize))
 
 
 def correlate(X: Array, panels: Array, first: int, last: int, alpha: Array) -> None:
     """Correlations of rows first to last of ``X`` (n, d) into the first rows of ``alpha``; both are contiguous.
 
-    ``alpha`` has `correlation_rows` rows, of which some more than last - first are written to.
+    ``alpha`` has `correlation_rows` rows; a few after row last - first are overwritten.
     """
     _correlate(X, panels, first, last, alpha)

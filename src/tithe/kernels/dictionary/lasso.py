@@ -29,7 +29,7 @@ def _subtract(alpha, i, gram, at, factor):  # type: ignore[no-untyped-def]
 
 @_row_njit
 def _descend_on_chosen(alpha, i, gram, penalty, positive, close, picks, x, count):  # type: ignore[no-untyped-def]
-    """Descends along the chosen atoms until none moves; ``alpha`` keeps the correlations of the residual."""
+    """Coordinate descent on the chosen atoms until none moves; ``alpha`` holds the correlations of the residual."""
     for _ in range(_MAX_SWEEPS):
         moved = 0.0
         for t in range(count):
@@ -49,7 +49,7 @@ def _descend_on_chosen(alpha, i, gram, penalty, positive, close, picks, x, count
 
 @njit(cache=True, nogil=True)
 def _thin_out(atoms, picks, x, count):  # type: ignore[no-untyped-def]
-    """A code of more atoms than columns becomes one of as many that is as good; returns how many it has.
+    """Reduce a code of more atoms than columns to an equally good one of d atoms; returns their number.
 
     Among d + 1 atoms there are z with sum_t z_t atom_t = 0. Along z, on the side where |x|_1 does not grow, nothing
     changes but x, until an entry vanishes.
@@ -67,7 +67,7 @@ def _thin_out(atoms, picks, x, count):  # type: ignore[no-untyped-def]
             fall = -side * z[t] * np.sign(x[t])
             if fall > 0.0 and abs(x[t]) / fall < step:
                 step, dropped = abs(x[t]) / fall, t
-        if dropped < 0:  # entries whose fall is but rounding
+        if dropped < 0:  # no entry falls by more than rounding
             dropped = np.argmin(np.abs(x[: d + 1]))
             step = 0.0
         for t in range(d + 1):
@@ -150,7 +150,7 @@ def lasso_codes(
 ) -> tuple[Array, Array, Array, Array]:
     """Codes that minimise |y - a D|^2 / 2 + penalty |a|_1 for each row y of ``X``, as `pursue` returns them.
 
-    A code has min(k, d) entries at the most, which is as many as a smallest one needs.
+    A code has at most min(k, d) entries: more are never needed.
     """
     n, d = X.shape
     max_atoms, k = min(len(atoms), d), -(-len(atoms) // ATOM_MULTIPLE) * ATOM_MULTIPLE

@@ -1,4 +1,4 @@
-"""Sparse codes of signals of which only some entries are known, and what the codes say of the others.
+"""Sparse codes of signals of which only some entries are known, and predictions of the other entries.
 
 With a mask m_i of its own for each signal, the Gram matrix of the masked atoms differs from signal to signal, so
 correlations are taken from the residual directly: k d products for each atom that is chosen.
@@ -125,11 +125,11 @@ def _complete(X, known, atoms, max_atoms, allowed, filled, first, last, rows):  
 
 
 def complete_rows(X: Array, known: Array, atoms: Array, *, n_nonzero: int, allowed: float = 0.0) -> Array:
-    """Rows (n, d) as codes of their known entries, a constant and at most ``n_nonzero`` atoms, say they are.
+    """Rows (n, d) reconstructed from codes of their known entries: a constant and at most ``n_nonzero`` atoms.
 
     A row takes atoms until the mean squared error of its known entries is ``allowed`` or less, or there is an atom
-    for every four of them. Atoms that lie where nothing is known are not taken: nothing says how much of them
-    there is. Every row needs a known entry.
+    for every four of them. Atoms that are zero on the known entries are not taken: their coefficients could not be
+    estimated. Every row needs a known entry.
     """
     n = len(X)
     filled = np.empty_like(X)

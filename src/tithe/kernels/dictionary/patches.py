@@ -40,8 +40,7 @@ def _cut(plane, top, left, side, centred, X, energy, first, last, rows):  # type
 def cut_patches(plane: Array, top: Array, left: Array, side: int, *, centred: bool) -> tuple[Array, Array]:
     """Patches (n, side * side) of a picture (h, w) at their upper left corners, and their energies (n,) float64.
 
-    ``centred``: each without its own mean, which is added up in double precision, so that of a patch of one
-    value nothing is left.
+    ``centred``: each less its own mean, which is computed in double precision, so that a constant patch becomes zero.
     """
     n = len(top)
     X, energy = np.empty((n, side * side), plane.dtype), np.empty(n)
@@ -74,8 +73,8 @@ def _add(rows, tops, lefts, side, into, first, last):  # type: ignore[no-untyped
 def add_patches(rows: Array, tops: Array, lefts: Array, side: int, into: Array) -> None:
     """Adds the patches (len(tops) * len(lefts), side * side) to a picture ``into``, both corners ascending.
 
-    A part is a band of columns, and a pixel gets its patches in the order of the rows: whatever the number of
-    threads, and however the rows of patches are handed over, as long as they come from the top.
+    A part is a band of columns, and patches are added to a pixel in the order of the rows: the result does not depend
+    on the number of threads, nor on how the rows of patches are batched, if they come from top to bottom.
     """
     over_parts(
         lambda first, last: _add(rows, tops, lefts, side, into, first, last),

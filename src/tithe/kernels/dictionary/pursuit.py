@@ -29,7 +29,7 @@ _RECOMPUTED_SHARE = {
 }  # share of the energy that is only known from the residual itself
 _MIN_SQUARE = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
 _LANES = ATOM_MULTIPLE  # the atoms are filled up with zeros to a multiple of it
-_ROUNDINGS = 64.0  # correlations below so many roundings of the signal's norm are none
+_ROUNDINGS = 64.0  # correlations below this multiple of the rounding of the signal's norm count as zero
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
 _row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ignore[call-overload]
@@ -47,7 +47,7 @@ def _solve_up(low, dots, count, x):  # type: ignore[no-untyped-def]
 
 @_row_njit
 def _residual(rows, i, atoms, picks, x, count, rest):  # type: ignore[no-untyped-def]
-    """What the chosen atoms leave of a signal, and its square."""
+    """The residual of a signal with the chosen atoms; returns its square."""
     d = rows.shape[1]
     for j in range(d):
         rest[j] = rows[i, j]
@@ -220,7 +220,7 @@ def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, dots, s): 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _positive(rows, i, atoms, gram, alpha, limit, target, thin, floor, corr, low, dots, picks, x, rest, b):  # type: ignore[no-untyped-def]
-    """Non-negative pursuit of one signal: the atom it leans on most, then least squares >= 0 on all chosen."""
+    """Non-negative pursuit of one signal: the atom of largest correlation, then least squares >= 0 on all chosen."""
     inside, active, s = np.zeros(limit, np.bool_), np.empty(limit, np.int64), np.empty(limit)
     for c in range(len(corr)):
         corr[c] = alpha[c]
@@ -263,8 +263,8 @@ def _put(row, picks, x, count, rest, into):  # type: ignore[no-untyped-def]
             residual[row, j] = rest[j]
 
 
-# Two functions, of which most callers need the first alone: what is not called is not compiled. Both find codes of
-# rows first to last, whose correlations are the first rows of alpha.
+# Two functions, as most callers need only the first, and a function that is not called is not compiled. Both find
+# codes of rows first to last, whose correlations are the first rows of alpha.
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -306,7 +306,7 @@ def _code_positive(X, first, last, alpha, atoms, gram, limit, target, cancels, t
 
 
 def code_arrays(n: int, limit: int, d: int, dtype: Any, *, with_residual: bool) -> Codes:
-    """Room for the codes of n signals, to be used again and again: fresh memory costs as much as a pursuit."""
+    """Arrays for the codes of n signals, to be used again: new memory costs as much as a pursuit."""
     residual = np.empty((n if with_residual else 0, d), dtype)
     return np.empty((n, limit), np.int32), np.empty((n, limit), dtype), np.empty(n), residual
 
@@ -324,11 +324,11 @@ def pursue(
     """Sparse codes of the rows of ``X`` (n, d) in the unit rows of ``atoms`` (k, d), greedily.
 
     A row takes atoms until it has ``n_nonzero`` of them, its squared error is ``target`` or less, or
-    nothing is left that an atom could explain. ``positive``: with coefficients >= 0 only.
+    no atom can reduce the error. ``positive``: with coefficients >= 0 only.
 
     Returns the atoms chosen (n, n_nonzero) int32, -1 where fewer were needed, their coefficients, the
     squared errors (n,) float64, computed from the residuals, and these (n, d), or (0, d) if they are not
-    wanted. ``into``: where to put them, as `code_arrays` or an earlier call gave it.
+    wanted. ``into``: arrays of `code_arrays` or of an earlier call that are used again.
     """
     n, d = X.shape
     k = -(-len(atoms) // _LANES) * _LANES

@@ -1,4 +1,4 @@
-"""Squared distances to the nearest of some subspaces, computed from what the projection leaves."""
+"""Squared distances to the nearest subspace, computed from the residual of the projection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 # called for every row: without counting references, which would take half the time
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, _nrt=False)  # type: ignore[call-overload]
 def _squared_residual(X, i, bases, g, residual):  # type: ignore[no-untyped-def]
-    """What the projection onto subspace g leaves of a row, squared."""
+    """The squared residual of the projection of a row onto subspace g."""
     d = X.shape[1]
     for j in range(d):
         residual[j] = X[i, j]

@@ -22,7 +22,7 @@ class LogisticSums:
     Parameters
     ----------
     count, loss, entropy : (K,)
-        By the class of the row: weight, loss, and the entropy of the chances the rows are given.
+        By the class of the row: weight, loss, and the entropy of the predicted probabilities.
     gradient : (K, k, d + 1)
         By the class of the row: residual (chance given minus class indicator) times (x, 1). With more
         than 32 classes (1, k, d + 1), all together: by class they would take K^2 (d + 1) numbers.
@@ -61,7 +61,7 @@ def logistic_sweep(
 ) -> tuple[Array, LogisticSums]:
     """Losses (n,) of the rows at ``theta`` (k, d + 1), intercepts last, and their sums; y (n,) int32 class numbers.
 
-    What is not asked for is empty or zero. ``centre`` (d,) is for dense rows; None is the origin.
+    Results that are not requested are empty or zero. ``centre`` (d,) is for dense rows; None is the origin.
     """
     n, d = X.shape
     size = theta.shape[0]

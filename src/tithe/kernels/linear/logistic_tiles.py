@@ -1,6 +1,6 @@
 """Compiled loops of the logistic and the softmax loss: losses, gradient by class, curvature.
 
-Rows are taken in tiles: margins first, then everything that bends (exponentials and logarithms as
+Rows are taken in tiles: margins first, then losses and derivatives (exponentials and logarithms as
 polynomials, so that the compiler can work on several rows at a time), then the sums. Everything is
 added up in float64. Functions that divide are compiled with ``error_model="numpy"``: with the default,
 every division is a branch that may raise, and the compiler takes one row at a time.
@@ -20,7 +20,7 @@ WIDE_COLUMNS, _WIDE_TILE_ROWS = (
 MAX_CLASSES_APART = 32  # classes up to which gradients are added up by class
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # ln 2 = their sum, to 90 bits
-_MIN_EXPONENT = -700.0  # exp of anything smaller is as good as nothing
+_MIN_EXPONENT = -700.0  # exp of anything smaller is negligible
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

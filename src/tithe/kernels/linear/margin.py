@@ -95,7 +95,7 @@ def _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, riv
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _slope_of(codes, i, start, k, rival, slope):  # type: ignore[no-untyped-def]
-    """The margins that a row pulls at, and how: one of them for two classes (the second is -1)."""
+    """The scores in which a row has a slope, and the slope; for two classes there is one score (the second is -1)."""
     c = codes[start + i]
     if k == 1:
         return 0, -1, slope[i] if c == 1 else -slope[i]
@@ -260,7 +260,7 @@ def margin_sweep(
         Class numbers.
     weight : (n,) float64 or None
     cost, gradient, diagonal : bool
-        What to compute; costs are None, sums zero and the diagonal None where they are not asked for.
+        What to compute; costs are None, sums zero and the diagonal None if they are not requested.
     centre : (d,) or None
         Where the columns of dense rows are taken from for the diagonal; None is the origin.
     by_class : bool

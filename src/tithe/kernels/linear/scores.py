@@ -1,4 +1,4 @@
-"""Scores of rows that are linear in them: blocked, on both cores."""
+"""Linear scores of rows, in blocks, on several threads."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def linear_scores(
 ) -> tuple[Array, float]:
     """``bias[c] + scale[c] * x . coef + norm_coef * |(x, 1)|``, clipped to [low, high]: (n,), and the share clipped.
 
-    ``c`` is the class of the row. Products of dense rows are taken in their own precision: what is
-    predicted is no more exact, and any positive score serves.
+    ``c`` is the class of the row. Products of dense rows are taken in their own precision: the scores are
+    predictions, and any positive score is valid.
     """
     n = X.shape[0]
     n_blocks = -(-n // BLOCK_ROWS)

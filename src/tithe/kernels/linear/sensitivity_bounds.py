@@ -22,7 +22,7 @@ _MIN_ROUNDINGS = 1e4  # roundings that must fit between two centres for plain pr
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Views:
-    """The centres as the rows of each class see them.
+    """The centres that each class compares its rows with.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ class Views:
 
 
 class _Rows:
-    """What the passes share: rows and centres in the form that the kernels take."""
+    """Rows and centres in the form that the kernels take."""
 
     def __init__(self, X: Any, codes: Array, weight: Array | None, views: Views) -> None:
         self.n, self.d = X.shape
         self.X, self.views, self.csr = X, views, sparse.issparse(X)
-        # among the rows, where squares are small: any place near them will do
+        # an origin among the rows, where squares are small
         origin = np.zeros(self.d) if self.csr else X[:: max(1, self.n // 256)].mean(axis=0, dtype=np.float64)
         centers = np.ascontiguousarray(views.centers - origin)
         norms = np.einsum("gkj,gkj->gk", centers, centers)
@@ -70,7 +70,7 @@ class _Rows:
             over_parts(kernel, -(-self.n // rows), serial=self.serial)
 
     def mirrored(self) -> tuple[Array, Array, Array] | None:
-        """What the pass over mirrored classes needs, or None where it does not apply or would see double."""
+        """The arguments of the pass over mirrored classes; None if it does not apply or would be too inexact."""
         views, dtype = self.views, self.X.dtype
         if self.csr or views.sign.tolist() != [-1.0, 1.0]:
             return None
@@ -98,7 +98,7 @@ def cluster_sums(
 def cluster_members(
     X: Any, codes: Array, views: Views, *, weight: Array | None = None, with_rows: bool = True
 ) -> tuple[Array, Array]:
-    """The same, good enough for a partition: a row between two centres may go to either.
+    """Like `cluster_sums`, but less exact: a row between two centres may go to either.
 
     The columns of ``sums`` are ``u``, nothing of use, ``u * sign`` and, if wanted, ``u * sign * row`` (d).
     """

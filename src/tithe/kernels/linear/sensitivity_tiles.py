@@ -29,7 +29,7 @@ _MIN_EXPONENT = -708.0  # exp() of less is not a normal number; it is lost again
 
 @extending.intrinsic  # type: ignore[untyped-decorator]
 def _fetch(_typing: Any, rows: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of rows[row, column] without waiting for it; past the end that is in vain, no fault."""
+    """Prefetch the cache line of rows[row, column]; past the end this does nothing."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         matrix = context.make_array(signature.args[0])(context, builder, args[0])
@@ -94,8 +94,8 @@ def _gather(X, origin, order, at, r, tile):  # type: ignore[no-untyped-def]
     d, largest = X.shape[1], 0.0
     for i in range(r):
         row = order[at + i]
-        _fetch(X, row + _SPAN_ROWS, 0)  # the next span comes while this one is worked on: two places reach
-        _fetch(X, row + _SPAN_ROWS, d // 2)  # every line of narrow rows, and those of wide ones come by themselves
+        _fetch(X, row + _SPAN_ROWS, 0)  # prefetch the next span: two addresses reach
+        _fetch(X, row + _SPAN_ROWS, d // 2)  # every line of narrow rows, and hardware prefetches wide ones
         square = 0.0
         for j in range(d):
             value = np.float64(X[row, j]) - origin[j]

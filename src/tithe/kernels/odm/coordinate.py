@@ -1,4 +1,4 @@
-"""Dual coordinate descent for squared losses outside a band: one variable a row, each step exact."""
+"""Dual coordinate descent for squared losses outside a band: one variable for each row, each step exact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 @njit(cache=True, nogil=True)
 def _fenchel(gamma, u, cost, mu, theta):  # type: ignore[no-untyped-def]
-    """What a row adds to the duality gap: never negative, and zero exactly at a dual variable that fits its margin."""
+    """The part of a row in the duality gap: not negative, and zero exactly where the dual variable fits the margin."""
     below, above = 1.0 - theta - u, u - 1.0 - theta
     lower, upper = cost, mu * cost
     if gamma >= 0.0:
@@ -103,8 +103,8 @@ def coordinate_epoch(
 ) -> float:
     """One exact step in the dual variable of each row of ``order``; ``gamma`` (n,) and ``v`` (d + 1,) are changed.
 
-    v = sum_i gamma_i signs_i (x_i, constant); ``squares`` are |(x_i, constant)|^2. Gives the duality gap as the
-    rows saw it when their turn came.
+    v = sum_i gamma_i signs_i (x_i, constant); ``squares`` are |(x_i, constant)|^2. Returns the duality gap, each row
+    taken at the time of its own step.
     """
     args = (signs, cost, squares, order, mu, theta, constant, gamma, v)
     if sparse.issparse(X):

@@ -40,7 +40,7 @@ def block_rows(d: int) -> int:
 
 
 def gram(X: Any, weight: Array) -> Array:
-    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1), of which the lower half is meant.
+    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1); only the lower half is valid.
 
     Weights may be negative; rows of weight zero are not read. The same bits for any number of threads.
     """
@@ -57,7 +57,7 @@ def gram(X: Any, weight: Array) -> Array:
     else:
 
         def run(a: int, b: int) -> None:
-            with np.errstate(over="ignore", invalid="ignore"):  # whoever divides by the sum will say so
+            with np.errstate(over="ignore", invalid="ignore"):  # checked where the sum is used
                 for part in range(a, b):
                     for start in range(part * rows, min(n, (part + 1) * rows), step):
                         _add_gram(X, weight, start, min(n, (part + 1) * rows, start + step), grams[part])

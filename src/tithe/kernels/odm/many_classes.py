@@ -154,7 +154,7 @@ def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, 
 
     Writes v into ``change`` and gives beta.
     """
-    if square <= 0.0:  # a row at the origin: its multipliers move nothing, and are what its loss asks for
+    if square <= 0.0:  # a row at the origin: its multipliers change no score, and follow from its loss
         beta = 0.0
         _at_origin(rest, label, soft, low, alpha)
     elif rival >= 0:
@@ -272,8 +272,8 @@ def best_rivals(score, label, rival, level):  # type: ignore[no-untyped-def]
 def classes_gap(score, value, beta, label, rival, level, cost, mu, low, high):  # type: ignore[no-untyped-def]
     """(gap, loss of the convex problem, loss of the true one, value . score), added up over the rows.
 
-    Rows add what is not negative: C (xi - alpha_y / C)^2 / 2 + sum of -alpha_l (xi - what l lacks), and the like for
-    the upper side.
+    The part of a row is not negative: C (xi - alpha_y / C)^2 / 2 + sum of -alpha_l (xi - what l lacks), and likewise
+    for the upper side.
     """
     gap, loss, true_loss, norm = 0.0, 0.0, 0.0, 0.0
     for i in range(len(label)):

@@ -45,8 +45,10 @@ def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, t
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v, last):  # type: ignore[no-untyped-def]
-    """Coordinates are brought up to date when a row asks for them: k steps without one of their rows make
-    v <- q^k v - (1 - q^k) mean, q = 1 - eta. ``last`` (d,) holds zeros."""
+    """Coordinates are updated lazily: k steps on rows without them make v <- q^k v - (1 - q^k) mean, q = 1 - eta.
+
+    ``last`` (d,) holds zeros.
+    """
     d = v.shape[0] - 1
     log_keep = np.log1p(-eta)
     for at in range(draws.shape[0]):
@@ -96,7 +98,7 @@ def stochastic_run(
     """Steps of length ``eta`` on the rows ``draws``, row i being drawn with chance ``share_i``; ``v`` is changed.
 
     The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, with ``mean`` (d + 1,) =
-    sum_i C_i table_i z_i. SVRG leaves ``table`` and ``mean`` where they are, SAGA follows (``follow``).
+    sum_i C_i table_i z_i. SVRG keeps ``table`` and ``mean``, SAGA updates them (``follow``).
     """
     args = (signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v)
     if sparse.issparse(X):

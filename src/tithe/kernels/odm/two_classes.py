@@ -54,8 +54,8 @@ def descend_square(square, sign, score, gamma, soft, stiff, low, high, orders): 
 
 @njit(cache=True, nogil=True)
 def _side(multiplier, slack, weight):  # type: ignore[no-untyped-def]
-    """What multiplier ``multiplier`` and a margin ``slack`` short of its band add to the gap; weight is C or mu C."""
-    if weight == 0.0:  # this side carries no loss, so it must not pull
+    """The part of a multiplier and a margin ``slack`` short of its band in the gap; ``weight`` is C or mu C."""
+    if weight == 0.0:  # this side has no loss, so its multiplier must be zero
         return np.inf if multiplier > 0.0 else 0.0
     if slack >= 0.0:
         return (multiplier - weight * slack) ** 2 / (2.0 * weight)
@@ -66,8 +66,8 @@ def _side(multiplier, slack, weight):  # type: ignore[no-untyped-def]
 def margin_gap(gamma, margin, cost, mu, low, high):  # type: ignore[no-untyped-def]
     """(primal - dual, sum of the losses C l(u) / 2), from multipliers and margins: (n,) each.
 
-    Every row adds what is not negative (Fenchel and Young), so nothing cancels; the primal value is the
-    second number and half of gamma . margin.
+    The part of every row is not negative (Fenchel and Young), so nothing cancels. The primal value is the
+    second number plus half of gamma . margin.
     """
     gap = 0.0
     loss = 0.0

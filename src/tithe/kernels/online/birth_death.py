@@ -1,8 +1,8 @@
 """Online clustering by a birth-death chain: rows are predicted, taken in, and the chain goes on, row by row.
 
 Rows lie in columns, ``rows[:, i]``: distances of all of them to one point are then sums over few long vectors. The
-nearest and the second nearest centre of every row are kept, so that a birth, a death or a move costs one look at
-the rows. Random numbers are a function of the seed and the number of the row, never of how rows were batched.
+nearest and the second nearest centre of every row are kept, so that a birth, a death or a move costs one pass over
+the rows. Random numbers are a function of the seed and the number of the row, not of how rows were batched.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from numba import njit
 
 N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is replaced next
 RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
-LATEST = 8  # anchors at the end that follow surprising rows, where there are more
+LATEST = 8  # anchors at the end that are replaced by rows of large loss, if there are more anchors than this
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
-SLACK = (
-    1.0 + 1e-12
-)  # times the radius is not beyond it: norms differ in the last digits by the order they are summed in
-_SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres anew
+SLACK = 1.0 + 1e-12  # on the radius: norms differ in the last digits by the order of their sums
+_SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _DOF = 3.0  # of the Student law
 
@@ -114,7 +112,7 @@ def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
-    """Squared distances of n rows to a point; columns three at a time, so that ``out`` is gone over less often."""
+    """Squared distances of n rows to a point; three columns at a time, to read ``out`` less often."""
     for i in range(n):
         out[i] = 0.0
     n_tripled = rows.shape[0] - rows.shape[0] % 3
@@ -266,7 +264,7 @@ def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice,
         return 0
     _distances(past[0], n, point, gap)
     change = -rate * _birth_change(past, n, gap) - eta + prior[LOG_BALL]
-    lowest_density = math.log(UNIFORM) + prior[LOG_BALL]  # the density is no lower: most births need not know it
+    lowest_density = math.log(UNIFORM) + prior[LOG_BALL]  # a bound that decides most births
     if log_uniform >= change - lowest_density + jump_ratios[k, 2]:
         return 0
     if log_uniform >= change - log_birth_density(point, draws, prior[LOG_BALL]) + jump_ratios[k, 2]:
@@ -284,7 +282,7 @@ def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
     log_uniform = math.log(_uniform(dice))
     change, highest_density = -rate * _death_change(past, n, c) + eta - prior[LOG_BALL], prior[LOG_BALL]
     for log_constant in draws[2]:
-        highest_density = max(highest_density, log_constant)  # the density is no higher: most deaths need not know it
+        highest_density = max(highest_density, log_constant)  # a bound that decides most deaths
     if log_uniform >= change + highest_density + 1e-9 * abs(highest_density) + jump_ratios[k, 0]:
         return 0
     if log_uniform >= change + log_birth_density(centers[c], draws, prior[LOG_BALL]) + jump_ratios[k, 0]:
@@ -297,13 +295,13 @@ def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
 
 @njit(cache=True, nogil=True)
 def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):  # type: ignore[no-untyped-def]
-    """One centre goes elsewhere: by a random walk, or to a draw round the anchor nearest to it."""
+    """Move one centre: by a random walk, or to a draw round the anchor nearest to it."""
     anchors, taus, log_constants, n_cut, _ = draws
     n, k, d = state[N], state[K], centers.shape[1]
     c = min(int(_uniform(dice) * k), k - 1)
     log_ratio = 0.0
     if n_cut == 0 or _uniform(dice) < 0.5:
-        # the scale knows k, which a move keeps, but not where centres are: the walk is symmetric
+        # the scale depends on k, which a move does not change, and not on the centres: the walk is symmetric
         width = 2.38 * math.sqrt(k / (2.0 * d * rate * total)) if rate * total > 0.0 else np.inf
         width = min(width * 2.0 ** (6.0 * _uniform(dice) - 3.0), prior[BALL])
         _normals(dice, point)
@@ -330,7 +328,7 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
 def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
     """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
 
-    What comes out of the cell of its anchor is thrown away, so every set of centres comes about in one way only.
+    Draws outside the cell of their anchor are rejected, so every set of centres comes about in one way only.
     """
     anchors, taus, log_constants, _, levels = draws
     level, total, taken = levels[k], 0.0, np.zeros(k, np.bool_)
@@ -353,7 +351,7 @@ def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):  # type: ignore[no-untyped-def]
-    """All centres anew, round the anchors of a level of as many, one more or one fewer: the paper's step, unordered."""
+    """Propose all centres, round the anchors of a level of k, k + 1 or k - 1: the paper's step, unordered."""
     rows, weight, predicted, curb, near, _, _, _ = past
     anchors, taus, _, _, levels = draws
     n, k, chance = state[N], state[K], _uniform(dice)

@@ -1,4 +1,4 @@
-"""Chains that propose all centres anew round the k-means solutions of the past: the paper's, and its symmetric form."""
+"""Chains that propose all centres, round the k-means solutions of the past: the paper's, and its symmetric form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba import njit
 N, K = 0, 1  # places in ``state``: rows held, centres
 LOG_BALL, BALL = 0, 1  # places in ``prior``
 LARGEST = 8  # centres up to which the permanent of the symmetric form is computed
-_DOF = 3.0  # of the Student law
+_DOF = 3.0  # degrees of freedom of the Student distribution
 _LLOYD_STEPS = 10  # steps of a search
 _MAX_START_DRAWS = 100  # to start a chain inside the ball
 
@@ -57,7 +57,7 @@ def _losses(rows, n, centers, k, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _seed_means(rows, weight, n, k, dice, gap, out):  # type: ignore[no-untyped-def]
-    """D^2 seeding; where no row is away from the centres so far, the mean of all fills up."""
+    """D^2 seeding; if all rows lie on the centres so far, the mean of all rows is repeated."""
     d = rows.shape[0]
     mean, total = np.zeros(d), 0.0
     for i in range(n):
@@ -131,7 +131,7 @@ def _copy(source, k, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):  # type: ignore[no-untyped-def]
-    """k-means of the past, once for each k after a row: a function of row and k, never of where the chain is."""
+    """k-means of the past, once for each k after a row: a function of row and k, not of the state of the chain."""
     if stamps[k] == row:
         return
     dice, fresh = np.empty(1, np.uint64), np.empty((k, rows.shape[0]))

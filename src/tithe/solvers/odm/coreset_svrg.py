@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
 from tithe.kernels.cover import FarthestFirst
 from tithe.kernels.odm.stochastic import stochastic_run
 from tithe.solvers.odm.linear_newton import better
@@ -96,7 +95,9 @@ def coreset_svrg(
         Rounds on the cover stop at a gap of ``tol`` P_C, those on all rows at one of ``tol`` P; or after so many.
     start : (d + 1,) or None
     """
-    _check(radius, size, shrink)
+    check_value("radius", radius, OneOf(None) | RealNumber(least=0.0))
+    check_value("size", size, OneOf(None) | WholeNumber(least=1))
+    check_value("shrink", shrink, OneOf(None) | RealNumber(above=0.0, below=1.0))
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")
     walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
@@ -206,17 +207,3 @@ class _Walk:
         table[rows] = -sample.duals(sample.margins(place.params)) / sample.cost
         self.n_gradients += len(rows)
         return table
-
-
-def _check(radius: Any, size: Any, shrink: Any) -> None:
-    """Ranges of what is asked for."""
-    if radius is not None and not (_is_number(radius) and 0.0 <= radius < np.inf):
-        raise ValueError(f"radius must be None or a finite number of at least 0, got {radius!r}.")
-    if shrink is not None and not (_is_number(shrink) and 0.0 < shrink < 1.0):
-        raise ValueError(f"shrink must be None or a number between 0 and 1, got {shrink!r}.")
-    if size is not None and (isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1):
-        raise ValueError(f"size must be None or a whole number of at least 1, got {size!r}.")
-
-
-def _is_number(given: Any) -> bool:
-    return isinstance(given, numbers.Real) and not isinstance(given, bool)
