@@ -245,9 +245,7 @@ class FarthestFirst:
         """The weight of the rows nearest to each centre: (k,)."""
         covered = self.nearest >= 0
         weights = None if self._weight is None else self._weight[covered]
-        mass: Array = np.bincount(self.nearest[covered], weights=weights, minlength=len(self.centres)).astype(
-            np.float64
-        )
+        mass: Array = np.bincount(self.nearest[covered], weights, len(self.centres)).astype(np.float64)
         return mass
 
     def _add(self, row: int) -> None:
@@ -370,7 +368,7 @@ def leaders(
             break
         if start < stop:
             if row_arrays[1][start] not in table["group"] and len(np.unique(table["group"])) == most:
-                raise ValueError(f"There are more than {most} classes, and only so many rows may be kept.")
+                raise ValueError(f"There are more than {most} classes, and only {most} rows may be kept.")
             reach, doubled = (2.0 * reach if reach > 0.0 else _smallest_gap(table, count, constant)), True
             count = _merge_leaders(table, count, reach, constant)
     return table["ids"][:count], table["mass"][:count], 2.0 * reach if doubled else reach
@@ -379,15 +377,8 @@ def leaders(
 def _merge_leaders(table: dict[str, Array], count: int, reach: float, constant: float) -> int:
     """Leaders join leaders at a larger radius, in place; returns how many are left."""
     previous = {name: array[:count].copy() for name, array in table.items()}
-    row_args = (
-        previous["centres"],
-        previous["sign"],
-        previous["group"],
-        previous["mass"],
-        reach * reach,
-        float(constant),
-    )
-    state: Any = (*row_args, *table.values(), 0, 0)
+    rows = [previous[name] for name in ("centres", "sign", "group", "mass")]
+    state: Any = (*rows, reach * reach, float(constant), *table.values(), 0, 0)
     n_left: int = _assign_leaders(*state)[1]
     table["ids"][:n_left] = previous["ids"][table["ids"][:n_left]]
     return n_left

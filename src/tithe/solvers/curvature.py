@@ -13,7 +13,7 @@ from tithe.core.parallel import over_parts
 
 MAX_COORDINATES = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
 _CHUNK_ROWS = 16_384
-_GRAM_ROWS = 2048  # multiplied at a time: what is made of them stays in the cache
+_GRAM_ROWS = 2048  # multiplied at a time: their products stay in the cache
 _MAX_CHUNKS = 8  # runs of rows that a curvature is added up in
 _DENSE_SHARE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
@@ -66,7 +66,7 @@ def curvature_blocks(
 
 
 def effective_support(X: Any, second: Array, centre: Array | None = None) -> Array:
-    """How many rows, (sum b)^2 / sum b^2, the diagonal of the curvature comes from: (k, d + 1).
+    """Effective number of rows behind the diagonal of the curvature, (sum b)^2 / sum b^2: (k, d + 1).
 
     b = bend (x - centre, 1)^2.
     """
@@ -111,7 +111,7 @@ def _gram(X: Any, weight: Array, centre: Array | None) -> Array:
         gram[:d, d] = gram[d, :d] = rows.T @ weight
         gram[d, d] = weight.sum()
         return gram
-    # with roots of the weights a product of rows with themselves is left, which takes half the work
+    # with the roots of the weights this is a product of rows with themselves, which takes half the work
     root = np.sqrt(weight) if (weight >= 0.0).all() else None
     wide = np.ones((min(len(weight), _GRAM_ROWS), d + 1))
     for start in range(0, len(weight), _GRAM_ROWS):

@@ -1,4 +1,4 @@
-"""K-SVD on weighted rows: where it starts, how it goes on, and what becomes of atoms nobody needs."""
+"""K-SVD on weighted rows: the start, the iterations, and the replacement of unused atoms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDING_SHARE = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's en
 _UPDATES_PER_CODING = (
     4  # updates of all atoms for each coding: they cost little beside it and save many iterations (measured)
 )
-_CANDIDATES_PER_ATOM = 8  # rows looked at for each atom wanted
+_CANDIDATES_PER_ATOM = 8  # rows that are considered for each atom
 _EXTRAPOLATION = (
     0.5  # of the way that an update moved an atom, it is moved on: 1 gains as much on some data and fails on other
 )
@@ -50,10 +50,10 @@ class Coding:
         return pursue(X, atoms, n_nonzero=self.n_nonzero, target=self.target, **more)
 
     def price(self, codes: Codes) -> Array:
-        """What coding tries to keep small, by which dictionaries are compared: (n,).
+        """The quantity that coding minimises, by which dictionaries are compared: (n,).
 
-        The squared error e; with a penalty e / 2 + penalty |a|_1; with a target, which every code meets if it can,
-        the number of atoms that takes, and what is missing as a share of the target: |a|_0 + max(0, e / target - 1).
+        The squared error e; with a penalty e / 2 + penalty |a|_1; with a target, the number of atoms plus the relative
+        excess over the target: |a|_0 + max(0, e / target - 1).
         """
         chosen, values, error, _ = codes
         if self.penalty is not None:
@@ -74,13 +74,12 @@ def learn_dictionary(
     rng: np.random.Generator,
     exact: bool = False,
 ) -> tuple[Array, list[float], int]:
-    """The best dictionary met, the weighted mean squared errors of a signal, and which of them is the best's.
+    """The best dictionary, the weighted mean squared error at the start and after each iteration, and the best number.
 
-    Errors are those at the start and after each iteration. The best is that of the smallest `Coding.price`: signals
-    are coded anew in every iteration, so it may rise now and then. Atoms are moved on by half the way that the update
-    stage moved them, and now and then the one that does least goes where it can do more (`exchange`). On planted
-    atoms with entries in (0, 1), where plain K-SVD ends at 1.46 times the planted error after 40 iterations, both
-    together lead to 1.16 (medians of five seeds).
+    The best dictionary has the smallest `Coding.price`, which may rise in an iteration as signals are coded again.
+    Atoms are extrapolated by half the step of the update stage (`moved_on`), and every few iterations the least useful
+    one is exchanged (`exchange`). On planted atoms with entries in (0, 1), where plain K-SVD ends at 1.46 times the
+    planted error after 40 iterations, both together lead to 1.16 (medians of five seeds).
     """
     total = float(len(X)) if weight is None else float(weight.sum())
     atoms = start.copy()
@@ -122,7 +121,7 @@ def _by_atom(values: Array, starts: Array) -> Array:
 
 
 def _signed(atoms: Array, positive: bool) -> Array:
-    """Atoms with their largest entry positive: of two dictionaries that do the same, always the same one."""
+    """Atoms with their largest entry positive, so that equivalent dictionaries are equal."""
     if positive:
         return atoms
     largest = np.abs(atoms).argmax(axis=1)
@@ -130,7 +129,7 @@ def _signed(atoms: Array, positive: bool) -> Array:
 
 
 def moved_on(atoms: Array, previous: Array, *, positive: bool = False) -> None:
-    """Atoms that were updated go on the same way, in place: d + (d - before) / 2, made unit."""
+    """Extrapolate updated atoms in place: d + (d - previous) / 2, made unit."""
     further = atoms + _EXTRAPOLATION * (atoms - previous)
     atoms[:] = unit(np.maximum(further, 0.0) if positive else further)
 
@@ -138,7 +137,7 @@ def moved_on(atoms: Array, previous: Array, *, positive: bool = False) -> None:
 def exchange(
     atoms: Array, starts: Array, users: Array, x: Array, weight: Array | None, residual: Array, *, positive: bool
 ) -> bool:
-    """The atom that does least is given up for a split of one that stands for two, if that promises to pay.
+    """Give up the least useful atom and split another one in two, if this promises a gain.
 
     An atom d that stands for two leaves residuals along one direction v: its users' sum of w (r . v)^2 is what a
     split into d + t v and d - t v can gain, t^2 the ratio of this to sum w x^2. Without an atom, the one most like
@@ -175,10 +174,10 @@ def exchange(
 
 
 def replace_idle(atoms: Array, use: Array, X: Array, residual: Array, *, positive: bool = False) -> int:
-    """Atoms that are hardly used, and the less used of two that are alike, become the signals represented worst.
+    """Replace atoms that are hardly used, and the less used of two similar ones, by the signals of largest error.
 
-    Use is measured by weight and signals are compared by their own error, whatever they weigh: then a
-    row of weight two does what two rows do.
+    Use is measured by weight, and signals are compared by their error without weight: a row of weight two then
+    counts as two rows.
     """
     with np.errstate(invalid="ignore"):
         alike = np.abs(atoms @ atoms.T) > _MAX_SIMILARITY
@@ -202,7 +201,7 @@ def replace_idle(atoms: Array, use: Array, X: Array, residual: Array, *, positiv
 
 
 def unit(rows: Array) -> Array:
-    """Rows of length one; rows of zeros are left out. Scaled by their largest entry first: squares may overflow."""
+    """Rows of length one, without rows of zeros. They are scaled by their largest entry first: squares may overflow."""
     largest = np.abs(rows).max(axis=1, initial=0.0)
     rows = rows[largest > 0.0] / largest[largest > 0.0, None]
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -220,7 +219,7 @@ def _distinct(rows: Array, count: int, existing: Array) -> Array:
 
 
 def data_atoms(X: Array, k: int, rng: np.random.Generator, *, positive: bool = False) -> Array:
-    """k unit rows of X that are not alike, at random; random directions where there are not so many."""
+    """k dissimilar unit rows of X, drawn at random; random directions if there are fewer."""
     keys = row_keys(X, int(rng.integers(2**63)))
     n_candidates = min(len(X), _CANDIDATES_PER_ATOM * k + 64)
     candidates = np.argpartition(keys, n_candidates - 1)[:n_candidates] if n_candidates < len(X) else np.arange(len(X))

@@ -1,4 +1,4 @@
-"""Conjugate gradients and a Cholesky factor that copes with rounding: one of each for all solvers."""
+"""Conjugate gradients and a jittered Cholesky factorisation for all solvers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def conjugate_gradients(
     precondition : callable
         An approximate inverse of A times a vector.
     is_small : callable
-        Takes the residual r and r . (precondition(r)); the iteration stops where it answers True.
+        Takes the residual r and r . precondition(r); the iteration stops when it returns True.
     """
     if start is None:
         x, residual = np.zeros_like(right), right.copy()

@@ -1,4 +1,4 @@
-"""CoresetSVRG: stochastic descent whose anchors look at a cover of the rows instead of at all of them."""
+"""CoresetSVRG: stochastic descent whose anchor gradients come from a cover of the rows instead of all of them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class CoverSolution(Solution):
     Parameters
     ----------
     radius : float
-        What every z_i is within of its centre, at the end.
+        The largest distance of a z_i from its centre, at the end.
     sizes : list of int
-        Centres in each round; the number of rows where the anchor looked at all of them.
+        Centres in each round; the number of rows if the anchor used all of them.
     n_gradients : int
-        Gradients of single rows that were computed, the last look at all rows, for ``gap``, left out.
+        Gradients of single rows that were computed, without the last pass, which is for ``gap``.
     switched : bool
-        Whether rows were drawn from the cover in the end although all were asked for.
+        Whether rows were drawn from the cover in the end although ``everywhere`` was set.
     centres : (k,) int
         Positions of the centres.
     """
@@ -75,24 +75,24 @@ def coreset_svrg(
 
     A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it,
     and 2 k steps on drawn rows. Its fixed point is the minimiser of P_C, which is no farther from that of P than
-    |grad P| there, at most r G (`gradient_bound`). Where P_C rises in a round, the round is taken back and rows are
-    drawn from the cover from then on; where they were, the steps are halved.
+    |grad P| there, at most r G (`gradient_bound`). If P_C rises in a round, the round is undone and rows are
+    drawn from the cover from then on; if they were already, the steps are halved.
 
     Parameters
     ----------
     radius : float or None
-        Of the cover; 0: rows that are equal are taken together, and nothing else. None: ``size`` decides.
+        Of the cover; 0: only equal rows are merged. None: ``size`` decides.
     size : int or None
-        Centres at the most. None with a radius: as many as it takes; else one for every 16 rows.
+        The largest number of centres. None with a radius: as many as needed; else one for every 16 rows.
     shrink : float or None
-        Rounds begin with a few centres, and the radius is multiplied by this after each until it is what was asked
-        for; centres stay centres. None: all rounds are at that radius.
+        Rounds begin with a few centres, and the radius is multiplied by this factor after each until ``radius`` is
+        reached; centres stay centres. None: all rounds are at that radius.
     everywhere : bool
         Rows are drawn from all, each costing two gradients; else from the cover, where one is known from the anchor.
     finish : int
-        Rounds at the end, at the most, whose anchors and steps are those of plain SVRG on all rows.
+        The largest number of rounds at the end whose anchors and steps are those of plain SVRG on all rows.
     tol, max_iter : float, int
-        Rounds on the cover stop at a gap of ``tol`` P_C, those on all rows at one of ``tol`` P; or after so many.
+        Rounds on the cover stop at a gap of ``tol`` P_C, or after ``max_iter``; those on all rows at ``tol`` P.
     start : (d + 1,) or None
     """
     check_value("radius", radius, OneOf(None) | RealNumber(least=0.0))
@@ -154,14 +154,14 @@ class _Walk:
         self._evaluated: tuple[LinearProblem, Place] | None = None
 
     def evaluate(self, anchor: LinearProblem, *, count: bool = True) -> Place:
-        """A problem at the present place, unless it is known there already."""
+        """The anchor's problem at the present parameters; the last evaluation is kept."""
         if self._evaluated is None or self._evaluated[0] is not anchor:
             self._evaluated = anchor, anchor.at(self._v)
             self.n_gradients += len(anchor) if count else 0
         return self._evaluated[1]
 
     def round(self, anchor: LinearProblem, tol: float, *, everywhere: bool = False) -> bool:
-        """One anchor and its steps; True where the gap of the anchor's problem is small enough without any."""
+        """One anchor and its steps; True if the gap of the anchor's problem is small enough without any."""
         place = self.evaluate(anchor)
         if place.gap <= tol * place.value:
             return True

@@ -1,4 +1,4 @@
-"""Kernels of rows with rows, a rectangle at a time."""
+"""Kernel functions, computed in rectangles of the kernel matrix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_DENSE_COLUMNS = 4096  # columns up to which sparse rows are multiplied as d
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows as a kernel wants them, and the squares of their lengths where it needs these."""
+    """Rows in the form that a kernel needs, and their squared lengths if it uses them."""
 
     X: Any
     squares: Array | None = None
@@ -139,7 +139,7 @@ def _product(A: Any, B: Any) -> Array:
 
 
 def entry_variance(block: Block) -> float:
-    """Of all entries of X, rows counted as often as their weights say; inf where it overflows."""
+    """The variance of all entries of X, rows weighted; inf where it overflows."""
     weight, X, centre = block.weights() / block.total_weight, block.X, column_means(block)
     middle = float(centre.mean())
     with np.errstate(over="ignore"):
@@ -155,7 +155,7 @@ def _slices(n_rows: int) -> list[slice]:
 
 
 def checked_matrix(K: Any) -> Array:
-    """A given kernel matrix, if it can be one."""
+    """A precomputed kernel matrix, checked."""
     if not isinstance(K, np.ndarray):
         raise ValueError("A precomputed kernel must be a dense matrix: call its toarray().")
     if K.shape[0] != K.shape[1]:

@@ -13,24 +13,26 @@ from tithe.core.data import Array
 from tithe.core.parallel import over_parts
 
 SQUARE_ROWS = 256  # rows of a square
-MAX_SINGLE_SQUARE_ROWS = 4096  # rows up to which the whole matrix is one square: steps in any order settle fastest
-SWEEPS, SWEEPS_OF_SINGLE = 2, 5  # over the rows of a square before the rest hears of it, or before the gap is looked at
+MAX_SINGLE_SQUARE_ROWS = 4096  # rows up to which the matrix is one square: steps in any order converge fastest
+SWEEPS, SWEEPS_OF_SINGLE = (
+    2,
+    5,
+)  # over the rows of a square before the other scores are updated; of a single square before the gap is computed
 
 
 class Gram:
     """K = k(x_i, x_j) + constant, held as far as ``cache_bytes`` allow and computed again beyond.
 
     The matrix is cut into squares of `SIDE` rows, or is one square where rows are few. Only those on and above the
-    diagonal are computed: the others are their mirror images. Squares are kept as they come until the memory is
-    used up, and stay: coordinate descent visits all of them in turn, and whatever is evicted would be wanted again
-    in the same round.
+    diagonal are computed: the others are their mirror images. Squares are cached until the memory is used up, and
+    none is evicted: coordinate descent visits all of them in turn, and would need it again in the same round.
     A product has the same bits for every number of threads and whatever is held.
 
     Parameters
     ----------
     function : KernelFunction or GivenKernel
     X : array or CSR matrix of shape (n, d), or positions in a given matrix
-        In random order: squares are then small images of the whole.
+        In random order: each square is then a random sample of the matrix.
     constant : float
         The square of a constant feature: a penalised intercept.
     cache_bytes : float
@@ -74,7 +76,7 @@ class Gram:
         return square
 
     def orders(self, chunk: int, rng: np.random.Generator) -> Array:
-        """Random orders (sweeps, b) in which to visit the rows of a chunk before the rest of the matrix hears of it."""
+        """Random orders (sweeps, b) in which to visit the rows of a chunk before the other scores are updated."""
         size = self.slices[chunk].stop - self.slices[chunk].start
         n_sweeps = SWEEPS if len(self.slices) > 1 else SWEEPS_OF_SINGLE
         return rng.permuted(np.broadcast_to(np.arange(size), (n_sweeps, size)), axis=1)
@@ -107,7 +109,7 @@ class Gram:
         return scores
 
     def submatrix(self, rows: Array) -> Array:
-        """K among some of the rows, in double precision."""
+        """K restricted to ``rows``, in double precision."""
         matrix = np.empty((len(self), len(self)))
         for a, at in enumerate(self.slices):
             for b in range(a, len(self.slices)):
@@ -140,12 +142,12 @@ class Gram:
         over_parts(work, len(self.slices))
 
     def restricted(self, rows: Array) -> Gram:
-        """The kernel matrix of some of the rows. What is held here is let go: the two would not fit side by side."""
+        """The kernel matrix of ``rows``. The cache of this one is cleared: both might not fit into memory."""
         self._forget()
         return Gram(self.function, self.X[rows], constant=self.constant, cache_bytes=self.cache_bytes)
 
     def in_double(self) -> Gram:
-        """The same in double precision. What is held here is let go."""
+        """The same in double precision. The cache of this one is cleared."""
         self._forget()
         function = replace(self.function, dtype=np.float64)
         return Gram(function, self.X, constant=self.constant, cache_bytes=self.cache_bytes)
@@ -156,7 +158,7 @@ class Gram:
 
 
 class NotAKernelError(ValueError):
-    """A kernel matrix that is not positive semi-definite, or is not any more once it is rounded."""
+    """A kernel matrix that is not positive semi-definite, or not after rounding."""
 
 
 def kernel_not_psd_error() -> NotAKernelError:

@@ -1,4 +1,4 @@
-"""Newton's method for the linear problem: the whole curvature, or conjugate gradients where it is too wide."""
+"""Newton's method for the linear problem: the full curvature, or conjugate gradients if it is too large."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROUNDING = 1e-12
 
 
 def factorable(problem: LinearProblem) -> bool:
-    """Whether steps of Newton come from a factored curvature, and cost no more than a few looks at the rows."""
+    """Whether Newton steps use a factored curvature, and cost no more than a few passes over the rows."""
     return problem.size <= (_MAX_DIRECT_SPARSE if sparse.issparse(problem.X) else _MAX_DIRECT_DENSE)
 
 
@@ -36,10 +36,10 @@ def newton(
     """Newton's method on the primal problem.
 
     P is quadratic wherever no margin crosses an end of the band, so the method ends after finitely many steps, at
-    the minimiser. Up to 300 coordinates the curvature is added up (anew only over rows that changed sides) and
-    factored; beyond, steps come from conjugate gradients. Many rows are begun at the solution of one in sixteen.
-    It has converged, too, where no step leads on, the last one stayed within a piece and promised next to nothing:
-    what is left of the gap is rounding, which columns of a huge scale magnify.
+    the minimiser. Up to 300 coordinates the curvature is summed (later only over rows that changed sides) and
+    factored; beyond, steps come from conjugate gradients. With many rows, the start is the solution of a sample.
+    It has also converged if no step improves and the last one stayed within a quadratic piece and promised less than
+    the tolerance: the remaining gap is rounding, which columns of a huge scale magnify.
     """
     if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
@@ -72,7 +72,7 @@ def newton(
 
 
 def _rough(problem: LinearProblem, rng: np.random.Generator) -> Array:
-    """The solution of some of the rows, standing for all."""
+    """The solution of a sample of the rows."""
     n = len(problem)
     size = max(n // _ROWS_PER_START_ROW, min(_ROWS_PER_COORDINATE * problem.size, n // 2))
     rows = np.sort(rng.choice(n, size, replace=False))
@@ -86,14 +86,14 @@ def _rough(problem: LinearProblem, rng: np.random.Generator) -> Array:
 
 
 def better(candidate: Place, place: Place) -> bool:
-    """Values cannot tell places closer than the root of rounding apart: gradients can."""
+    """Whether ``candidate`` is better: by value or, where values agree to rounding error, by the gap."""
     if candidate.value < place.value:
         return True
     return candidate.value <= place.value * (1.0 + _ROUNDING) and candidate.gap < place.gap
 
 
 def _searched(problem: LinearProblem, place: Place, candidate: Place, slope: float) -> Place:
-    """The best place on the way from one place to another: P is convex and piecewise quadratic along it."""
+    """Line search between two points: P is convex and piecewise quadratic along the line."""
     change, step = candidate.margins - place.margins, candidate.params - place.params
     penalty_curvature = float(step @ (problem.ridge * step))
     low, high, length = 0.0, 1.0, 1.0
@@ -114,7 +114,7 @@ def _searched(problem: LinearProblem, place: Place, candidate: Place, slope: flo
 
 
 class _Direct:
-    """The curvature itself: added up once, then over rows that change sides, and factored."""
+    """Steps by the factored curvature: summed over all rows once, then updated by rows that change sides."""
 
     exact = True
 
@@ -135,7 +135,7 @@ class _Direct:
 
 
 class Factor:
-    """A curvature and the penalty that can be divided by, each coordinate in its own scale."""
+    """The factored sum of a curvature and the penalty, each coordinate in its own scale."""
 
     def __init__(self, curvature: Array, ridge: Array) -> None:
         total = np.diagonal(curvature) + ridge
@@ -152,7 +152,7 @@ class Factor:
 
 
 class _Conjugate:
-    """Steps by conjugate gradients, which look at all rows in each of theirs."""
+    """Steps by conjugate gradients, each iteration a pass over all rows."""
 
     exact = False
 

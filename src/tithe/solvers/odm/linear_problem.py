@@ -1,4 +1,4 @@
-"""The problem of a linear optimal margin distribution machine, and what every solver asks of it."""
+"""The problem of a linear optimal margin distribution machine: values, gradients, curvatures, gaps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tithe.kernels.parts import add_parts
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Place:
-    """What one look at all rows says of some parameters.
+    """The result of one pass over all rows at given parameters.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Place:
     value, gradient : float, (d + 1,)
         Of P.
     gap : float
-        Proved: P(params) exceeds the smallest value by no more than this.
+        Proved upper bound on the excess of P(params) over the smallest value.
     """
 
     params: Array
@@ -47,7 +47,7 @@ class Solution:
     duals : (n,)
         Dual variables: those of the solver where it has some, else those that belong to the margins.
     gap : float
-        Proved: what P exceeds its smallest value by, at the most.
+        Proved upper bound on the excess of P over its smallest value.
     converged : bool
     n_iter : int
         Rounds: steps of Newton, epochs, or steps of L-BFGS.
@@ -149,7 +149,7 @@ class LinearProblem:
         return self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
 
     def hessian(self, curvatures: Array) -> Array:
-        """sum_i bends_i z_i z_i^T: (d + 1, d + 1), of which the lower half is meant."""
+        """sum_i bends_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""
         matrix = gram(self.X, curvatures)
         matrix[-1] *= self.constant
         matrix[-1, -1] *= self.constant
@@ -160,7 +160,7 @@ class LinearProblem:
         return np.append(column_squares(self.X, curvatures), self.constant**2 * curvatures.sum())
 
     def at(self, params: Array) -> Place:
-        """Margins, value, gradient and gap: one look at all rows."""
+        """Margins, value, gradient and gap, in one pass over all rows."""
         margins, sums, losses = self._pass_over(params, None, pull=True)
         penalty_gradient = params * self.ridge
         gradient = penalty_gradient - sums.sum(axis=0)
@@ -178,20 +178,20 @@ class LinearProblem:
     def _pass_over(
         self, params: Array | None, factor: Array | None, *, pull: bool = False
     ) -> tuple[Array, Array, Array]:
-        """Margins at ``params``; sums of z times a number a row; losses.
+        """Margins at ``params``; sums of z times a number for each row; losses.
 
         The number is ``factor``, times the margin where there are ``params``; with ``pull`` it is the dual variable
         at the margin, and where b is free, sums (2, d + 1) and losses (2,) are those of y g <= 0 and of y g > 0.
         """
         n, d = self.X.shape
         step = n if sparse.issparse(self.X) else block_rows(d)
-        rows = -(-n // (32 * step)) * step  # of a part, which sums belong to, whatever the threads
+        rows = -(-n // (32 * step)) * step  # of a part: sums do not depend on the number of threads
         n_parts = -(-n // rows)
         margins = np.empty(0 if params is None else n)
         sums, losses = np.zeros((n_parts, 2, d + 1)), np.zeros((n_parts, 2))
 
         def run(first: int, last: int) -> None:
-            with np.errstate(over="ignore", invalid="ignore"):  # what is tried may lie too far out
+            with np.errstate(over="ignore", invalid="ignore"):  # a trial point may lie too far out
                 for start in range(first * rows, min(n, last * rows), step):
                     part = start // rows
                     at = slice(start, min(n, start + step))

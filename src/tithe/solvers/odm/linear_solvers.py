@@ -16,7 +16,7 @@ from tithe.kernels.odm.stochastic import stochastic_run
 from tithe.solvers.odm.linear_newton import better, factorable, newton
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 
-_MAX_EPOCHS_UNCHECKED = 10  # epochs of coordinate descent between two exact gaps, at the most
+_MAX_EPOCHS_UNCHECKED = 10  # epochs of coordinate descent between two exact gaps
 _PATIENCE_IF_CHEAP, _PATIENCE_IF_EXPENSIVE = (
     10,
     60,
@@ -37,7 +37,7 @@ def solve(
     check_solver(solver, free=problem.free)
     problem.check()
     name = chosen(problem) if solver == "auto" else solver
-    with single_blas_thread():  # threads of BLAS wait for one another more than they help with so little
+    with single_blas_thread():  # products are too small for threads of BLAS
         return SOLVERS[name](problem, tol=tol, max_iter=max_iter, rng=rng, start=start)
 
 
@@ -54,8 +54,7 @@ def chosen(problem: LinearProblem) -> str:
     """The solver that ``"auto"`` stands for.
 
     Measured: where the curvature can be factored, a step of Newton costs no more than a few epochs and two or three
-    are enough whatever lam is. Where it cannot, coordinate descent is ahead until lam is so large that the rows
-    pull at one another a hundred times as hard as the penalty does.
+    are enough for any lam. If it cannot, coordinate descent is faster up to a mean C_i |z_i|^2 of 100.
     """
     if problem.free or factorable(problem):
         return "newton"
@@ -68,11 +67,11 @@ def chosen(problem: LinearProblem) -> str:
 def coordinate_descent(
     problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
 ) -> Solution:
-    """Dual coordinate descent with gap-safe shrinking; Newton's method takes over where it would take long.
+    """Dual coordinate descent with gap-safe shrinking; Newton's method takes over if it is slow.
 
-    Each epoch takes the rows in a new random order. Now and then v is added up anew from the dual variables, and
-    the exact gap G, a sum of terms that are not negative, is taken. A row whose margin is farther inside the band
-    than sqrt(2 G) |z_i| has no dual variable at the solution either, and is dropped for good.
+    Each epoch takes the rows in a new random order. Every few epochs v is recomputed from the dual variables, and so
+    is the exact gap G, a sum of terms that are not negative. A row whose margin is farther inside the band than
+    sqrt(2 G) |z_i| has a dual variable of zero at the solution, and is dropped.
     """
     cost, squares = problem.cost, problem.squares
     gamma = np.zeros(len(problem)) if start is None else problem.duals(problem.margins(start))
@@ -136,7 +135,7 @@ def _stochastic(
     start: Array | None,
     follow: bool,
 ) -> Solution:
-    """Rounds of steps on drawn rows, the exact gradient between them; a round that leads uphill is taken back."""
+    """Rounds of steps on drawn rows, with the exact gradient between them; a round that leads uphill is undone."""
     n = len(problem)
     rough = 1.0 + n * problem.cost * problem.squares
     share = rough / rough.sum()
@@ -183,7 +182,7 @@ def _stochastic(
 
 
 def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
-    """``size`` rows in random order, each as often as its share of them says, rounded up or down at random."""
+    """``size`` rows in random order, each drawn in proportion to its share, rounded up or down at random."""
     edges = np.cumsum(share)
     points = (np.arange(size) + rng.random()) * (edges[-1] / size)
     rows = np.minimum(np.searchsorted(edges, points, side="right"), len(share) - 1)

@@ -1,4 +1,4 @@
-"""Many classes: block coordinate descent on the dual, inside rounds that make the upper side convex."""
+"""Many classes: block coordinate descent on the dual, within rounds in which the upper side is convex."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def solve_many_classes(
     rng: np.random.Generator,
     patient: bool = True,
 ) -> MulticlassSolution:
-    """Coefficients (n, K): first for the lower side alone, then with rivals chosen anew until J stays.
+    """Coefficients (n, K): first for the lower side alone, then with rivals chosen again until J stops falling.
 
     The rival that wins is the one that stays for a round (``nonconvex="cccp"``) or its score (``"fixed_score"``). The
     coefficients with the smallest J are given. ``asked_tol`` is the tolerance that was asked for: where ``tol`` is
@@ -79,7 +79,7 @@ def solve_many_classes(
 
 
 def _shorten(dual: MulticlassDual) -> float:
-    """Coefficients cut to the share, down to none, that J is smallest for; gives J. The gap is not made worse by it."""
+    """Scale the coefficients by the share in [0, 1] with the smallest J; returns J. The gap does not grow."""
     scores, rivals, level = dual.scores(), np.empty_like(dual.rival), np.empty_like(dual.level)
     best_rivals(scores, dual.label, rivals, level)
     margin = scores[np.arange(len(level)), dual.label] - level
@@ -100,7 +100,7 @@ def _shorten(dual: MulticlassDual) -> float:
 def _inner(
     dual: MulticlassDual, tol: float, final_tol: float, max_iter: int, rng: np.random.Generator, patient: bool
 ) -> int:
-    """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number.
+    """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
     Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many.
     Where sweeps alone get slow, conjugate gradients on the multipliers that are not zero go between them.

@@ -1,4 +1,4 @@
-"""Many classes: conjugate gradients on the multipliers that are not zero, where single rows settle too slowly."""
+"""Many classes: conjugate gradients on the multipliers that are not zero, if coordinate sweeps converge slowly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tithe.solvers.linear_algebra import conjugate_gradients
 from tithe.solvers.odm.many_classes_dual import MulticlassDual
 
 _MAX_CG_STEPS = 50  # of conjugate gradients
-_CG_TOLERANCE = 1e-2  # of what the slope was, in the end
+_CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start
 _MAX_HALVINGS = 12
 
 
@@ -60,7 +60,7 @@ class Multipliers:
 
 
 def subspace_step(dual: MulticlassDual) -> bool:
-    """Multipliers that are not zero move to where they are best together, as far as signs allow; False if none does."""
+    """Move all nonzero multipliers towards their joint optimum, as far as signs allow; False if none moves."""
     at = Multipliers(dual)
     free_a, free_beta = at.a > 0.0, at.beta > 0.0
     curved = at.curve(at.a, at.beta, dual.scores())

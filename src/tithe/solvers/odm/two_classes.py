@@ -61,7 +61,7 @@ class Dual(Band):
         return self.sign * (self.score + self.intercept)
 
     def renew(self) -> None:
-        """Scores afresh from the multipliers: the rounding of many small changes is gone."""
+        """Recompute scores from the multipliers, which removes the rounding errors of many small changes."""
         self.score = self.gram.product((self.sign * self.gamma)[:, None])[:, 0]
 
     def gap(self) -> tuple[float, float]:
@@ -83,7 +83,7 @@ class Dual(Band):
         return below | (margin > self.high) if self.mu > 0.0 else below
 
     def clipped(self) -> Dual:
-        """The same without negative multipliers, which a loss of one side alone does not allow."""
+        """A copy without negative multipliers, which a one-sided loss does not allow."""
         result = copy(self)
         result.gamma = np.maximum(self.gamma, 0.0)
         result.renew()
@@ -100,8 +100,8 @@ class Dual(Band):
 def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator, free: bool) -> KernelSolution:
     """The machine to a relative gap of ``tol``; the multipliers in ``dual`` are changed in place.
 
-    Coordinate descent goes first, on the rows that may still lie outside the band; where it gets slow, Newton's
-    method takes over. A ``free`` intercept ties all multipliers together: then Newton's method does all of it.
+    Coordinate descent goes first, on the rows that may still lie outside the band; if it gets slow, Newton's method
+    takes over. A ``free`` intercept couples all multipliers: then Newton's method is used alone.
     """
     rounds = _newton(dual, tol, max_iter, free=True) if free else _rounds(dual, tol, max_iter, rng)
     gap, primal = dual.gap()
@@ -123,7 +123,7 @@ def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.G
 
 
 def _rounds(dual: Dual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
-    """Rounds of coordinate descent over all squares, and Newton steps once these get slow; gives their number."""
+    """Rounds of coordinate descent over all squares, then Newton steps if these get slow; returns their number."""
     squares, slow, previous_gap, may_shrink = dual.gram.diagonal(), 0, np.inf, len(dual.gram) > MAX_SINGLE_SQUARE_ROWS
     number = 0
     while number < max_iter:
@@ -143,19 +143,19 @@ def _rounds(dual: Dual, tol: float, max_iter: int, rng: np.random.Generator) -> 
         inside = dual.known_inside(gap, squares)
         if may_shrink and inside.mean() >= 1.0 - _SHRINK_SHARE:
             number += _solve_shrunk(dual, ~inside, tol, max_iter - number, rng)
-            may_shrink = False  # the others are looked at once more, and are what they were found to be
+            may_shrink = False  # the next round checks the other rows
     return number
 
 
 def _solve_shrunk(dual: Dual, remaining: Array, tol: float, max_iter: int, rng: np.random.Generator) -> int:
-    """The same for the rows that are left; the multipliers of all others are known to be zero."""
+    """Solve for the remaining rows; the multipliers of all others are known to be zero."""
     rows = np.flatnonzero(remaining)
     smaller = Dual(
         gram=dual.gram.restricted(rows), sign=dual.sign[rows], cost=dual.cost[rows], mu=dual.mu, theta=dual.theta
     )
     smaller.gamma = dual.gamma[rows]
     smaller.renew()
-    # rows left out add to the gap what their margins still lack: a little is kept for them
+    # the rows left out add to the gap: a part of the tolerance is left for them
     rounds = _rounds(smaller, _SHRUNK_TOL_SHARE * tol, max_iter, rng)
     dual.gamma = np.zeros(len(dual.sign))
     dual.gamma[rows] = smaller.gamma
@@ -186,7 +186,7 @@ def _round(dual: Dual, rng: np.random.Generator) -> None:
 
 
 def _newton(dual: Dual, tol: float, max_iter: int, *, free: bool) -> int:
-    """Active-set Newton steps until the gap is small or nothing moves; gives their number."""
+    """Active-set Newton steps until the gap is small or nothing moves; returns their number."""
     basis = None if len(dual.gram) <= MAX_DIRECT_ROWS else nystroem(dual.gram)
     number, accuracy = 0, _FIRST_ACCURACY
     while True:
@@ -240,7 +240,7 @@ def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float)
 
 
 def _move(dual: Dual, step: Array, lift: float) -> bool:
-    """Along the step as far as the primal value falls: it is convex, with pieces that are parabolas."""
+    """Move along the step as far as the primal value falls: it is convex and piecewise quadratic."""
     change = dual.gram.product((dual.sign * step)[:, None])[:, 0]
     margin, margin_change = dual.margins(), dual.sign * (change + lift)
     straight = float((dual.sign * step) @ dual.score)
