@@ -119,7 +119,7 @@ def _fit(  # type: ignore[no-untyped-def]
 
 
 def _target_of(model: Any) -> Target:
-    """What the learner says it needs as y."""
+    """The kind of y that the learner needs."""
     from sklearn.base import is_classifier
     from sklearn.utils import get_tags
 

@@ -126,7 +126,7 @@ def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_engine(jobs: int | None) -> Any:
-    """Threads, as many as were asked for."""
+    """An engine with the given number of threads."""
     from tithe.engines.threads import ThreadEngine
 
     return ThreadEngine(jobs)

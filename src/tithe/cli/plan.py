@@ -114,7 +114,7 @@ def plan_table(
     from tithe.reduce.build import resolve_size
 
     if not source.replayable:
-        raise click.UsageError("A dry run looks at the rows, and these come only once.")
+        raise click.UsageError("A dry run reads rows, and standard input can be read only once.")
     n_kept = resolve_size(size, source.n_rows)
     opening, seconds, first_rows = _one_leaf(source, goal, construction, n_kept, calibrate=calibrate, seed=seed)
     baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled

@@ -24,7 +24,7 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), required=True, help="A .parquet or .csv file to write."
 )
-@click.option("--proba", is_flag=True, help="Add the chances of every class.")
+@click.option("--proba", is_flag=True, help="Add the probability of every class.")
 @source_options
 @jobs_option
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
@@ -51,7 +51,7 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     if get_tags(fitted).estimator_type not in ("classifier", "regressor", "clusterer"):
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
-        raise click.UsageError(f"--proba: {type(fitted).__name__} knows no chances.")
+        raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
     names = getattr(fitted, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
     if how["columns"] is None and names is not None:

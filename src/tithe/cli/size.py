@@ -44,7 +44,7 @@ def size(objective, eps, delta, features, rows, data, how, seed, **parameters): 
 
         source = how.open([data])
         if not source.replayable:
-            raise click.UsageError("--data is looked at all over, and standard input comes only once.")
+            raise click.UsageError("--data is sampled from all files; standard input can be read only once.")
         rows, features = source.n_rows or rows, source.n_features
         proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
         error_text = f"error at most {measured:.4f} in 95 % of draws, for queries like those tried"

@@ -77,7 +77,7 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
         if deleted_ids is not None:
             keeper.forgets = True
             click.echo(f"{running.forget(deleted_ids):,} rows were forgotten.", err=True)
-            keeper.write()  # whatever becomes of the rows that follow, OUTPUT must not hold these any longer
+            keeper.write()  # even if reading fails later, OUTPUT must not hold these rows
         stopped = source is not None and _take(source, keeper, stop, _Taken.of(source, where, how, running))
         stop.idle()
         if not running.n_rows:

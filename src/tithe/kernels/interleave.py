@@ -25,7 +25,7 @@ def _transpose(columns, n_columns, n_rows, rows, first_row, first_column):  # ty
     zeros = zero
     for j in range(n_columns):
         for i in range(n_rows):
-            zeros += zero * columns[j, i]  # NaN for what is not finite
+            zeros += zero * columns[j, i]  # NaN if the value is not finite
     return zeros == 0
 
 

@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 _GRAIN_ROWS = 1024  # parts are multiples of this many rows
 _PART_ROWS = 16 * _GRAIN_ROWS  # rows whose sums are added in one go
-_MAX_PARTIAL_BYTES = 1 << 26  # bytes allowed for partial sums, whatever n is
+_MAX_PARTIAL_BYTES = 1 << 26  # for partial sums, for any n
 
 
 def part_rows(n_rows: int, partial_bytes: int) -> int:

@@ -65,8 +65,8 @@ def draw_in_classes(
 ) -> tuple[Array, Array]:
     """Draws within each class with probability proportional to the scores, one in each equal slice of their total.
 
-    ``allocate(total score, rows of positive score)`` of the classes says how many draws each gets;
-    a class that gets as many draws as it has rows is kept whole. Returns distinct positions,
+    ``allocate(total score, rows of positive score)`` returns the number of draws of each class;
+    a class with at least as many draws as rows is kept whole. Returns distinct positions,
     ascending, and weights ``count * total of the class / (draws of the class * score)``, which are
     unbiased for every class. ``scores`` may have a base, the same for all rows, but no labels.
     """

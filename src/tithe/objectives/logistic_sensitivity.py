@@ -134,7 +134,7 @@ class ClusterBounds(ClusterBoundedObjective):
         )
 
     def bound_of_new(self, block: Block, clusters: Clusters, *, radius: float) -> Array:
-        """s_n of rows that are not among those the clusters were settled with: (n,)."""
+        """s_n of rows that are not part of the clusters: (n,)."""
         if clusters.mass is None:
             raise ValueError("These clusters have no weights yet: call settle() with the rows that they stand for.")
         views, weight = self._views(clusters), block.sample_weight

@@ -14,7 +14,7 @@ from tithe.solvers.linear_algebra import growing, jittered_cholesky
 Array = np.ndarray[Any, Any]
 
 _MAX_PAIRS = 10
-_MAX_HALVINGS = 30  # of a step in a line search: more gain nothing but rounding
+_MAX_HALVINGS = 30  # of a step in a line search: further ones are at rounding level
 _ARMIJO = 1e-4
 _HALF_TRUSTED_ROWS = 4.0  # effective rows at which an estimated correlation is halved
 

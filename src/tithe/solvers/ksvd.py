@@ -14,20 +14,14 @@ from tithe.kernels.dictionary.lasso import lasso_codes
 from tithe.kernels.dictionary.pursuit import Codes, pursue
 
 _MAX_SIMILARITY = 0.99  # atoms with a larger inner product count as one
-_MIN_USE_SHARE = 0.01  # share of the mean use below which an atom is not worth its place
-_ROUNDING_SHARE = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's energy that is but rounding
-_UPDATES_PER_CODING = (
-    4  # updates of all atoms for each coding: they cost little beside it and save many iterations (measured)
-)
+_MIN_USE_SHARE = 0.01  # share of the mean use below which an atom is replaced
+_ROUNDING_SHARE = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's energy that is rounding
+_UPDATES_PER_CODING = 4  # they cost little compared to coding and save many iterations (measured)
 _CANDIDATES_PER_ATOM = 8  # rows that are considered for each atom
-_EXTRAPOLATION = (
-    0.5  # of the way that an update moved an atom, it is moved on: 1 gains as much on some data and fails on other
-)
-_EXCHANGE_INTERVAL, _FINAL_ITERATIONS = (
-    4,
-    5,
-)  # iterations between exchanges of atoms, and those left to settle after the last
-_SPLIT_CANDIDATES = 4  # atoms looked at for a split
+_EXTRAPOLATION = 0.5  # share of an atom's last step that is added to it: 1 fails on some data
+_EXCHANGE_INTERVAL = 4  # iterations between two exchanges of atoms
+_FINAL_ITERATIONS = 5  # iterations without exchanges at the end
+_SPLIT_CANDIDATES = 4  # atoms that are considered for a split
 
 
 @dataclass(frozen=True, kw_only=True)

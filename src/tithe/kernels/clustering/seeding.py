@@ -142,7 +142,7 @@ def dz_seeds(
     """Up to ``n_seeds`` centres (k, d): ``given`` ones first, then D^z draws.
 
     With ``n_trials`` > 1 the best of that many candidates is taken at each step. Fewer centres
-    come back when no row has any distance left: there are fewer distinct points than asked for.
+    are returned if there are fewer distinct points.
     """
     search = _Search(X, weight, power)
     if given is None:

@@ -277,7 +277,7 @@ def main_direction(residual: Array, users: Array, weight: Array | None, start: A
 
 @njit(cache=True, nogil=True)
 def _keys(bits, drop, seed, keys, first, last, rows):  # type: ignore[no-untyped-def]
-    """A number for each row that depends on nothing but its entries and the seed (the mixer of SplitMix64)."""
+    """A number for each row that depends on its entries and the seed only (the mixer of SplitMix64)."""
     half = (np.uint64(1) << drop) >> np.uint64(1)
     for part in range(first, last):
         for i in range(part * rows, min(bits.shape[0], (part + 1) * rows)):

@@ -207,7 +207,7 @@ class MarginSums:
     sides : (2, G, k, d + 1)
         Gradient of the loss, below and above the band: slope times (x, 1), at the row's own score and, with the
         other sign, at that of its rival; for two classes at the one score, with the sign of the class. G = K
-        where gradients were asked for by class, else 1.
+        if ``by_class``, else 1.
     diagonal : (k, d + 1) or None
         Diagonal of the curvature: second derivative times (x - centre, 1)^2.
     """

@@ -109,7 +109,7 @@ def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, shift
     left, at_left = 0.0, square * (alpha[rival] - alpha[label]) + base
     if at_left >= 0.0:
         return 0.0
-    # alpha_q - alpha_y falls by at most 2 beta, so the derivative rises by stiff at the least
+    # alpha_q - alpha_y falls by at most 2 beta, so the derivative rises by at least stiff
     right = -at_left / stiff
     at_right, last, beta, weight = 0.0, 0, right, 1.0
     for step in range(_MAX_ROOT_STEPS):

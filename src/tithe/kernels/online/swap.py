@@ -218,7 +218,7 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
 
     The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre; ``past`` begins with
     (rows, weight, predicted, curb). ``means[k]`` are kept from row to row as a start for the next search, and
-    ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with as many centres as there are.
+    ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with the present number of centres.
     """
     rows, weight, predicted, curb = past[0], past[1], past[2], past[3]
     n = state[N]

@@ -117,12 +117,12 @@ def coreset_svrg(
     for _ in range(finish):
         if walk.round(problem, tol):
             break
-    place = walk.evaluate(problem, count=False)
+    point = walk.evaluate(problem, count=False)
     return CoverSolution(
-        place=place,
-        duals=problem.duals(place.margins),
-        gap=place.gap,
-        converged=place.gap <= tol * place.value if finish else done,
+        place=point,
+        duals=problem.duals(point.margins),
+        gap=point.gap,
+        converged=point.gap <= tol * point.value if finish else done,
         n_iter=len(walk.sizes),
         curve=walk.curve,
         solver="coreset_svrg",
@@ -162,8 +162,8 @@ class _Walk:
 
     def round(self, anchor: LinearProblem, tol: float, *, everywhere: bool = False) -> bool:
         """One anchor and its steps; True if the gap of the anchor's problem is small enough without any."""
-        place = self.evaluate(anchor)
-        if place.gap <= tol * place.value:
+        point = self.evaluate(anchor)
+        if point.gap <= tol * point.value:
             return True
         n = len(anchor)
         self.sizes.append(n)
@@ -171,8 +171,8 @@ class _Walk:
         rough = 1.0 + len(rows) * rows.cost * max(1.0, rows.mu) * rows.squares
         share = rough / rough.sum()
         draws = drawn(share, 2 * n, self._rng)
-        table = self._slopes_at(place, draws) if everywhere else -anchor.duals(place.margins) / anchor.cost
-        v = place.params.copy()
+        table = self._slopes_at(point, draws) if everywhere else -anchor.duals(point.margins) / anchor.cost
+        v = point.params.copy()
         stochastic_run(
             rows.X,
             rows.signs,
@@ -185,25 +185,25 @@ class _Walk:
             constant=rows.constant,
             follow=False,
             table=table,
-            mean=place.gradient - place.params,
+            mean=point.gradient - point.params,
             v=v,
         )
         candidate = anchor.at(v)
         self.n_gradients += 3 * n
-        if better(candidate, place):
+        if better(candidate, point):
             self._v, self._evaluated = v, (anchor, candidate)
         elif everywhere:
             self.everywhere = False
         else:
             self._caution *= 0.5
-        self.curve.append(min(candidate.value, place.value))
+        self.curve.append(min(candidate.value, point.value))
         return False
 
-    def _slopes_at(self, place: Place, draws: Array) -> Array:
+    def _slopes_at(self, point: Place, draws: Array) -> Array:
         """Half the derivative of the loss at the anchor, of the rows that will be drawn: (n,), zero elsewhere."""
         problem, rows = self._problem, np.unique(draws)
         sample = replace(problem, X=problem.X[rows], signs=problem.signs[rows], cost=problem.cost[rows])
         table = np.zeros(len(problem))
-        table[rows] = -sample.duals(sample.margins(place.params)) / sample.cost
+        table[rows] = -sample.duals(sample.margins(point.params)) / sample.cost
         self.n_gradients += len(rows)
         return table

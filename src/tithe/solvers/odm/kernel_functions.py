@@ -40,7 +40,7 @@ class Prepared:
 class KernelFunction:
     """k(x, x'), by scikit-learn's names and parameters, or a callable (A, B) -> (len(A), len(B)).
 
-    Rows are prepared once (`prepare`) and asked for in rectangles. For the Gaussian kernel they are moved to
+    Rows are prepared once (`prepare`), and kernels computed in rectangles. For the Gaussian kernel they are moved to
     ``centre`` and scaled by the root of gamma, so that distances neither overflow nor cancel in single precision.
     """
 

@@ -26,7 +26,7 @@ class Gram:
     The matrix is cut into squares of `SIDE` rows, or is one square where rows are few. Only those on and above the
     diagonal are computed: the others are their mirror images. Squares are cached until the memory is used up, and
     none is evicted: coordinate descent visits all of them in turn, and would need it again in the same round.
-    A product has the same bits for every number of threads and whatever is held.
+    A product has the same bits for every number of threads and any state of the cache.
 
     Parameters
     ----------
@@ -118,13 +118,13 @@ class Gram:
         return matrix if len(rows) == len(matrix) else matrix[np.ix_(rows, rows)]
 
     def columns(self, rows: Array) -> Array:
-        """K[:, rows]: (n, len(rows)), computed afresh."""
+        """K[:, rows]: (n, len(rows)), computed without the cache."""
         matrix = np.empty((len(self), len(rows)), self.function.dtype)
         self._over_columns(rows, lambda at, columns: matrix.__setitem__(at, columns))
         return matrix
 
     def scores(self, rows: Array, coefficients: Array) -> Array:
-        """K[:, rows] @ coefficients: (n, k), computed afresh."""
+        """K[:, rows] @ coefficients: (n, k), computed without the cache."""
         scores = np.empty((len(self), coefficients.shape[1]))
         coefficients = coefficients.astype(self.function.dtype, copy=False)
         self._over_columns(rows, lambda at, columns: scores.__setitem__(at, columns @ coefficients))

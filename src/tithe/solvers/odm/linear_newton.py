@@ -13,14 +13,12 @@ from tithe.core.data import Array
 from tithe.solvers.linear_algebra import conjugate_gradients, growing, jittered_cholesky
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 
-_MAX_DIRECT_DENSE, _MAX_DIRECT_SPARSE = (
-    300,
-    1000,
-)  # coordinates up to which the curvature is factored: of dense, of sparse rows
-_MAX_SAMPLED = 2000  # ... up to which that of some rows is, to guide conjugate gradients
-_ROWS_PER_COORDINATE = 10  # rows for each coordinate that such a curvature is taken from
-_MIN_ROWS_FOR_START = 20_000  # rows from which a solution of some of them is looked for first
-_ROWS_PER_START_ROW = 16  # one row in so many
+_MAX_DIRECT_DENSE = 300  # coordinates up to which the curvature of dense rows is factored
+_MAX_DIRECT_SPARSE = 1000  # the same for sparse rows
+_MAX_SAMPLED = 2000  # coordinates up to which the curvature of a sample preconditions conjugate gradients
+_ROWS_PER_COORDINATE = 10  # rows of that sample for each coordinate
+_MIN_ROWS_FOR_START = 20_000  # rows from which the start is the solution of a sample
+_ROWS_PER_START_ROW = 16  # that sample is one row in 16
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
 
@@ -43,28 +41,28 @@ def newton(
     """
     if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
-    place = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
+    point = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
     curvature = _curvature(problem, tol, rng)
-    curve, at_minimum, number = [place.value], False, 0
-    while number < max_iter and not place.gap <= tol * place.value:
+    curve, at_minimum, number = [point.value], False, 0
+    while number < max_iter and not point.gap <= tol * point.value:
         number += 1
-        step = curvature.step(place)
-        candidate = problem.at(place.params + step)
-        slope = float(step @ place.gradient)
-        at_minimum = curvature.exact and -slope <= tol * place.value
-        if candidate.value <= place.value + _ARMIJO * slope:
-            at_minimum &= np.array_equal(problem.curvatures(candidate.margins), problem.curvatures(place.margins))
+        step = curvature.step(point)
+        candidate = problem.at(point.params + step)
+        slope = float(step @ point.gradient)
+        at_minimum = curvature.exact and -slope <= tol * point.value
+        if candidate.value <= point.value + _ARMIJO * slope:
+            at_minimum &= np.array_equal(problem.curvatures(candidate.margins), problem.curvatures(point.margins))
         else:
-            candidate = _searched(problem, place, candidate, slope)
-        if not better(candidate, place):
+            candidate = _searched(problem, point, candidate, slope)
+        if not better(candidate, point):
             break
-        place = candidate
-        curve.append(place.value)
+        point = candidate
+        curve.append(point.value)
     return Solution(
-        place=place,
-        duals=problem.duals(place.margins),
-        gap=place.gap,
-        converged=place.gap <= tol * place.value or at_minimum,
+        place=point,
+        duals=problem.duals(point.margins),
+        gap=point.gap,
+        converged=point.gap <= tol * point.value or at_minimum,
         n_iter=number,
         curve=curve,
         solver="newton",
@@ -85,21 +83,21 @@ def _rough(problem: LinearProblem, rng: np.random.Generator) -> Array:
     return newton(sample, tol=problem.size / size, max_iter=50, rng=rng).place.params
 
 
-def better(candidate: Place, place: Place) -> bool:
+def better(candidate: Place, point: Place) -> bool:
     """Whether ``candidate`` is better: by value or, where values agree to rounding error, by the gap."""
-    if candidate.value < place.value:
+    if candidate.value < point.value:
         return True
-    return candidate.value <= place.value * (1.0 + _ROUNDING) and candidate.gap < place.gap
+    return candidate.value <= point.value * (1.0 + _ROUNDING) and candidate.gap < point.gap
 
 
-def _searched(problem: LinearProblem, place: Place, candidate: Place, slope: float) -> Place:
+def _searched(problem: LinearProblem, point: Place, candidate: Place, slope: float) -> Place:
     """Line search between two points: P is convex and piecewise quadratic along the line."""
-    change, step = candidate.margins - place.margins, candidate.params - place.params
+    change, step = candidate.margins - point.margins, candidate.params - point.params
     penalty_curvature = float(step @ (problem.ridge * step))
     low, high, length = 0.0, 1.0, 1.0
     for _ in range(60):
-        margins = place.margins + length * change
-        penalty_slope = float((place.params + length * step) @ (problem.ridge * step))
+        margins = point.margins + length * change
+        penalty_slope = float((point.params + length * step) @ (problem.ridge * step))
         rise = penalty_slope - float(problem.duals(margins) @ change)
         if rise > 0.0:
             high = length
@@ -110,7 +108,7 @@ def _searched(problem: LinearProblem, place: Place, candidate: Place, slope: flo
         curved = penalty_curvature + float(problem.curvatures(margins) @ (change * change))
         trial = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
         length = trial if low < trial < high else 0.5 * (low + high)
-    return problem.at(place.params + length * step)
+    return problem.at(point.params + length * step)
 
 
 class _Direct:
@@ -123,15 +121,15 @@ class _Direct:
         self._curvatures = np.zeros(len(problem))
         self._sum = np.zeros((problem.size, problem.size))
 
-    def step(self, place: Place) -> Array:
-        curvatures = self._problem.curvatures(place.margins)
+    def step(self, point: Place) -> Array:
+        curvatures = self._problem.curvatures(point.margins)
         change = curvatures - self._curvatures
         if 3 * np.count_nonzero(change) < np.count_nonzero(curvatures):
             self._sum += self._problem.hessian(change)
         else:
             self._sum = self._problem.hessian(curvatures)
         self._curvatures = curvatures
-        return -Factor(self._sum, self._problem.ridge).solve(place.gradient)
+        return -Factor(self._sum, self._problem.ridge).solve(point.gradient)
 
 
 class Factor:
@@ -164,9 +162,9 @@ class _Conjugate:
             self._rows = np.sort(rng.choice(n, min(n, _ROWS_PER_COORDINATE * problem.size), replace=False))
             self._sample = replace(problem, X=problem.X[self._rows])
 
-    def step(self, place: Place) -> Array:
+    def step(self, point: Place) -> Array:
         problem = self._problem
-        curvatures = problem.curvatures(place.margins)
+        curvatures = problem.curvatures(point.margins)
         if self._rows is not None:
             sample_hessian = self._sample.hessian(curvatures[self._rows] * (len(problem) / len(self._rows)))
             divide = Factor(sample_hessian, problem.ridge).solve
@@ -177,10 +175,10 @@ class _Conjugate:
             def divide(gradient: Array) -> Array:
                 return inverse * gradient
 
-        small = max(0.3 * np.sqrt(2.0 * self._tol * place.value), 1e-2 * float(np.linalg.norm(place.gradient)))
+        small = max(0.3 * np.sqrt(2.0 * self._tol * point.value), 1e-2 * float(np.linalg.norm(point.gradient)))
         step, _ = conjugate_gradients(
             lambda x: problem.curve(curvatures, x),
-            -place.gradient,
+            -point.gradient,
             precondition=divide,
             is_small=lambda residual, _: float(np.linalg.norm(residual)) <= small,
             max_steps=problem.size,

@@ -161,7 +161,7 @@ class LinearProblem:
 
     def at(self, params: Array) -> Place:
         """Margins, value, gradient and gap, in one pass over all rows."""
-        margins, sums, losses = self._pass_over(params, None, pull=True)
+        margins, sums, losses = self._pass_over(params, None, at_duals=True)
         penalty_gradient = params * self.ridge
         gradient = penalty_gradient - sums.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -176,11 +176,11 @@ class LinearProblem:
         return 0.5 * float(residual @ residual) + float((1.0 - share) ** 2 @ losses)
 
     def _pass_over(
-        self, params: Array | None, factor: Array | None, *, pull: bool = False
+        self, params: Array | None, factor: Array | None, *, at_duals: bool = False
     ) -> tuple[Array, Array, Array]:
         """Margins at ``params``; sums of z times a number for each row; losses.
 
-        The number is ``factor``, times the margin where there are ``params``; with ``pull`` it is the dual variable
+        The number is ``factor``, times the margin where there are ``params``; with ``at_duals`` it is the dual variable
         at the margin, and where b is free, sums (2, d + 1) and losses (2,) are those of y g <= 0 and of y g > 0.
         """
         n, d = self.X.shape
@@ -195,7 +195,7 @@ class LinearProblem:
                 for start in range(first * rows, min(n, last * rows), step):
                     part = start // rows
                     at = slice(start, min(n, start + step))
-                    self._block(at, params, factor, pull, margins, sums[part], losses[part])
+                    self._block(at, params, factor, at_duals, margins, sums[part], losses[part])
 
         with single_blas_thread():
             over_parts(run, n_parts, serial=n * d < 50_000)
@@ -206,7 +206,7 @@ class LinearProblem:
         at: slice,
         params: Array | None,
         factor: Array | None,
-        pull: bool,
+        at_duals: bool,
         margins: Array,
         sums: Array,
         losses: Array,
@@ -220,19 +220,19 @@ class LinearProblem:
             scores += self.constant * params[-1]
             scores *= signs
             margins[at] = scores
-            if factor is None and not pull:
+            if factor is None and not at_duals:
                 return
-            factors = self.duals(scores, at) if pull else scores * factors
+            factors = self.duals(scores, at) if at_duals else scores * factors
         factors = factors * signs
         groups: list[Any] = [slice(None)]
-        if pull and self.free:
+        if at_duals and self.free:
             groups = [factors <= 0.0, factors > 0.0]
         for number, members in enumerate(groups):
             chosen = np.zeros_like(factors)
             chosen[members] = factors[members]
             sums[number, :-1] += rows.T @ chosen
             sums[number, -1] += self.constant * chosen.sum()
-            if pull:
+            if at_duals:
                 losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
 
     # -- margins -------------------------------------------------------------------------------

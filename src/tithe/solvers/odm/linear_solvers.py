@@ -17,10 +17,8 @@ from tithe.solvers.odm.linear_newton import better, factorable, newton
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 
 _MAX_EPOCHS_UNCHECKED = 10  # epochs of coordinate descent between two exact gaps
-_PATIENCE_IF_CHEAP, _PATIENCE_IF_EXPENSIVE = (
-    10,
-    60,
-)  # epochs still to come, by the pace so far, at which Newton's method takes over: cheap, dear
+# estimated remaining epochs at which Newton's method takes over: if its steps are cheap, and if they are expensive
+_PATIENCE_IF_CHEAP, _PATIENCE_IF_EXPENSIVE = 10, 60
 _MAX_STIFFNESS = 100.0  # mean C_i |z_i|^2 beyond which coordinate descent is not tried
 
 
@@ -90,29 +88,29 @@ def coordinate_descent(
         if curve and epoch_gap > tol * curve[-1] and n_unchecked < _MAX_EPOCHS_UNCHECKED and epoch < max_iter:
             continue
         v = problem.combine(gamma)
-        place = problem.at(v)
-        gap = duality_gap(gamma, place.margins, cost, **options)
-        curve.append(place.value)
-        if gap <= tol * place.value:
-            return _dual_solution(place, gamma, gap, True, epoch, curve)
-        if previous_gap < np.inf and n_unchecked * np.log(gap / (tol * place.value)) > patience * np.log(
+        point = problem.at(v)
+        gap = duality_gap(gamma, point.margins, cost, **options)
+        curve.append(point.value)
+        if gap <= tol * point.value:
+            return _dual_solution(point, gamma, gap, True, epoch, curve)
+        if previous_gap < np.inf and n_unchecked * np.log(gap / (tol * point.value)) > patience * np.log(
             max(previous_gap / gap, 1.0)
         ):
             break
         previous_gap, n_unchecked = gap, 0
-        idle = safely_idle(problem, place.margins, gap)
+        idle = safely_idle(problem, point.margins, gap)
         if gamma[idle].any():
             gamma[idle] = 0.0
             v = problem.combine(gamma)
         active = active[~idle[active]]
     if epoch == max_iter:
-        return _dual_solution(place, gamma, gap, False, epoch, curve)
+        return _dual_solution(point, gamma, gap, False, epoch, curve)
     solution = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
     return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]], solver="dcd")
 
 
-def _dual_solution(place: Place, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
-    return Solution(place=place, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
+def _dual_solution(point: Place, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
+    return Solution(place=point, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
 
 
 def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
@@ -140,15 +138,15 @@ def _stochastic(
     rough = 1.0 + n * problem.cost * problem.squares
     share = rough / rough.sum()
     eta = min(0.5, 1.0 / (3.0 * float(rough.mean())))
-    place = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
-    curve, epoch, table = [place.value], 0, np.empty(0)
+    point = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
+    curve, epoch, table = [point.value], 0, np.empty(0)
     for epoch in range(1, max_iter + 1):
-        if place.gap <= tol * place.value:
+        if point.gap <= tol * point.value:
             epoch -= 1
             break
-        v = place.params.copy()
+        v = point.params.copy()
         if not follow or not len(table):
-            table, mean = -problem.duals(place.margins) / problem.cost, place.gradient - place.params
+            table, mean = -problem.duals(point.margins) / problem.cost, point.gradient - point.params
         stochastic_run(
             problem.X,
             problem.signs,
@@ -165,16 +163,16 @@ def _stochastic(
             v=v,
         )
         candidate = problem.at(v)
-        if candidate.value <= place.value:
-            place = candidate
+        if candidate.value <= point.value:
+            point = candidate
         else:
             eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
-        curve.append(place.value)
+        curve.append(point.value)
     return Solution(
-        place=place,
-        duals=problem.duals(place.margins),
-        gap=place.gap,
-        converged=place.gap <= tol * place.value,
+        place=point,
+        duals=problem.duals(point.margins),
+        gap=point.gap,
+        converged=point.gap <= tol * point.value,
         n_iter=epoch,
         curve=curve,
         solver="saga" if follow else "svrg",
@@ -208,10 +206,10 @@ def lbfgs(
     curve: list[float] = []
 
     def evaluate(params: Array) -> tuple[float, Array]:
-        place = problem.at(params.copy())
-        if not best or better(place, best[0]):
-            best[:] = [place]
-        return place.value, place.gradient
+        point = problem.at(params.copy())
+        if not best or better(point, best[0]):
+            best[:] = [point]
+        return point.value, point.gradient
 
     def stop(intermediate_result: Any) -> None:
         curve.append(float(intermediate_result.fun))
@@ -221,12 +219,12 @@ def lbfgs(
     begin = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
     options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
     result = minimize(evaluate, begin, jac=True, method="L-BFGS-B", callback=stop, options=options)
-    place = best[0]
+    point = best[0]
     return Solution(
-        place=place,
-        duals=problem.duals(place.margins),
-        gap=place.gap,
-        converged=place.gap <= tol * place.value,
+        place=point,
+        duals=problem.duals(point.margins),
+        gap=point.gap,
+        converged=point.gap <= tol * point.value,
         n_iter=int(result.nit),
         curve=curve,
         solver="lbfgs",

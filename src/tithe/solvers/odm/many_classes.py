@@ -12,17 +12,14 @@ from tithe.solvers.odm.many_classes_cg import subspace_step
 from tithe.solvers.odm.many_classes_dual import MulticlassDual
 
 NONCONVEX = ("cccp", "fixed_score")
-_RENEWAL_ROUNDS = 50  # rounds after which scores are computed afresh from the coefficients
+_RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the coefficients
 _START_TOL = 1e-2  # relative gap of the start, where only the lower side counts
-_ROUNDING_GAP, _MAX_STILL_ROUNDS = 1e-13, 5  # relative gap below which rounds that bring little are rounding
-_SLOW_RATIO, _MAX_SLOW_ROUNDS = (
-    0.9,
-    5,
-)  # so many rounds in which the gap kept more than this share: sweeps alone are too slow
-_MAX_SHARP_SWEEPS = (
-    50  # sweeps, of all rounds together, after which a tolerance sharper than what was asked for is given up
-)
-_MAX_RIVAL_ROUNDS = 20  # times that rivals are chosen anew, at the most
+_ROUNDING_GAP = 1e-13  # relative gap below which rounds with little progress are at rounding level
+_MAX_STILL_ROUNDS = 5  # such rounds, after which the search ends
+_SLOW_RATIO = 0.9  # a round is slow if the gap keeps more than this share
+_MAX_SLOW_ROUNDS = 5  # slow rounds, after which conjugate gradients are used too
+_MAX_SHARP_SWEEPS = 50  # sweeps after which a tolerance sharper than the requested one is given up
+_MAX_RIVAL_ROUNDS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +46,8 @@ def solve_many_classes(
     """Coefficients (n, K): first for the lower side alone, then with rivals chosen again until J stops falling.
 
     The rival that wins is the one that stays for a round (``nonconvex="cccp"``) or its score (``"fixed_score"``). The
-    coefficients with the smallest J are given. ``asked_tol`` is the tolerance that was asked for: where ``tol`` is
-    sharper, it is given up after a number of sweeps that take next to no time. If ``patient`` is False, the search
+    coefficients with the smallest J are returned. ``asked_tol`` is the requested tolerance: if ``tol`` is sharper,
+    it is given up after a number of sweeps. If ``patient`` is False, the search
     ends as soon as coordinate sweeps converge slowly, instead of adding conjugate-gradient steps.
     """
     final_tol = max(tol, asked_tol)

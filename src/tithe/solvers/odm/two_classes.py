@@ -16,22 +16,17 @@ from tithe.solvers.odm.band import Band
 from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Gram, kernel_not_psd_error
 from tithe.solvers.odm.solution import KernelSolution
 
-_SLOW_RATIO, _MAX_SLOW_ROUNDS = (
-    0.7,
-    2,
-)  # rounds in which the gap kept more than this share, after which Newton takes over
-_RENEWAL_ROUNDS = 50  # rounds after which scores are computed afresh from the multipliers
-_SHRINK_SHARE = 0.5  # share of the rows below which those that are left get a matrix of their own
-_FIRST_ACCURACY, _LAST_ACCURACY = (
-    1e-4,
-    1e-9,
-)  # of a Newton step found by iteration: first, and the last tried when none moves
+_SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
+_MAX_SLOW_ROUNDS = 2  # slow rounds in a row, after which Newton's method takes over
+_RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the multipliers
+_SHRINK_SHARE = 0.5  # share of the rows below which the remaining ones get a matrix of their own
+_FIRST_ACCURACY, _LAST_ACCURACY = 1e-4, 1e-9  # of an iterative Newton step: raised while no step moves
 _SHRUNK_TOL_SHARE = 0.5  # share of the tolerance that a shrunk problem is solved to
 MAX_DIRECT_ROWS = 5000  # rows up to which systems are solved directly
-_MAX_LANDMARKS = 1000  # rows that precondition larger ones, at the most
+_MAX_LANDMARKS = 1000  # rows of the preconditioner of larger systems
 _JITTERS = (1e-6, 1e-5, 1e-4, 1e-3)  # shares of the mean diagonal: single precision takes much from a low rank
-_MAX_CG_STEPS = 200  # of conjugate gradients in one Newton step, at the most
-_ROUNDING = 1e-14  # change of the value, as a share of it, below which nothing moves
+_MAX_CG_STEPS = 200  # of conjugate gradients in one Newton step
+_ROUNDING = 1e-14  # relative change of the value below which a step is not taken
 
 
 @dataclass(kw_only=True)
