@@ -17,9 +17,7 @@ _MAX_PARTIAL_BYTES = 1 << 26  # for partial sums, for any n
 def part_rows(n_rows: int, partial_bytes: int) -> int:
     """Rows per part: a function of the problem alone, never of the number of threads."""
     max_parts = max(4, _MAX_PARTIAL_BYTES // max(1, partial_bytes))
-    preferred = min(
-        _PART_ROWS, -(-n_rows // (16 * _GRAIN_ROWS)) * _GRAIN_ROWS
-    )  # few rows: small parts, for all threads
+    preferred = min(_PART_ROWS, -(-n_rows // (16 * _GRAIN_ROWS)) * _GRAIN_ROWS)  # small parts for few rows
     return max(_GRAIN_ROWS, preferred, -(-n_rows // (max_parts * _GRAIN_ROWS)) * _GRAIN_ROWS)
 
 

@@ -13,10 +13,8 @@ from numba import njit
 
 _FAST = {"contract", "reassoc", "nsz"}
 _TILE_ROWS = 512
-WIDE_COLUMNS, _WIDE_TILE_ROWS = (
-    64,
-    256,
-)  # columns from which sums over many classes are products of matrices, of that many rows
+WIDE_COLUMNS = 64  # columns from which sums over many classes are products of matrices
+_WIDE_TILE_ROWS = 256  # rows of these products
 MAX_CLASSES_APART = 32  # classes up to which gradients are added up by class
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # ln 2 = their sum, to 90 bits

@@ -152,12 +152,8 @@ def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides
 def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, sides, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     k = params.shape[0]
-    scores, slope, second, rival = (
-        np.empty((k, _TILE_ROWS)),
-        np.empty(_TILE_ROWS),
-        np.empty(_TILE_ROWS),
-        np.empty(_TILE_ROWS, np.int32),
-    )
+    scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
+    second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
     wide = k > 1 and d >= _WIDE_COLUMNS
     tile = np.empty((_TILE_ROWS if wide else 0, d + 1))
     for part in range(first, last):
@@ -178,12 +174,8 @@ def _sweep_csr(
     data, indices, indptr, codes, weight, params, mu, theta, cost, counts, sides, diagonal, first, last, rows
 ):  # type: ignore[no-untyped-def]
     n, k = indptr.shape[0] - 1, params.shape[0]
-    scores, slope, second, rival = (
-        np.empty((k, _TILE_ROWS)),
-        np.empty(_TILE_ROWS),
-        np.empty(_TILE_ROWS),
-        np.empty(_TILE_ROWS, np.int32),
-    )
+    scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
+    second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
         for start in range(part * rows, stop, _TILE_ROWS):
