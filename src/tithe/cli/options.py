@@ -66,7 +66,7 @@ def default_of(cls: Any, parameter: str) -> Any:
 
 
 def parameter_options(cls: Any) -> list[click.Option]:
-    """What an objective or a learner declares as its options."""
+    """The options that an objective or a learner declares."""
     return [_as_click(cls, option) for option in cls.options]
 
 

@@ -141,7 +141,7 @@ def plan_table(
 
 
 def _rows_about(source: Source, where: Sequence[str]) -> int | None:
-    """How many rows text files hold, from the length of their first lines; None if they are compressed."""
+    """The number of rows of text files, estimated from the length of their first lines; None if they are compressed."""
     from tithe.sources.paths import find_files
 
     first = find_files(list(where), "auto")[0][0]

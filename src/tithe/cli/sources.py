@@ -1,4 +1,4 @@
-"""Where rows come from: the options that say how files or standard input are read."""
+"""The options that say how files or standard input are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print: tables, sizes, times, and how to go on after a stop."""
+"""The output of commands: tables, and how to go on after a stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rows are cut into parts, and how the sums of parts are added."""
+"""Parts of rows, and sums over parts."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _STEPS_BETWEEN_SELECTIONS = 4  # steps after which the worse half of the searche
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Look:
-    """What one pass over rows computes for given centres. Results of several leaves add up.
+    """The result of one pass over rows at given centres. Results of several leaves add up.
 
     Parameters
     ----------

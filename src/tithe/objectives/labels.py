@@ -40,7 +40,7 @@ class LabelledObjective:
         return len(self.classes)
 
     def for_rows(self, block: Block) -> Self:
-        """The same objective, its classes taken from the rows at hand unless they were given."""
+        """The objective with the classes of these rows, unless classes were given."""
         if block.y is None:
             raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
         if self.classes is not None:

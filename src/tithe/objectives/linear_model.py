@@ -46,7 +46,7 @@ class LinearModelObjective(LinearScoresObjective):
         return self.evaluation(self.sums(block, params, diagonal=diagonal, centre=centre), params)
 
     def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
-        """What `evaluation` needs of these rows. Sums of several blocks add up."""
+        """The sums over these rows that `evaluation` takes. Sums of several blocks add up."""
         return self._loss_pass(block, params, cost=False, diagonal=diagonal, centre=centre)[1]
 
     def metric(
@@ -113,7 +113,7 @@ class LinearModelObjective(LinearScoresObjective):
         return Metric(hessian, diagonal.ravel(), penalties, None, centre, balanced=self._shift_invariant, free=free)
 
     def _penalties(self, shape: tuple[int, ...]) -> Array:
-        """What the penalty adds to the diagonal of the curvature."""
+        """The second derivative of the penalty in each coordinate."""
         coefficient, intercept = self._penalty()
         penalty = np.full(shape, coefficient)
         penalty[:, -1] = intercept

@@ -70,7 +70,7 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
         super().__post_init__()
 
     def strengthened(self, factor: float) -> Self:
-        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
+        """The objective with its losses multiplied by ``factor``, relative to the penalty."""
         return replace(self, C=self.C * factor)
 
     def pull(self, block: Block, params: Array, cost: Array) -> Array:

@@ -113,7 +113,7 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         return self.n_classes == 2
 
     def strengthened(self, factor: float) -> Self:
-        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
+        """The objective with its losses multiplied by ``factor``, relative to the penalty."""
         return replace(self, lam=min(max(self.lam * factor, _MIN_STRENGTH), _MAX_STRENGTH))
 
     def pull(self, block: Block, params: Array, cost: Array) -> Array:

@@ -37,7 +37,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return KMeansObjective(n_clusters=self.n_clusters)
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
-        """That of k-means on the points."""
+        """The pilot of k-means on the points."""
         return self._kmeans.pilot(_points(block), rng=rng)
 
     def mean_pilot(self, block: Block) -> Array:
@@ -66,7 +66,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return score
 
     def moments(self, block: Block, pilot: Array) -> Moments:
-        """Those of k-means: counts, costs and means of the pilot's clusters."""
+        """The moments of k-means: counts, costs and means of the pilot's clusters."""
         return self._kmeans.moments(_points(block), pilot)
 
     def cost(self, block: Block, params: Array) -> Array:

@@ -34,7 +34,7 @@ class Classifier:
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """What a run measured."""
+    """The results of a run."""
 
     title: str
     n_rows: int

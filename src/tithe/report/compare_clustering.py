@@ -36,7 +36,7 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What a run measured."""
+    """The results of a run."""
 
     title: str
     n_rows: int

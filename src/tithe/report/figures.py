@@ -52,7 +52,7 @@ def cost_and_passes(comparison: Comparison) -> bytes:
 
 
 def weight_histogram(coreset: Coreset) -> bytes:
-    """How many rows each kept row stands for."""
+    """A histogram of the weights of the kept rows."""
     figure, axis = new_axes(5.5, 2.6)
     weights = coreset.weights()
     edges = np.geomspace(weights.min(), max(weights.max(), weights.min() * 1.001), 40)

@@ -25,7 +25,7 @@ from tithe.storage.models import write_model
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How a model came about.
+    """Facts about a fit.
 
     ``n_skipped`` counts rows that were left out because something was wrong with them, None where it
     is not known how many there were.

@@ -1,4 +1,4 @@
-"""How margins are distributed: one machine beside another."""
+"""Distributions of margins, of several classifiers side by side."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tithe.storage.models import write_model
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineRun:
-    """How a model came about; ``seconds`` and ``n_rows`` are of this run, not of those it went on from."""
+    """Facts about a run; ``seconds`` and ``n_rows`` do not count the earlier runs that it resumed."""
 
     files: list[str]
     n_rows: int

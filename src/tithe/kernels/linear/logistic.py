@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogisticSums:
-    """What one sweep adds up; K classes, k = 1 margin for two classes and K for more.
+    """The sums of one sweep; K classes, k = 1 margin for two classes and K for more.
 
     Parameters
     ----------

@@ -188,7 +188,7 @@ def _sweep_csr(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MarginSums:
-    """What one sweep adds up; K classes, k = 1 score for two classes and K for more.
+    """The sums of one sweep; K classes, k = 1 score for two classes and K for more.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class MarginSums:
 
     @property
     def gradient(self) -> Array:
-        """Of the whole loss: (k, d + 1)."""
+        """The gradient of the loss: (k, d + 1)."""
         total: Array = self.sides.sum(axis=(0, 1))
         return total
 

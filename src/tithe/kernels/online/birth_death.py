@@ -91,7 +91,7 @@ def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
-    """Of a new centre: uniform in the ball, or Student round one of the anchors."""
+    """The log density of a new centre: uniform in the ball, or Student round one of the anchors."""
     anchors, taus, log_constants, _, _ = draws
     if anchors.shape[0] == 0:
         return log_ball

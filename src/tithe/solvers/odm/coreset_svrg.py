@@ -19,7 +19,7 @@ _INITIAL_CENTRES = 250  # centres that a shrinking radius starts with
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoverSolution(Solution):
-    """Where `coreset_svrg` stopped.
+    """The result of `coreset_svrg`.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solution:
-    """Where a solver stopped.
+    """The result of a solver.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class LinearProblem:
 
     @property
     def ridge(self) -> Array:
-        """What the penalty adds to the diagonal of the curvature: (d + 1,)."""
+        """The second derivative of the penalty: (d + 1,)."""
         ridge = np.ones(self.size)
         ridge[-1] = 0.0 if self.free else 1.0
         return ridge

@@ -73,7 +73,7 @@ class Dual(Band):
             raise kernel_not_psd_error()
 
     def outside(self, margin: Array) -> Array:
-        """Where multipliers are not zero at these margins."""
+        """A mask of the rows whose multipliers are not zero at these margins."""
         below: Array = margin < self.low
         return below | (margin > self.high) if self.mu > 0.0 else below
 
@@ -259,7 +259,7 @@ def _move(dual: Dual, step: Array, lift: float) -> bool:
 
 
 def _root(slope: Callable[[float], float], left: float, right: float) -> float:
-    """Where a slope that rises from below zero to above crosses it, to a thousandth of the way: bisection."""
+    """The root of an increasing slope, to a relative accuracy of a thousandth: bisection."""
     while right - left > 1e-3 * right:
         middle = 0.5 * (left + right)
         left, right = (middle, right) if slope(middle) <= 0.0 else (left, middle)
