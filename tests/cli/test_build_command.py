@@ -192,7 +192,7 @@ def test_a_file_that_vanishes_is_named(folder, tmp_path, capsys, monkeypatch) ->
         (folder / "part-001.parquet").unlink()
         return 100, "asked for"
 
-    monkeypatch.setattr(build, "settled_size", vanish)
+    monkeypatch.setattr(build, "choose_size", vanish)
     command = ["build", folder, "--target", "label", "-m", 100, "-o", tmp_path / "c.parquet"]
     assert run(*command) == 2
     said = capsys.readouterr().err

@@ -258,7 +258,7 @@ def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, monkeypatc
     found = []
     for n, small in ((1, 2_000_000), (2, 2_000_000), (3, 2_000_000), (1, 10**9)):
         mine = residual.copy(), x.copy(), atoms.copy()
-        monkeypatch.setattr("tithe.kernels.dictionary.atoms._SMALL", small)
+        monkeypatch.setattr("tithe.kernels.dictionary.atoms._MAX_SERIAL_NUMBERS", small)
         with limit_threads(n):
             update_atoms(
                 mine[0], starts, users, mine[1], weight, mine[2], np.arange(12), positive=positive, exact=exact

@@ -10,7 +10,13 @@ from scipy.optimize import minimize
 from sklearn.cluster import KMeans
 
 from tithe import Block
-from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective
+from tithe.objectives import (
+    DictionaryObjective,
+    GenericObjective,
+    KMeansObjective,
+    KMedianObjective,
+    LogisticObjective,
+)
 from tithe.testing import objective_checks
 from tithe.testing.data import small_problem
 
@@ -144,6 +150,21 @@ def test_an_empty_cluster_is_given_work() -> None:
 def test_bad_number_of_clusters(bad) -> None:
     with pytest.raises(ValueError, match="n_clusters"):
         KMeansObjective(n_clusters=bad)
+
+
+@pytest.mark.parametrize(
+    ("objective", "options", "message"),
+    [
+        (KMeansObjective, {"tol": True}, "tol must be a number of at least 0, got True"),
+        (KMedianObjective, {"n_init": 0}, "n_init must be a whole number of at least 1, got 0"),
+        (GenericObjective, {"n_classes": -1}, "n_classes must be a whole number of at least 0, got -1"),
+        (DictionaryObjective, {"positive": "no"}, "positive must be True or False, got 'no'"),
+        (LogisticObjective, {"C": True}, "C must be a positive number or infinity, got True"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(objective, options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        objective(**options)
 
 
 def test_generic_refuses_unknown_classes() -> None:

@@ -17,7 +17,7 @@ from tithe.cli.options import (
     seed_option,
     size_option,
 )
-from tithe.cli.plan import checkpoint_options, earlier_run, plan_table, settled_size
+from tithe.cli.plan import checkpoint_options, choose_size, earlier_run, plan_table
 from tithe.cli.progress import Stop
 from tithe.cli.sources import STDIN, check_apart, skipped_rows, source_options
 from tithe.cli.text import Stopped, print_table, saying_how_to_go_on
@@ -36,8 +36,8 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 @checkpoint_options
 @click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
-    where, how, output, size, eps, objective, construction, calibrate, seed, jobs, checkpoint, every, resume, dry_run,
-    check, **parameters,
+    where, how, output, size, eps, objective, construction, calibrate, seed, jobs, checkpoint, checkpoint_every,
+    resume, dry_run, check, **parameters,
 ):  # fmt: skip
     """Reduce files to a small weighted Parquet file.
 
@@ -67,7 +67,7 @@ def build(  # type: ignore[no-untyped-def]
     with Stop() as stop:
         source = how.open(where)
         if dry_run:
-            size, why = settled_size(source, goal, size, eps=eps, seed=seed)
+            size, why = choose_size(source, goal, size, eps=eps, seed=seed)
             plan = plan_table(
                 source, goal, where, size=size, why=why, seed=seed, jobs=jobs, passes=1 + check, **options
             )
@@ -76,7 +76,7 @@ def build(  # type: ignore[no-untyped-def]
         earlier = earlier_run(checkpoint, resume)
         with saying_how_to_go_on(checkpoint), ProgressBar(source.n_rows, "reducing", done=earlier.n_rows) as reading:
             reading.describe("choosing a size")
-            size, why = settled_size(source, goal, size, eps=eps, seed=seed, earlier=earlier)
+            size, why = choose_size(source, goal, size, eps=eps, seed=seed, earlier=earlier)
             start = perf_counter()
             coreset = build_coreset(
                 source,
@@ -84,7 +84,7 @@ def build(  # type: ignore[no-untyped-def]
                 coreset_size=size,
                 engine=make_engine(jobs),
                 random_state=seed,
-                checkpoint=Checkpoint(checkpoint, every, resume),
+                checkpoint=Checkpoint(checkpoint, checkpoint_every, resume),
                 # a pipe is waited for, and can be stopped at any time
                 progress=stop.after_leaves(reading) if source.replayable else reading,
                 **options,
@@ -100,7 +100,7 @@ def build(  # type: ignore[no-untyped-def]
     print_table(output, ["", ""], rows)
 
 
-def _about(coreset: Any, source: Any, why: str, seconds: float, before: int, *, skips: bool) -> list[list[str]]:
+def _about(coreset: Any, source: Any, why: str, seconds: float, n_before: int, *, skips: bool) -> list[list[str]]:
     rows = [["rows", f"{coreset.n_seen:,}"]]
     n_skipped = skipped_rows(source, coreset) if skips else 0
     if n_skipped:
@@ -111,13 +111,13 @@ def _about(coreset: Any, source: Any, why: str, seconds: float, before: int, *, 
         ["construction", str(coreset.provenance["construction"])],
         ["effective sample size", f"{coreset.effective_size:,.0f}"],
         ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],
-        ["time", f"{seconds_text(seconds)} ({(coreset.n_seen - before) / seconds:,.0f} rows/s)"],
+        ["time", f"{seconds_text(seconds)} ({(coreset.n_seen - n_before) / seconds:,.0f} rows/s)"],
         ["peak memory", bytes_text(peak_memory())],
     ]
 
 
 def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, stop: Stop, output: str) -> list[str]:
-    """One more pass: what the coreset is off by, exactly."""
+    """One more pass: the exact error of the coreset."""
     from tithe.certify import certify_gap
     from tithe.core.contracts import ConvexObjective
     from tithe.core.passes import DataPass
@@ -132,9 +132,9 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
                 params = goal.solve(coreset, rng=rng_for(seed, "solve"))
                 gap = certify_gap(goal, DataPass(source, make_engine(jobs), progress), params, coreset)
                 return ["excess loss of a fit on it", f"{gap.relative_excess:.2g} ({gap.kind})"]
-            some = source.sample(None, rng=rng_for(seed, "queries"))
-            queries = {"random": random_queries(some, goal, n_bases=2, seed=seed + 1)}
-            middle, most = distortion(source, coreset, goal, queries=queries, progress=progress).summary()["random"]
-            return ["distortion, random solutions", f"median {middle:.4f}, max {most:.4f}"]
+            sample = source.sample(None, rng=rng_for(seed, "queries"))
+            queries = {"random": random_queries(sample, goal, n_bases=2, seed=seed + 1)}
+            middle, largest = distortion(source, coreset, goal, queries=queries, progress=progress).summary()["random"]
+            return ["distortion, random solutions", f"median {middle:.4f}, max {largest:.4f}"]
     except KeyboardInterrupt:
         raise Stopped(f"Stopped while it was checked; {output} itself is whole.") from None

@@ -1,4 +1,4 @@
-"""``tithe cluster``: clusters of rows that keep coming, as many as there are."""
+"""``tithe cluster``: online clustering of a stream, with an unknown number of clusters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tithe.cli.sources import check_apart, source_options
 from tithe.cli.text import Stopped, command_line, print_table
 from tithe.core.progress import LINE_SECONDS, peak_memory, seconds_text
 
-_PIECE = 500  # rows between two looks at the view, and at whether to stop
+_BATCH_ROWS = 500  # rows between two updates of the view, and between two checks whether to stop
 _BARS = " ▁▂▃▄▅▆▇█"
-_WIDE = 60  # characters of a curve
+_CURVE_WIDTH = 60  # characters of a curve
 
 
 @click.command()
@@ -29,18 +29,22 @@ _WIDE = 60  # characters of a curve
 @click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical", show_default=True)
 @click.option("--half-life", type=click.FloatRange(min=0, min_open=True), metavar="ROWS", help="Fade older rows.")
 @click.option(
-    "--summary-size", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows to look back on."
+    "--summary-size",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Rows of the past that are kept.",
 )
 @source_options
 @seed_option
 @click.option("--resume", is_flag=True, help="Go on with the model in OUTPUT: rows are added to it.")
 def cluster(where, how, output, online, resume, max_clusters, preset, half_life, summary_size, seed):  # type: ignore[no-untyped-def]
-    """Cluster rows as they come; how many clusters there are follows the stream.
+    """Cluster rows as they come; the number of clusters follows the stream.
 
     STREAM is - for standard input, or files, read in their order. On a terminal the number of clusters, the loss and
     the speed are shown as they change. The stream may end, or be stopped with Ctrl-C, at any time: the folder
-    OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there. So it
-    does where a row of standard input cannot be read; of files that are wrong somewhere nothing is written.
+    OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there. The same
+    happens if a row of standard input cannot be read. If a file has an error, nothing is written.
 
     \b
     Example:
@@ -54,14 +58,14 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
 
     output = str(Path(output))
     check_apart(output, where)
-    given = {
+    parameters = {
         "max_clusters": max_clusters,
         "preset": preset,
         "half_life": half_life,
         "summary_size": summary_size,
         "random_state": seed,
     }
-    model = _resumed(output, given) if resume else _new(output, given)
+    model = _resumed(output, parameters) if resume else _new_model(output, parameters)
     start = time.perf_counter()
     with Stop() as stop:
         source = how.open(where, live=True)
@@ -78,14 +82,14 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
         note_columns(model, source, reset=True)
         results = _write(output, model, where, view.n_rows, time.perf_counter() - start)
     _say_goodbye(output, results)
-    rest = f"the model is in {output}. Later rows are added with: {command_line('--resume')}"
+    advice = f"the model is in {output}. Later rows are added with: {command_line('--resume')}"
     if refused is not None:  # what came through a pipe does not come again
-        raise ValueError(f"{refused}\nOf the {view.n_rows:,} rows taken before, {rest}")
+        raise ValueError(f"{refused}\nOf the {view.n_rows:,} rows taken before, {advice}")
     if stopped:
-        raise Stopped(f"Stopped; {rest}")
+        raise Stopped(f"Stopped; {advice}")
 
 
-def _new(output: str, given: dict[str, Any]) -> Any:
+def _new_model(output: str, parameters: dict[str, Any]) -> Any:
     from tithe.learners.online.paco import PACO
 
     folder = Path(output)
@@ -95,10 +99,10 @@ def _new(output: str, given: dict[str, Any]) -> Any:
         raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
     if (folder / "model.skops").exists():
         raise ValueError(f"{output!r} holds a model already: go on with it (--resume), or name another folder.")
-    return PACO(**given)
+    return PACO(**parameters)
 
 
-def _resumed(output: str, given: dict[str, Any]) -> Any:
+def _resumed(output: str, options: dict[str, Any]) -> Any:
     """The model as it was left; options that say something else about it are refused."""
     from tithe.learners.online.paco import PACO
     from tithe.storage.models import load_model
@@ -107,18 +111,18 @@ def _resumed(output: str, given: dict[str, Any]) -> Any:
     if not isinstance(model, PACO):
         raise ValueError(f"The model in {output!r} is no online clustering.")
     context, parameters = click.get_current_context(), model.get_params()
-    for name, value in given.items():
+    for name, value in options.items():
         option = "seed" if name == "random_state" else name
-        asked = context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
-        if asked and parameters[name] != value:
+        is_given = context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
+        if is_given and parameters[name] != value:
             raise click.UsageError(f"The model in {output} has {option} = {parameters[name]}, not {value}.")
     return model
 
 
 def _take(source: Any, model: Any, stop: Stop, view: View) -> tuple[bool, ValueError | None]:
-    """Take all that comes; whether it was stopped before the end, and which row was refused."""
+    """Take all rows; returns whether it was stopped before the end, and the error of a row that was refused."""
     try:
-        for rows in _pieces(source, stop):
+        for rows in _batches(source, stop):
             model.partial_fit(rows)
             view.show(model, len(rows))
     except KeyboardInterrupt:
@@ -128,8 +132,8 @@ def _take(source: Any, model: Any, stop: Stop, view: View) -> tuple[bool, ValueE
     return False, None
 
 
-def _pieces(source: Any, stop: Stop) -> Iterator[Any]:
-    """Rows as they come, few at a time; an interruption does no harm in between."""
+def _batches(source: Any, stop: Stop) -> Iterator[Any]:
+    """Rows as they come, in small batches; an interruption is possible in between."""
     tasks = source.tasks()
     while True:
         with stop.waiting():
@@ -137,9 +141,9 @@ def _pieces(source: Any, stop: Stop) -> Iterator[Any]:
             block = None if task is None else task()
         if block is None:
             return
-        for at in range(0, len(block), _PIECE):
+        for at in range(0, len(block), _BATCH_ROWS):
             with stop.waiting():
-                rows = block.X[at : at + _PIECE]
+                rows = block.X[at : at + _BATCH_ROWS]
             yield rows.toarray() if hasattr(rows, "toarray") else rows
 
 
@@ -168,12 +172,12 @@ def _say_goodbye(output: str, results: dict[str, Any]) -> None:
 
 
 class View:
-    """Clusters over time, loss and speed: alive on a terminal, else a line every now and then, on standard error."""
+    """Clusters over time, loss and speed, on standard error: a live view on a terminal, else a line now and then."""
 
     def __init__(self, n_before: int) -> None:
-        self.n_rows, self._before = 0, n_before
+        self.n_rows, self._n_before = 0, n_before
         self._live: Any = None
-        self._start = self._said = time.monotonic()
+        self._start = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         from rich.console import Console
@@ -192,15 +196,14 @@ class View:
     def show(self, model: Any, n_rows: int) -> None:
         self.n_rows += n_rows
         now = time.monotonic()
-        if self._live is None and now - self._said < LINE_SECONDS:
+        if self._live is None and now - self._last_line < LINE_SECONDS:
             return
         history, speed = model.history_, self.n_rows / max(now - self._start, 1e-9)
-        recent = history["loss"][-_PIECE:].mean()
-        about = (
-            f"{self._before + self.n_rows:,} rows, {model.n_clusters_} clusters, loss {recent:.4g}, {speed:,.0f} rows/s"
-        )
+        recent = history["loss"][-_BATCH_ROWS:].mean()
+        n_rows = self._n_before + self.n_rows
+        about = f"{n_rows:,} rows, {model.n_clusters_} clusters, loss {recent:.4g}, {speed:,.0f} rows/s"
         if self._live is None:
-            self._said = now
+            self._last_line = now
             click.echo(about, err=True)
             return
         from rich.text import Text
@@ -212,12 +215,12 @@ class View:
 def curve(values: Any, *, clip: float = math.inf) -> str:
     """Numbers over time as a line of bars, the last ones to the right; means where there are many.
 
-    What is above ``clip`` times the median is cut off: the first losses would dwarf all that follow.
+    Values above ``clip`` times the median are cut off: the first losses are far larger than those that follow.
     """
     import numpy as np
 
-    if len(values) > _WIDE:
-        edges = np.linspace(0, len(values), _WIDE + 1).astype(int)[:-1]
+    if len(values) > _CURVE_WIDTH:
+        edges = np.linspace(0, len(values), _CURVE_WIDTH + 1).astype(int)[:-1]
         values = np.add.reduceat(values, edges) / np.diff(np.append(edges, len(values)))
     top = max(min(float(np.max(values)), clip * float(np.median(values))), 1e-300)
     return "".join(_BARS[round(8 * min(1.0, float(value) / top))] for value in values)

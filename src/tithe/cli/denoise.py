@@ -73,8 +73,8 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
     from tithe.images.write import check_picture_name, write_picture
 
     for target in (output, *([show] if show else [])):
-        for given in (source, *([reference] if reference else [])):
-            check_output(target, beside=given if Path(given).exists() else None)
+        for path in (source, *([reference] if reference else [])):
+            check_output(target, beside=path if Path(path).exists() else None)
         check_picture_name(target)
     if show is not None and Path(show).absolute() == Path(output).absolute():
         raise click.UsageError("--show and OUT name the same file.")
@@ -129,12 +129,12 @@ def _write_atoms(path: str, atoms: Any) -> None:
 
 
 def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
-    kept = len(model.coreset_)
+    n_kept = len(model.coreset_)
     about = [
         ["picture", _size(noisy)],
         ["noise (sigma)", f"{model.sigma_:.4g}{' (estimated)' if model.sigma is None else ''}"],
         *([["noise cut off at", _ends(*model.clipped_)]] if any(model.clipped_) else []),
-        ["patches learned from", f"{kept:,} of {model.coreset_.n_seen:,}"],
+        ["patches learned from", f"{n_kept:,} of {model.coreset_.n_seen:,}"],
         ["atoms of a patch, on average", f"{model.n_atoms_mean_:.3f}"],
         *([f"time for {phase}", seconds_text(seconds)] for phase, seconds in model.seconds_.items()),
         ["peak memory", bytes_text(peak_memory())],

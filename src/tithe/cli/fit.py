@@ -74,7 +74,8 @@ def fit() -> None:
 @jobs_option
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
-    name, cls, where, how, output, size, polish, seed, jobs, checkpoint, every, resume, dry_run, **parameters,
+    name, cls, where, how, output, size, polish, seed, jobs, checkpoint, checkpoint_every, resume, dry_run,
+    **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
     model.skops, report.html and results.json.
@@ -105,8 +106,8 @@ def _fit(  # type: ignore[no-untyped-def]
             start = perf_counter()
             # a pipe is waited for, and can be stopped at any time
             progress = stop.after_leaves(reading) if source.replayable else reading
-            model.fit(source, checkpoint=Checkpoint(checkpoint, every, resume), progress=progress)
-            model.set_params(engine="auto")  # threads of this machine are no business of the model
+            model.fit(source, checkpoint=Checkpoint(checkpoint, checkpoint_every, resume), progress=progress)
+            model.set_params(engine="auto")  # the model must not depend on the threads of this machine
             seconds = perf_counter() - start
             stop.idle()
             reading.describe("writing")
@@ -118,7 +119,7 @@ def _fit(  # type: ignore[no-untyped-def]
 
 
 def _target_of(model: Any) -> Target:
-    """What the learner says it needs as y."""
+    """The kind of y that the learner needs."""
     from sklearn.base import is_classifier
     from sklearn.utils import get_tags
 

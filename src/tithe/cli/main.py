@@ -39,8 +39,8 @@ for command in (build, cluster, demo, denoise, fit, inspect, predict, size, stre
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: 0 done, 2 the caller's mistake, 1 anything else."""
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        cli.main(args=given, prog_name="tithe", standalone_mode=False, obj=given)
+        args = sys.argv[1:] if arguments is None else arguments
+        cli.main(args=args, prog_name="tithe", standalone_mode=False, obj=args)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

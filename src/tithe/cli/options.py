@@ -15,14 +15,14 @@ _OBJECTIVE = "kmeans"  # unless another is named
 
 
 class Value(click.ParamType):
-    """A number or a word that a constraint accepts; ``whole`` numbers stay integers."""
+    """A number or a word that a constraint accepts; ``keep_integers`` numbers stay integers."""
 
-    def __init__(self, constraint: Constraint, *, name: str = "NUMBER", whole: bool = True) -> None:
-        self.name, self._constraint, self._whole = name, constraint, whole
+    def __init__(self, constraint: Constraint, *, name: str = "NUMBER", keep_integers: bool = True) -> None:
+        self.name, self._constraint, self._keep_integers = name, constraint, keep_integers
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         number = value
-        for kind in (int, float) if self._whole else (float,):
+        for kind in (int, float) if self._keep_integers else (float,):
             try:
                 number = kind(value)
                 break
@@ -52,11 +52,11 @@ eps_option = click.option(
 )
 
 
-def _as_labels(context: Any, param: Any, given: str | None) -> tuple[int | str, ...] | None:
+def _as_labels(context: Any, param: Any, text: str | None) -> tuple[int | str, ...] | None:
     """Labels as they stand in a column: whole numbers, if all of them are."""
-    if given is None:
+    if text is None:
         return None
-    labels = [name.strip() for name in given.split(",")]
+    labels = [name.strip() for name in text.split(",")]
     return tuple(map(int, labels)) if all(name.lstrip("-").isdigit() for name in labels) else tuple(labels)
 
 
@@ -66,14 +66,14 @@ def default_of(cls: Any, parameter: str) -> Any:
 
 
 def parameter_options(cls: Any) -> list[click.Option]:
-    """What an objective or a learner declares as its options."""
+    """The options that an objective or a learner declares."""
     return [_as_click(cls, option) for option in cls.options]
 
 
 def _as_click(cls: Any, option: Option) -> click.Option:
     flags = option.flags or (f"--{option.parameter.replace('_', '-')}",)
     default = default_of(cls, option.parameter)
-    kind = Value(option.constraint, whole=not isinstance(default, float))
+    kind = Value(option.constraint, keep_integers=not isinstance(default, float))
     return click.Option([*flags, option.parameter], type=kind, default=default, show_default=True, help=option.help)
 
 
@@ -126,7 +126,7 @@ def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_engine(jobs: int | None) -> Any:
-    """Threads, as many as were asked for."""
+    """An engine with the given number of threads."""
     from tithe.engines.threads import ThreadEngine
 
     return ThreadEngine(jobs)

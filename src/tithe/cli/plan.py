@@ -1,4 +1,4 @@
-"""What is settled before the work begins: how many rows to keep, where an earlier run stopped, what it will take."""
+"""What is decided before the work begins: the number of rows to keep, where to resume, and what a run will take."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tithe.core.progress import bytes_text, memory, seconds_text
 if TYPE_CHECKING:  # a command that only shows its options need not load these
     from tithe.core.contracts import Source
 
-FEW = 5000  # rows to keep where no size can be measured
+DEFAULT_SIZE = 5000  # rows to keep where no size can be measured
 _LEAF_COPIES = 2.5  # a leaf as it is read, as rows, and what is computed for each row (measured)
-_GLANCE = 2**20  # bytes of text that tell how long its lines are
+_PROBE_BYTES = 2**20  # bytes of text from which the length of its lines is estimated
 _GZIP = b"\x1f\x8b"
 
 
@@ -39,7 +39,6 @@ def checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 checkpoint_every_option = click.option(
     "--checkpoint-every",
-    "every",
     metavar="SECONDS",
     type=click.FloatRange(min=0.0),
     default=Checkpoint.every,
@@ -50,7 +49,7 @@ checkpoint_every_option = click.option(
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What an earlier run has left: rows it had read, and the size it was to reduce them to."""
+    """The state of an earlier run: the rows it had read, and the size of its coreset."""
 
     n_rows: int = 0
     size: int | None = None
@@ -78,16 +77,16 @@ def earlier_run(checkpoint: str, resume: bool) -> Earlier:
     return Earlier(n_rows=n_rows, size=plan.size if isinstance(plan, Plan) else None)
 
 
-def settled_size(
+def choose_size(
     source: Source, goal: Any, size: int | float | None, *, eps: float, seed: int, earlier: Earlier | None = None
 ) -> tuple[int | float, str]:
-    """Rows to keep, and why so many."""
+    """The number of rows to keep, and the reason for it."""
     if size is not None:
         return size, "asked for"
     if earlier is not None and earlier.size is not None:
         return earlier.size, "as in the earlier run"
     if goal.name == "generic":
-        return FEW, "nothing can be measured for this objective"
+        return DEFAULT_SIZE, "nothing can be measured for this objective"
     if not source.replayable:
         raise click.UsageError("Rows that come only once cannot be measured beforehand: give the size with -m.")
     from tithe import propose_size
@@ -110,14 +109,14 @@ def plan_table(
     jobs: int | None,
     passes: int,
 ) -> list[list[str]]:
-    """The rows of a table that says what a run would take: one leaf is read and reduced to find out."""
+    """The rows of a table of what a run would take, measured by reading and reducing one leaf."""
     from tithe.core.parallel import available_threads
     from tithe.reduce.build import resolve_size
 
     if not source.replayable:
-        raise click.UsageError("A dry run looks at the rows, and these come only once.")
-    kept = resolve_size(size, source.n_rows)
-    opening, seconds, first_rows = _one_leaf(source, goal, construction, kept, calibrate=calibrate, seed=seed)
+        raise click.UsageError("A dry run reads rows, and standard input can be read only once.")
+    n_kept = resolve_size(size, source.n_rows)
+    opening, seconds, first_rows = _one_leaf(source, goal, construction, n_kept, calibrate=calibrate, seed=seed)
     baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled
     held = jobs * source.row_bytes * first_rows * _LEAF_COPIES
     n_rows = _rows_about(source, where) if source.n_rows is None else source.n_rows
@@ -125,13 +124,13 @@ def plan_table(
     n_leaves = None if n_rows is None else -(-n_rows // max(1, first_rows))
     waves = 0 if n_leaves is None else n_leaves / min(jobs, n_leaves)  # one after the other
     levels = 20 if n_leaves is None else n_leaves.bit_length()
-    held += kept * (source.row_bytes + 24) * (levels + 2 * jobs)
+    held += n_kept * (source.row_bytes + 24) * (levels + 2 * jobs)
     return [
         ["rows", "not known beforehand" if n_rows is None else f"{about}{n_rows:,}"],
         ["columns", f"{source.n_features:,}"],
         ["bytes on disk", "not known" if source.n_bytes is None else bytes_text(source.n_bytes)],
         ["leaves", "not known beforehand" if n_leaves is None else f"{about}{n_leaves:,}"],
-        ["rows to keep", f"{kept:,} ({why})"],
+        ["rows to keep", f"{n_kept:,} ({why})"],
         ["passes over the data", f"{passes}, and a sample"],
         ["peak memory, about", bytes_text(baseline + held)],
         [
@@ -142,12 +141,12 @@ def plan_table(
 
 
 def _rows_about(source: Source, where: Sequence[str]) -> int | None:
-    """How many rows text files hold, from the length of their first lines; None if they are compressed."""
+    """The number of rows of text files, estimated from the length of their first lines; None if they are compressed."""
     from tithe.sources.paths import find_files
 
     first = find_files(list(where), "auto")[0][0]
     with open(first.path, "rb") as file:
-        lines = file.read(_GLANCE)
+        lines = file.read(_PROBE_BYTES)
     n_lines = lines.count(b"\n")
     if lines.startswith(_GZIP) or not n_lines:
         return None
@@ -171,11 +170,11 @@ def _one_leaf(
         task = next(source.tasks(leaf_rows=max(source.leaf_rows, leaf_rows_for(size))))
         leaf = task()
         start = perf_counter()
-        some = source.sample(None, rng=rng_for(seed, "look"))
-        labelled = leaf.y is not None and some.y is not None and goal.lacks_classes
-        classes = np.unique(np.concatenate([leaf.y, some.y])) if labelled else None
+        sample = source.sample(None, rng=rng_for(seed, "look"))
+        labelled = leaf.y is not None and sample.y is not None and goal.lacks_classes
+        classes = np.unique(np.concatenate([leaf.y, sample.y])) if labelled else None
         plan = Plan.of(goal, construction, size, calibrate=calibrate, seed=seed)
-        reducer = plan.start(some, n_rows=source.n_rows, classes=classes)
+        reducer = plan.start(sample, n_rows=source.n_rows, classes=classes)
         opening = perf_counter() - start
         reducer.leaf(leaf, (0, 0))  # the first time compiles
         begun = perf_counter()

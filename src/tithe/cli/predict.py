@@ -24,7 +24,7 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), required=True, help="A .parquet or .csv file to write."
 )
-@click.option("--proba", is_flag=True, help="Add the chances of every class.")
+@click.option("--proba", is_flag=True, help="Add the probability of every class.")
 @source_options
 @jobs_option
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
@@ -51,7 +51,7 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     if get_tags(fitted).estimator_type not in ("classifier", "regressor", "clusterer"):
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
-        raise click.UsageError(f"--proba: {type(fitted).__name__} knows no chances.")
+        raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
     names = getattr(fitted, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
     if how["columns"] is None and names is not None:
@@ -77,34 +77,34 @@ def _columns_of(names: list[str], categories: str) -> list[str]:
 
 
 def _arrangement(source: Any, names: list[str] | None, n_features: int, how: SourceOptions) -> Callable[[Any], Any]:
-    """What puts the columns of the source where the model wants them; what does not fit is refused."""
-    found = source.feature_names
-    if names is None or found is None or found == names:
+    """A function that brings the columns of the source into the order of the model; refuses columns that do not fit."""
+    columns = source.feature_names
+    if names is None or columns is None or columns == names:
         if source.n_features != n_features:
             raise ValueError(
                 f"The model was fitted on {n_features} columns and these rows have {source.n_features}. "
                 "Name those to use with --columns."
             )
         return lambda X: X
-    place = {name: j for j, name in enumerate(names)}
-    strange = [name for name in found if name not in place]
-    if strange:
-        raise ValueError(f"The model was not fitted on {strange[0]!r}. Its columns are {', '.join(names[:10])}, ...")
-    missing = set(names) - set(found)
+    position = {name: j for j, name in enumerate(names)}
+    unknown = [name for name in columns if name not in position]
+    if unknown:
+        raise ValueError(f"The model was not fitted on {unknown[0]!r}. Its columns are {', '.join(names[:10])}, ...")
+    missing = set(names) - set(columns)
     if how["categories"] != "onehot" and missing:
         raise ValueError(f"The rows have no column {sorted(missing)[0]!r}, which the model was fitted on.")
     import numpy as np
     from scipy import sparse
 
-    # values of text that do not occur here have a column of zeros
-    places = [place[name] for name in found]
-    ones = np.ones(len(found), np.float32)
-    put = sparse.csr_matrix((ones, (np.arange(len(found)), places)), shape=(len(found), n_features))
-    return lambda X: X @ put if sparse.issparse(X) else np.ascontiguousarray(X @ put)
+    # text values that do not occur in these rows have a column of zeros
+    positions = [position[name] for name in columns]
+    ones = np.ones(len(columns), np.float32)
+    selection = sparse.csr_matrix((ones, (np.arange(len(columns)), positions)), shape=(len(columns), n_features))
+    return lambda X: X @ selection if sparse.issparse(X) else np.ascontiguousarray(X @ selection)
 
 
 def _write(output: str, model: Any, data: Any, arrange: Callable[[Any], Any], *, proba: bool) -> int:
-    """Predict leaf by leaf, and write each before the next but few is read; the number of rows."""
+    """Predict and write leaf by leaf; returns the number of rows."""
     import pyarrow as pa
 
     from tithe.core.files import replacing
@@ -121,9 +121,9 @@ def _write(output: str, model: Any, data: Any, arrange: Callable[[Any], Any], *,
     with replacing(output) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they were compared above
         try:
-            for part in data.each(table):
-                writer = writer or _writer(temporary, Path(output).suffix.lower(), part.schema)
-                writer.write_table(part)
+            for batch in data.each(table):
+                writer = writer or _writer(temporary, Path(output).suffix.lower(), batch.schema)
+                writer.write_table(batch)
         finally:
             if writer is not None:
                 writer.close()

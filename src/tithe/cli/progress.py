@@ -32,7 +32,7 @@ def steps(total: int) -> Iterator[Callable[[str], None]]:
 
 
 class Stop:
-    """Ctrl-C and SIGTERM, taken only at moments at which nothing is half done.
+    """Ctrl-C and SIGTERM, handled only when no step is half done.
 
     A signal that comes within work is remembered, and ``KeyboardInterrupt`` is raised by `waiting` when the work
     next waits for rows, or by `after_leaves` when the next leaf is done. Outside of work it is raised at once. A
@@ -40,45 +40,45 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._asked = self._working = False
-        self._before: dict[int, Any] = {}
+        self._stop_requested = self._working = False
+        self._old_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._ask) for number in heard}
+            self._old_handlers = {number: signal.signal(number, self._ask) for number in heard}
         return self
 
     def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: Any) -> None:
         if not self._working:
             raise KeyboardInterrupt
-        if self._asked:
-            sys.exit(1)  # not an interruption, upon which a state would be written
-        self._asked = True
+        if self._stop_requested:
+            sys.exit(1)  # not KeyboardInterrupt, on which a state would be written
+        self._stop_requested = True
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within this an interruption does no harm; work follows."""
+        """Interruptions are raised within this block; work follows it."""
         self._working = False
-        if self._asked:
+        if self._stop_requested:
             raise KeyboardInterrupt
         yield
         self._working = True
 
     def after_leaves(self, progress: Progress) -> Progress:
-        """A progress callback that also lets an interruption in after every leaf."""
+        """A progress callback that also raises an interruption after a leaf."""
 
-        def told(n_passes: int, n_leaves: int, n_rows: int) -> None:
+        def report(n_passes: int, n_leaves: int, n_rows: int) -> None:
             progress(n_passes, n_leaves, n_rows)
             with self.waiting():
                 pass
 
-        return told
+        return report
 
     def idle(self) -> None:
-        """The work is done: from here on an interruption does no harm."""
+        """The work is done: from here on interruptions are raised at once."""
         self._working = False

@@ -44,11 +44,11 @@ def size(objective, eps, delta, features, rows, data, how, seed, **parameters): 
 
         source = how.open([data])
         if not source.replayable:
-            raise click.UsageError("--data is looked at all over, and standard input comes only once.")
+            raise click.UsageError("--data is sampled from all files; standard input can be read only once.")
         rows, features = source.n_rows or rows, source.n_features
         proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
-        said = f"error at most {measured:.4f} in 95 % of draws, for queries like those tried"
-        table.append([f"{proposed:,}", "pilot rule", said])
+        error_text = f"error at most {measured:.4f} in 95 % of draws, for queries like those tried"
+        table.append([f"{proposed:,}", "pilot rule", error_text])
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
     for construction, queries in _FORMULAS if has_formulas else ():

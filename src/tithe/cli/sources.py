@@ -1,4 +1,4 @@
-"""Where rows come from: the options that say how files or standard input are read."""
+"""The options that say how files or standard input are read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tithe.core.params import Target
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
-_READING = ("format", "target", "weight", "categories", "bad_rows", "n_features", "limits")
+_READING_OPTIONS = ("format", "target", "weight", "categories", "bad_rows", "n_features", "limits")
 
 
 def skipped_rows(source: Any, coreset: Any) -> int:
-    """Bad rows that were left out: of text files they are counted now, of a pipe those before the last good one."""
+    """The number of bad rows that were left out; of a pipe, those before the last good row."""
     n_rows = source.count()
     return int((coreset.last_row + 1 if n_rows is None else n_rows) - coreset.n_seen)
 
 
 class SourceOptions(dict[str, Any]):
-    """What `tithe.open_dataset` is asked for, apart from the place."""
+    """The arguments of `tithe.open_dataset`, apart from the path."""
 
     def open(self, where: Sequence[str], *, live: bool = False) -> Any:
         """The source: files, or what comes through standard input, ``live`` as soon as it comes."""
@@ -32,7 +32,7 @@ class SourceOptions(dict[str, Any]):
 
         from tithe.sources.files import open_dataset
 
-        # a command has the process for itself: half the page faults of Arrow's own pools, and no hoard (measured)
+        # Arrow's own pools keep memory, and cause twice as many page faults (measured)
         pa.set_memory_pool(pa.system_memory_pool())
         if STDIN in where and len(where) > 1:
             raise click.UsageError("Standard input (-) stands alone: give files, or -.")
@@ -51,18 +51,18 @@ class SourceOptions(dict[str, Any]):
         raise click.UsageError(f"This is learned from a column of {values}: name it with --target.")
 
 
-def _as_limits(context: Any, param: Any, given: Sequence[str]) -> Any:
+def _as_limits(context: Any, param: Any, texts: Sequence[str]) -> Any:
     """The limits that ``NAME=NUMBER`` describe; None where none is given."""
-    if not given:
+    if not texts:
         return None
     from tithe.sources.limits import Limits
 
     names = list(Limits.__dataclass_fields__)
     values: dict[str, int] = {}
-    for one in given:
-        name, _, number = one.partition("=")
+    for text in texts:
+        name, _, number = text.partition("=")
         if name not in names or not number.isdecimal():
-            raise click.BadParameter(f"{one!r} is not NAME=NUMBER with a name among {', '.join(names)}.")
+            raise click.BadParameter(f"{text!r} is not NAME=NUMBER with a name among {', '.join(names)}.")
         values[name] = int(number)
     return Limits(**values)
 
@@ -85,13 +85,13 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         columns = options.pop("columns")
         how = SourceOptions(
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            **{name: options.pop(name) for name in _READING},
+            **{name: options.pop(name) for name in _READING_OPTIONS},
         )
         if how["target"] is not None and how["target"] == how["weight"]:
             raise click.UsageError("--target and --weight name the same column.")
         return command(how=how, **options)
 
-    found: Callable[..., Any] = gathered
+    wrapped: Callable[..., Any] = gathered
     for option in (
         limit_option,
         click.option("--n-features", type=click.IntRange(min=1), help="Columns of libsvm rows. [default: those used]"),
@@ -107,7 +107,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["error", "onehot", "hash"]),
             default="error",
             show_default=True,
-            help="What becomes of text: refused, a column a value, or hashed into a few columns.",
+            help="Text: refused, one-hot encoded (a 0/1 column for each value), or hashed into a few columns.",
         ),
         click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
         click.option("--weight", metavar="COLUMN", help="Column of weights."),
@@ -116,20 +116,20 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--format", type=click.Choice(FORMATS), default="auto", show_default=True, help="auto goes by the names."
         ),
     ):
-        found = option(found)
-    return found
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def check_apart(output: str, where: Sequence[str]) -> None:
-    """Refuse an output that is among its own input, or would be the next time."""
+    """Refuse an output that is part of the input, or would be in the next run."""
     target = Path(os.path.abspath(output))
-    for one in where:
-        place = Path(os.path.abspath(one))
-        if place.is_dir():
-            within = target == place or place in target.parents
-        elif place.is_file():
-            within = target.exists() and target.samefile(place)
+    for name in where:
+        path = Path(os.path.abspath(name))
+        if path.is_dir():
+            within = target == path or path in target.parents
+        elif path.is_file():
+            within = target.exists() and target.samefile(path)
         else:
-            within = target.match(str(place))
-        if within and one != STDIN:
+            within = target.match(str(path))
+        if within and name != STDIN:
             raise ValueError(f"{output!r} is the input itself, or would be read as such: choose another place for it.")

@@ -28,17 +28,19 @@ from tithe.core.registry import resolve
 @source_options
 @seed_option
 @click.option("--leaf-size", type=click.IntRange(min=1), help="Rows that are kept raw. [default: 65,536 or more]")
-@click.option("--window", type=click.IntRange(min=1), metavar="ROWS", help="Forget what is older than so many rows.")
+@click.option("--window", type=click.IntRange(min=1), metavar="ROWS", help="Keep only the last ROWS rows.")
 @click.option("--half-life", type=click.FloatRange(min=0, min_open=True), metavar="ROWS", help="Fade older rows.")
 @click.option("--keep-leaves", type=click.Path(file_okay=False), metavar="DIR", help="Keep all rows, to be forgotten.")
 @click.option(
     "--checkpoint", type=click.Path(file_okay=False), help="Folder for the state. [default: OUTPUT.checkpoint]"
 )
 @checkpoint_every_option
-@click.option("--write-every", type=click.IntRange(min=1), metavar="ROWS", help="Write OUTPUT that often meanwhile.")
+@click.option(
+    "--write-every", type=click.IntRange(min=1), metavar="ROWS", help="Also write OUTPUT each time after ROWS rows."
+)
 @click.option("--resume", is_flag=True, help="Go on with the stream in the checkpoint: rows are added to it.")
 @click.option("--forget", type=click.Path(dir_okay=False), metavar="FILE", help="Row ids to delete, one a line.")
-def stream(where, how, output, checkpoint, every, write_every, resume, forget, keep_leaves, **options):  # type: ignore[no-untyped-def]
+def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume, forget, keep_leaves, **options):  # type: ignore[no-untyped-def]
     """Take rows as they come, and keep a coreset of all of them, or of the last ones.
 
     SOURCE is - for standard input, or files. Input may end, or be stopped with Ctrl-C, at any time: the state is
@@ -64,16 +66,18 @@ def stream(where, how, output, checkpoint, every, write_every, resume, forget, k
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         running = _resumed(checkpoint, keep_leaves, options) if resume else None
-        gone = _row_ids(forget) if forget else None
+        deleted_ids = _row_ids(forget) if forget else None
         source = how.open(where, live=True) if where else None
         feature_names = _agreed_names(None if source is None else source.feature_names, output if resume else None)
         if running is None:
-            running = _new(source, checkpoint, keep_leaves, options)
-        keeper = _Keeper(running, output, checkpoint, feature_names, every=every, write_every=write_every)
-        if gone is not None:
+            running = _new_stream(source, checkpoint, keep_leaves, options)
+        keeper = _Keeper(
+            running, output, checkpoint, feature_names, checkpoint_every=checkpoint_every, write_every=write_every
+        )
+        if deleted_ids is not None:
             keeper.forgets = True
-            click.echo(f"{running.forget(gone):,} rows were forgotten.", err=True)
-            keeper.write()  # whatever becomes of the rows that follow, OUTPUT must not hold these any longer
+            click.echo(f"{running.forget(deleted_ids):,} rows were forgotten.", err=True)
+            keeper.write()  # even if reading fails later, OUTPUT must not hold these rows
         stopped = source is not None and _take(source, keeper, stop, _Taken.of(source, where, how, running))
         stop.idle()
         if not running.n_rows:
@@ -98,28 +102,28 @@ def _no_rows(source: Any, where: Sequence[str], how: SourceOptions) -> ValueErro
 
 
 class _Keeper:
-    """Writes state and coreset every so often."""
+    """Writes state and coreset at intervals."""
 
     def __init__(
-        self, running: Any, output: str, folder: str, names: Any, *, every: float, write_every: int | None
+        self, running: Any, output: str, folder: str, names: Any, *, checkpoint_every: float, write_every: int | None
     ) -> None:
         self.running, self.forgets = running, False
         self._output, self._folder, self._names = output, folder, names
-        self._every, self._write_every = every, write_every
-        self._last, self._written = time.monotonic(), running.n_rows
+        self._checkpoint_every, self._write_every = checkpoint_every, write_every
+        self._last_checkpoint, self._written = time.monotonic(), running.n_rows
 
     def after_push(self) -> None:
-        if time.monotonic() - self._last >= self._every:
+        if time.monotonic() - self._last_checkpoint >= self._checkpoint_every:
             self.checkpoint()
         if self._write_every is not None and self.running.n_rows - self._written >= self._write_every:
             self.write()
 
     def checkpoint(self) -> None:
         self.running.checkpoint(self._folder)
-        self._last = time.monotonic()
+        self._last_checkpoint = time.monotonic()
 
     def write(self) -> Any:
-        """The coreset, written; None, and no file any longer, where all rows were forgotten."""
+        """Write the coreset and return it; if all rows were forgotten, remove the file and return None."""
         from tithe.core.errors import NoRowsError
         from tithe.storage.coresets import save_coreset
 
@@ -137,14 +141,14 @@ class _Keeper:
 
 @dataclass
 class _Taken:
-    """How far the files of a stream were read; a checkpoint keeps it, so that no row is taken twice.
+    """How far the files of a stream were read; it is part of a checkpoint, so that no row is taken twice.
 
     Parameters
     ----------
     files, n_files : str or None, int
-        What the files are known by (None: standard input, which never comes twice).
+        A name for the set of files (None: standard input, which cannot be read again).
     layout : list
-        What says where leaves begin: the identity of the source, and their size.
+        The identity of the source and the size of its leaves, which determine where leaves begin.
     first : int
         The id that row 0 of these files has in the stream.
     n_rows, n_leaves : int
@@ -160,26 +164,28 @@ class _Taken:
 
     @classmethod
     def of(cls, source: Any, where: Sequence[str], how: SourceOptions, running: Any) -> Self:
-        """Where to go on: behind the rows of the same files that are in, or of as many of them as were there then."""
+        """Where to go on: after the rows that are in already, if these files begin with those of the earlier run."""
         if not source.replayable:
             return cls(None, 0, [], running.n_rows)
         from tithe.sources.paths import find_files, known_files
 
-        found = find_files(list(where), how["format"])[0]
-        new = cls(known_files(found), len(found), [source.identity, source.leaf_rows], running.n_rows)
-        before = running.notes.get("files")
-        if before is None:
-            return new
-        earlier = cls(**before)
-        if earlier.files != known_files(found[: earlier.n_files]):
-            click.echo(f"These files are others than before: all their rows follow the {new.first:,} so far.", err=True)
-            return new
+        files = find_files(list(where), how["format"])[0]
+        current = cls(known_files(files), len(files), [source.identity, source.leaf_rows], running.n_rows)
+        noted = running.notes.get("files")
+        if noted is None:
+            return current
+        earlier = cls(**noted)
+        if earlier.files != known_files(files[: earlier.n_files]):
+            click.echo(
+                f"These files are others than before: all their rows follow the {current.first:,} so far.", err=True
+            )
+            return current
         click.echo(f"{earlier.n_rows:,} rows of these files are in already, and are skipped.", err=True)
-        n_leaves = earlier.n_leaves if earlier.layout == new.layout else 0
-        return replace(new, first=earlier.first, n_rows=earlier.n_rows, n_leaves=n_leaves)
+        n_leaves = earlier.n_leaves if earlier.layout == current.layout else 0
+        return replace(current, first=earlier.first, n_rows=earlier.n_rows, n_leaves=n_leaves)
 
     def note(self, running: Any) -> None:
-        """Write it down; the next checkpoint keeps it together with the rows."""
+        """Store this in the notes of the stream; the next checkpoint writes it together with the rows."""
         if self.files is None:
             running.notes.pop("files", None)
         else:
@@ -187,7 +193,7 @@ class _Taken:
 
 
 def _take(source: Any, keeper: _Keeper, stop: Stop, taken: _Taken) -> bool:
-    """Push all that comes and is not in yet; whether it was stopped before the end."""
+    """Push all rows that are not in yet; returns whether it was stopped before the end."""
     running, n_rows = keeper.running, 0
     try:
         with ProgressBar(source.n_rows, "streaming", done=taken.n_rows) as reading:
@@ -208,7 +214,7 @@ def _take(source: Any, keeper: _Keeper, stop: Stop, taken: _Taken) -> bool:
 
 
 def _blocks(source: Any, stop: Stop, first: int) -> Iterator[tuple[int, Any]]:
-    """The rows as they come, with the number of their leaf; an interruption does no harm while they are waited for."""
+    """The rows as they come, with the number of their leaf; an interruption is possible while they are waited for."""
     tasks = source.tasks(first)
     for number in count(first):
         with stop.waiting():
@@ -220,7 +226,7 @@ def _blocks(source: Any, stop: Stop, first: int) -> Iterator[tuple[int, Any]]:
             yield number, block
 
 
-def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) -> Any:
+def _new_stream(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) -> Any:
     from tithe.reduce.stream import CoresetStream
 
     if Path(checkpoint).exists():
@@ -242,7 +248,7 @@ def _new(source: Any, checkpoint: str, keep_leaves: str | None, options: dict[st
 
 
 def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) -> Any:
-    """The stream as it was left; options that say something else about it are refused."""
+    """The stream of the checkpoint; options that contradict it are refused."""
     from tithe.reduce.stream import CoresetStream
 
     running = CoresetStream.resume(checkpoint, keep_leaves=keep_leaves)
@@ -259,8 +265,8 @@ def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) 
     }
     context = click.get_current_context()
     for name in {*held, *_parameters(options["objective"])}:
-        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and name != "classes" and options[name] != held.get(name):
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if is_given and name != "classes" and options[name] != held.get(name):
             raise click.UsageError(f"The stream in {checkpoint} has {name} = {held.get(name)}, not {options[name]}.")
     return running
 
@@ -291,12 +297,12 @@ def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str]
         return names
     import pyarrow.parquet as pq
 
-    before = [str(name) for name in coreset_metadata(pq.read_schema(earlier), earlier)["features"]]
-    if names is not None and names != before:
+    earlier_names = [str(name) for name in coreset_metadata(pq.read_schema(earlier), earlier)["features"]]
+    if names is not None and names != earlier_names:
         raise ValueError(
-            f"The columns are not those of {earlier!r}: {', '.join(names[:5])}, not {', '.join(before[:5])}."
+            f"The columns are not those of {earlier!r}: {', '.join(names[:5])}, not {', '.join(earlier_names[:5])}."
         )
-    return before
+    return earlier_names
 
 
 def _say_goodbye(

@@ -1,4 +1,4 @@
-"""What commands print: tables, sizes, times, and how to go on after a stop."""
+"""The output of commands: tables, and how to go on after a stop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Stopped(Exception):
 
 
 def command_line(*more: str) -> str:
-    """The command as it was given, with some options added that are not there yet."""
-    given = list(click.get_current_context().find_root().obj or ())
-    return shlex.join(["tithe", *given, *(option for option in more if option not in given)])
+    """The command as it was given, with the options ``more`` added."""
+    arguments = list(click.get_current_context().find_root().obj or ())
+    return shlex.join(["tithe", *arguments, *(option for option in more if option not in arguments)])
 
 
 @contextmanager
 def saying_how_to_go_on(checkpoint: str) -> Iterator[None]:
-    """Turn an interruption into a message that says what to do next; the same after a disk that was full."""
+    """Turn an interruption, or an error of the file system, into a message that says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
@@ -49,7 +49,7 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from rich.text import Text
 
     def plain(text: str) -> Text:
-        """Text that a file brought along is shown, never obeyed: no markup, no control characters."""
+        """Text from a file is shown as it is: no markup, no control characters."""
         return Text("".join(c if c.isprintable() else "?" for c in text))
 
     table = Table(title=plain(title), title_justify="left", box=box.SIMPLE_HEAD)

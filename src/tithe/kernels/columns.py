@@ -1,4 +1,4 @@
-"""One look over all entries: weighted column sums, and whether everything is finite."""
+"""One pass over all entries: weighted column sums, and whether everything is finite."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def column_sums(X: Any, weight: Array | None = None) -> Array:
         return _sum_parts(X, weight)
     # short rows are read several at a time, as one longer row: loops of some length run faster
     fold = max(1, 64 // d)
-    whole = n - n % fold
-    sums: Array = _sum_parts(X[:whole].reshape(whole // fold, fold * d), None).reshape(fold, d).sum(axis=0)
-    return sums + X[whole:].sum(axis=0, dtype=np.float64)
+    n_folded = n - n % fold
+    sums: Array = _sum_parts(X[:n_folded].reshape(n_folded // fold, fold * d), None).reshape(fold, d).sum(axis=0)
+    return sums + X[n_folded:].sum(axis=0, dtype=np.float64)
 
 
 def column_means(block: Block) -> Array:
-    """The weighted column means (d,), taken over where whoever checked the rows has them already."""
+    """The weighted column means (d,); those of the block if it has them already."""
     if block.mean is not None:
         return block.mean
     means: Array = column_sums(block.X, block.sample_weight) / block.total_weight

@@ -1,7 +1,7 @@
 """Covers of rows by balls: farthest-first traversal, and leaders in one pass.
 
 Distances are those of z = sign (x, constant): rows of one sign are as far apart as their x; rows of different signs
-|x + x'|^2 + 4 constant^2. Rows of different ``groups`` cover each other never.
+|x + x'|^2 + 4 constant^2. Rows of different ``groups`` never cover each other.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tithe.core.parallel import over_parts
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
-_ROOM = 64  # centres that there is room for at first
-_SHARE = 0.03  # of the rows, from which it is quicker to pass by all of them than to follow lists (measured)
+_INITIAL_CAPACITY = 64  # centres
+_SCAN_SHARE = 0.03  # share of the rows from which a scan of all is faster than following lists (measured)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _apart_dense(X, i, sign, point, toward, constant):  # type: ignore[no-untyped-def]
-    """Squared distance of row i from a centre ``point`` (x of the centre, in float64) of sign ``toward``."""
-    same = 1.0 if sign == toward else -1.0
+def _apart_dense(X, i, sign, point, centre_sign, constant):  # type: ignore[no-untyped-def]
+    """Squared distance of row i from a centre ``point`` (x of the centre, in float64) of sign ``centre_sign``."""
+    same = 1.0 if sign == centre_sign else -1.0
     total = 0.0
     for j in range(X.shape[1]):
         step = X[i, j] - same * point[j]
@@ -33,30 +33,30 @@ def _apart_dense(X, i, sign, point, toward, constant):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _measure_dense(X, signs, chosen, point, toward, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
+def _measure_dense(X, signs, chosen, point, centre_sign, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
     """Squared distances of the rows ``chosen`` from a centre."""
     for k in range(first * rows, min(chosen.shape[0], last * rows)):
-        apart[k] = _apart_dense(X, chosen[k], signs[chosen[k]], point, toward, constant)
+        apart[k] = _apart_dense(X, chosen[k], signs[chosen[k]], point, centre_sign, constant)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _apart_csr(data, indices, indptr, i, sign, point, square, toward, constant):  # type: ignore[no-untyped-def]
-    same = 1.0 if sign == toward else -1.0
-    total, seen = 0.0, 0.0
+def _apart_csr(data, indices, indptr, i, sign, point, square, centre_sign, constant):  # type: ignore[no-untyped-def]
+    same = 1.0 if sign == centre_sign else -1.0
+    total, stored = 0.0, 0.0
     for p in range(indptr[i], indptr[i + 1]):
         c = point[indices[p]]
         step = data[p] - same * c
         total += step * step
-        seen += c * c
-    total += max(square - seen, 0.0)
+        stored += c * c
+    total += max(square - stored, 0.0)
     return total if same > 0.0 else total + 4.0 * constant * constant
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _measure_csr(data, indices, indptr, signs, chosen, point, square, toward, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
+def _measure_csr(data, indices, indptr, signs, chosen, point, square, centre_sign, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
     for k in range(first * rows, min(chosen.shape[0], last * rows)):
         i = chosen[k]
-        apart[k] = _apart_csr(data, indices, indptr, i, signs[i], point, square, toward, constant)
+        apart[k] = _apart_csr(data, indices, indptr, i, signs[i], point, square, centre_sign, constant)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -72,8 +72,8 @@ def _gaps_dense(points, same, point):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _in_doubt(gaps, reach, head, after, best, chosen):  # type: ignore[no-untyped-def]
-    """Rows that a new centre may be closer to than their own: not those less than half as far from theirs as it is."""
+def _candidates(gaps, reach, head, next_row, best, chosen):  # type: ignore[no-untyped-def]
+    """Rows that may be closer to a new centre: farther from their own centre than half its distance to the new one."""
     count = 0
     for c in range(gaps.shape[0]):
         if gaps[c] < 4.0 * reach[c]:
@@ -82,13 +82,13 @@ def _in_doubt(gaps, reach, head, after, best, chosen):  # type: ignore[no-untype
                 if gaps[c] < 4.0 * best[i]:
                     chosen[count] = i
                     count += 1
-                i = after[i]
+                i = next_row[i]
     return count
 
 
 @njit(cache=True, nogil=True)
-def _in_order(gaps, best, nearest, chosen):  # type: ignore[no-untyped-def]
-    """What `_in_doubt` gives, in the order of the rows: quicker where it is many of them."""
+def _candidates_in_order(gaps, best, nearest, chosen):  # type: ignore[no-untyped-def]
+    """The rows of `_candidates`, in the order of the rows: faster if they are many."""
     count = 0
     for i in range(best.shape[0]):
         if nearest[i] >= 0 and gaps[nearest[i]] < 4.0 * best[i]:
@@ -98,8 +98,8 @@ def _in_order(gaps, best, nearest, chosen):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sorted_over(chosen, reach, far, head, after, best, nearest, apart, number):  # type: ignore[no-untyped-def]
-    """What `_go_over` does for the rows of `_in_order`; all lists are made anew, in the order of the rows."""
+def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, apart, number):  # type: ignore[no-untyped-def]
+    """`_move_rows` for the rows of `_candidates_in_order`: all lists are built again, in the order of the rows."""
     for k in range(chosen.shape[0]):
         if apart[k] < best[chosen[k]]:
             best[chosen[k]], nearest[chosen[k]] = apart[k], number
@@ -107,14 +107,14 @@ def _sorted_over(chosen, reach, far, head, after, best, nearest, apart, number):
     for i in range(best.shape[0] - 1, -1, -1):
         c = nearest[i]
         if c >= 0:
-            after[i], head[c] = head[c], i
+            next_row[i], head[c] = head[c], i
             if best[i] >= reach[c]:
-                reach[c], far[c] = best[i], i
+                reach[c], farthest[c] = best[i], i
 
 
 @njit(cache=True, nogil=True)
-def _go_over(gaps, reach, far, head, after, best, nearest, apart, number):  # type: ignore[no-untyped-def]
-    """Rows that the new centre is closer to go over to it; ``apart`` are the distances of those in doubt, in order.
+def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, number):  # type: ignore[no-untyped-def]
+    """Move rows to the new centre where it is closer; ``apart`` are the distances of the candidates, in order.
 
     Rows of a centre c are the list head[c], after[head[c]], ...; the farthest is far[c], reach[c] away (squared).
     """
@@ -122,37 +122,37 @@ def _go_over(gaps, reach, far, head, after, best, nearest, apart, number):  # ty
     for c in range(gaps.shape[0]):
         if not gaps[c] < 4.0 * reach[c]:
             continue
-        limit, i, before = gaps[c], head[c], -1
-        reach[c], far[c] = -1.0, -1
+        limit, i, previous = gaps[c], head[c], -1
+        reach[c], farthest[c] = -1.0, -1
         while i >= 0:
-            following, own = after[i], c
+            following, centre = next_row[i], c
             if limit < 4.0 * best[i]:
                 if apart[at] < best[i]:
-                    best[i], own = apart[at], number
+                    best[i], centre = apart[at], number
                 at += 1
-            if own == number:
-                if before < 0:
+            if centre == number:
+                if previous < 0:
                     head[c] = following
                 else:
-                    after[before] = following
-                after[i], head[number], nearest[i] = head[number], i, number
+                    next_row[previous] = following
+                next_row[i], head[number], nearest[i] = head[number], i, number
             else:
-                before = i
-            if best[i] > reach[own] or (best[i] == reach[own] and i < far[own]):
-                reach[own], far[own] = best[i], i
+                previous = i
+            if best[i] > reach[centre] or (best[i] == reach[centre] and i < farthest[centre]):
+                reach[centre], farthest[centre] = best[i], i
             i = following
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _lead(X, signs, groups, weight, limit, constant, centres, toward, group, mass, ids, count, start):  # type: ignore[no-untyped-def]
-    """Rows from ``start`` on join the nearest leader within reach or lead; where there is no room, stops there."""
+def _assign_leaders(X, signs, groups, weight, limit, constant, centres, centre_sign, group, mass, ids, count, start):  # type: ignore[no-untyped-def]
+    """Rows from ``start`` on join the nearest leader within reach, or become leaders until the arrays are full."""
     for i in range(start, X.shape[0]):
         if weight[i] <= 0.0:
             continue
         best, at = np.inf, -1
         for c in range(count):
             if group[c] == groups[i]:
-                apart = _apart_dense(X, i, signs[i], centres[c], toward[c], constant)
+                apart = _apart_dense(X, i, signs[i], centres[c], centre_sign[c], constant)
                 if apart < best:
                     best, at = apart, c
         if best <= limit:
@@ -162,7 +162,7 @@ def _lead(X, signs, groups, weight, limit, constant, centres, toward, group, mas
             return i, count
         for j in range(X.shape[1]):
             centres[count, j] = X[i, j]
-        toward[count], group[count], mass[count], ids[count] = signs[i], groups[i], weight[i], i
+        centre_sign[count], group[count], mass[count], ids[count] = signs[i], groups[i], weight[i], i
         count += 1
     return X.shape[0], count
 
@@ -171,8 +171,8 @@ class FarthestFirst:
     """Centres among the rows, each the one farthest from those before it; prefixes serve larger radii.
 
     After k centres every row is within ``radius`` of one of them, centres are at least that far apart, and no
-    set of fewer than k rows covers all within half of it. k centres take at most k passes over the rows; but rows of
-    a centre that is twice as far from the new one as from all of its rows are not looked at, which soon are most.
+    set of fewer than k rows covers all within half of it. k centres take at most k passes over the rows; rows of a
+    centre that is twice as far from the new one as from all of its rows are skipped, which soon are most.
 
     Parameters
     ----------
@@ -210,29 +210,29 @@ class FarthestFirst:
         self._X, self._constant, self._weight = X, float(constant), weight
         self._signs = np.ones(n) if signs is None else signs
         self._groups = np.zeros(n, np.int32) if groups is None else groups
-        there = np.arange(n) if weight is None else np.flatnonzero(weight > 0.0)
-        self._waiting = {int(g): there[self._groups[there] == g] for g in np.unique(self._groups[there])}
+        positive = np.arange(n) if weight is None else np.flatnonzero(weight > 0.0)
+        self._waiting = {int(g): positive[self._groups[positive] == g] for g in np.unique(self._groups[positive])}
         self._best = np.full(n, np.inf)
-        self._after = np.full(n, -1, np.int64)
+        self._next_row = np.full(n, -1, np.int64)
         self._chosen = np.empty(n, np.int64)
         self.nearest = np.full(n, -1, np.int32)
         self.centres: list[int] = []
         self.radii: list[float] = []
-        self._many = True  # whether a new centre may be closer to many rows, as the last one
-        self._of_centres: dict[str, Array] = {
-            "reach": np.empty(_ROOM),
-            "far": np.empty(_ROOM, np.int64),
-            "head": np.empty(_ROOM, np.int64),
-            "squares": np.empty(_ROOM),
-            "toward": np.empty(_ROOM),
-            "group": np.empty(_ROOM, np.int32),
-            "points": np.empty((0 if sparse.issparse(X) else _ROOM, X.shape[1])),
+        self._scan_all = True  # whether the last centre had many candidates
+        self._centre_arrays: dict[str, Array] = {
+            "reach": np.empty(_INITIAL_CAPACITY),
+            "farthest": np.empty(_INITIAL_CAPACITY, np.int64),
+            "head": np.empty(_INITIAL_CAPACITY, np.int64),
+            "squares": np.empty(_INITIAL_CAPACITY),
+            "sign": np.empty(_INITIAL_CAPACITY),
+            "group": np.empty(_INITIAL_CAPACITY, np.int32),
+            "points": np.empty((0 if sparse.issparse(X) else _INITIAL_CAPACITY, X.shape[1])),
         }
         self._add(int(start))
 
     @property
     def radius(self) -> float:
-        """What every row is within of its centre."""
+        """The largest distance of a row from its centre."""
         return self.radii[-1]
 
     def grow(self, *, size: int | None = None, radius: float = 0.0) -> FarthestFirst:
@@ -243,84 +243,84 @@ class FarthestFirst:
 
     def weights(self) -> Array:
         """The weight of the rows nearest to each centre: (k,)."""
-        seen = self.nearest >= 0
-        own = None if self._weight is None else self._weight[seen]
-        mass: Array = np.bincount(self.nearest[seen], weights=own, minlength=len(self.centres)).astype(np.float64)
+        covered = self.nearest >= 0
+        weights = None if self._weight is None else self._weight[covered]
+        mass: Array = np.bincount(self.nearest[covered], weights, len(self.centres)).astype(np.float64)
         return mass
 
     def _add(self, row: int) -> None:
         number = len(self.centres)
-        of = self._of_centres
-        if number == len(of["head"]):
-            of.update({name: np.concatenate([part, np.empty_like(part)]) for name, part in of.items()})
+        arrays = self._centre_arrays
+        if number == len(arrays["head"]):
+            arrays.update({name: np.concatenate([array, np.empty_like(array)]) for name, array in arrays.items()})
         point = (self._X[[row]].toarray()[0] if sparse.issparse(self._X) else self._X[row]).astype(np.float64)
         if not sparse.issparse(self._X):
-            of["points"][number] = point
-        new = {"squares": point @ point, "toward": self._signs[row], "group": self._groups[row]}
-        for name, value in {**new, "head": -1, "far": -1, "reach": -1.0}.items():
-            of[name][number] = value
+            arrays["points"][number] = point
+        values = {"squares": point @ point, "sign": self._signs[row], "group": self._groups[row]}
+        for name, value in {**values, "head": -1, "farthest": -1, "reach": -1.0}.items():
+            arrays[name][number] = value
         waiting = self._waiting.pop(int(self._groups[row]), None)
         if waiting is not None:
-            self._found(waiting, number, row, self._measured(waiting, row, point))
+            self._start_group(waiting, number, row, self._measured(waiting, row, point))
         else:
             gaps = self._gaps(point, row)
-            lists = (of["head"], self._after, self._best)
-            ends = (of["reach"], of["far"])
-            if self._many:
-                chosen = self._chosen[: _in_order(gaps, self._best, self.nearest, self._chosen)]
-                _sorted_over(chosen, *ends, *lists, self.nearest, self._measured(chosen, row, point), number)
+            lists = (arrays["head"], self._next_row, self._best)
+            ends = (arrays["reach"], arrays["farthest"])
+            if self._scan_all:
+                chosen = self._chosen[: _candidates_in_order(gaps, self._best, self.nearest, self._chosen)]
+                _move_rows_in_order(chosen, *ends, *lists, self.nearest, self._measured(chosen, row, point), number)
             else:
-                chosen = self._chosen[: _in_doubt(gaps, of["reach"], *lists, self._chosen)]
-                _go_over(gaps, *ends, *lists, self.nearest, self._measured(chosen, row, point), number)
-            self._many = len(chosen) > _SHARE * len(self._best)
+                chosen = self._chosen[: _candidates(gaps, arrays["reach"], *lists, self._chosen)]
+                _move_rows(gaps, *ends, *lists, self.nearest, self._measured(chosen, row, point), number)
+            self._scan_all = len(chosen) > _SCAN_SHARE * len(self._best)
         self.centres.append(row)
         self._farthest, reach = self._next()
         self.radii.append(float(np.sqrt(reach)))
 
-    def _found(self, rows: Array, number: int, row: int, apart: Array) -> None:
+    def _start_group(self, rows: Array, number: int, row: int, apart: Array) -> None:
         """The first centre of a group gets all of its rows."""
-        of = self._of_centres
+        arrays = self._centre_arrays
         self._best[rows], self.nearest[rows] = apart, number
-        self._after[rows[:-1]] = rows[1:]
-        of["head"][number] = rows[0]
+        self._next_row[rows[:-1]] = rows[1:]
+        arrays["head"][number] = rows[0]
         top = int(np.argmax(apart))
-        of["reach"][number], of["far"][number] = apart[top], rows[top]
+        arrays["reach"][number], arrays["farthest"][number] = apart[top], rows[top]
 
     def _next(self) -> tuple[int, float]:
         """The row farthest from its centre, and its squared distance; rows of a group without a centre come first."""
         if self._waiting:
             return min(int(rows[0]) for rows in self._waiting.values()), np.inf
-        reach, far = (self._of_centres[name][: len(self.centres)] for name in ("reach", "far"))
-        most = float(reach.max())
-        return int(far[reach == most].min()), most
+        reach, farthest = (self._centre_arrays[name][: len(self.centres)] for name in ("reach", "farthest"))
+        largest = float(reach.max())
+        return int(farthest[reach == largest].min()), largest
 
     def _measured(self, rows: Array, row: int, point: Array) -> Array:
-        """Squared distances of some rows from a new centre."""
+        """Squared distances of ``rows`` from a new centre."""
         X, apart, step = self._X, np.empty(len(rows)), 4096
-        rest = (self._signs[row], self._constant, apart)
+        args = (self._signs[row], self._constant, apart)
 
         def run(a: int, b: int) -> None:
             if sparse.issparse(X):
-                given = (X.data, X.indices, X.indptr, self._signs, rows, point, float(point @ point))
-                _measure_csr(*given, *rest, a, b, step)
+                row_args = (X.data, X.indices, X.indptr, self._signs, rows, point, float(point @ point))
+                _measure_csr(*row_args, *args, a, b, step)
             else:
-                _measure_dense(X, self._signs, rows, point, *rest, a, b, step)
+                _measure_dense(X, self._signs, rows, point, *args, a, b, step)
 
         over_parts(run, -(-len(rows) // step), serial=len(rows) < 5 * step)
-        apart[rows == row] = 0.0  # whatever the rounding of sparse products says
+        apart[rows == row] = 0.0  # sparse products may round to another number
         return apart
 
     def _gaps(self, point: Array, row: int) -> Array:
         """Squared distances of the new centre from those before it, a little less; infinite in other groups: (k,)."""
-        of = {name: part[: len(self.centres)] for name, part in self._of_centres.items()}
-        same = of["toward"] * self._signs[row]
+        arrays = {name: array[: len(self.centres)] for name, array in self._centre_arrays.items()}
+        same = arrays["sign"] * self._signs[row]
         if sparse.issparse(self._X):
-            sizes = of["squares"] + point @ point
+            sizes = arrays["squares"] + point @ point
             gaps = sizes - 2.0 * same * (self._X[self.centres] @ point) - 1e-9 * sizes
         else:
-            gaps = _gaps_dense(of["points"], same, point)
+            gaps = _gaps_dense(arrays["points"], same, point)
         gaps += np.where(same > 0.0, 0.0, 4.0 * self._constant**2)
-        gaps[of["group"] != self._groups[row]] = np.inf
+        gaps[arrays["group"] != self._groups[row]] = np.inf
         return gaps
 
 
@@ -336,19 +336,19 @@ def leaders(
 ) -> tuple[Array, Array, float]:
     """Positions and weights of at most ``most`` rows that cover all others, found in one pass; and the radius.
 
-    A row joins the nearest leader within ``radius``, or leads. Where there would be more than ``most``, the radius
-    is doubled and leaders join leaders; rows may then be twice the last radius away, which is what is given.
-    Leaders are more than the last radius apart. Rows may come piece by piece: leaders with their weights are rows.
+    A row joins the nearest leader within ``radius``, or becomes a leader. If there are more than ``most``, the radius
+    is doubled and leaders join leaders; rows may then be twice the last radius away, which is the radius returned.
+    Leaders are more than the last radius apart. Batches can be merged: leaders with their weights are rows.
     """
     n, d = X.shape
-    given = (
+    row_arrays = (
         np.ones(n) if signs is None else signs,
         np.zeros(n, np.int32) if groups is None else groups,
         np.ones(n) if weight is None else weight,
     )
-    found: dict[str, Array] = {
+    table: dict[str, Array] = {
         "centres": np.empty((most, d)),
-        "toward": np.empty(most),
+        "sign": np.empty(most),
         "group": np.empty(most, np.int32),
         "mass": np.empty(most),
         "ids": np.empty(most, np.int64),
@@ -357,40 +357,40 @@ def leaders(
     while True:
         if sparse.issparse(X):  # the kernel takes dense rows: a run at a time
             stop = min(n, start + 1024)
-            rows, own = X[start:stop].toarray(), tuple(part[start:stop] for part in given)
+            rows, chunk = X[start:stop].toarray(), tuple(array[start:stop] for array in row_arrays)
         else:
-            stop, rows, own = n, X[start:], tuple(part[start:] for part in given)
-        state: Any = (rows, *own, reach * reach, float(constant), *found.values(), count, 0)
-        done, after = _lead(*state)
-        found["ids"][count:after] += start
-        start, count = start + done, after
+            stop, rows, chunk = n, X[start:], tuple(array[start:] for array in row_arrays)
+        state: Any = (rows, *chunk, reach * reach, float(constant), *table.values(), count, 0)
+        done, new_count = _assign_leaders(*state)
+        table["ids"][count:new_count] += start
+        start, count = start + done, new_count
         if start == n:
             break
         if start < stop:
-            if given[1][start] not in found["group"] and len(np.unique(found["group"])) == most:
-                raise ValueError(f"There are more than {most} classes, and only so many rows may be kept.")
-            reach, doubled = (2.0 * reach if reach > 0.0 else _least_gap(found, count, constant)), True
-            count = _joined(found, count, reach, constant)
-    return found["ids"][:count], found["mass"][:count], 2.0 * reach if doubled else reach
+            if row_arrays[1][start] not in table["group"] and len(np.unique(table["group"])) == most:
+                raise ValueError(f"There are more than {most} classes, and only {most} rows may be kept.")
+            reach, doubled = (2.0 * reach if reach > 0.0 else _smallest_gap(table, count, constant)), True
+            count = _merge_leaders(table, count, reach, constant)
+    return table["ids"][:count], table["mass"][:count], 2.0 * reach if doubled else reach
 
 
-def _joined(found: dict[str, Array], count: int, reach: float, constant: float) -> int:
-    """Leaders that join leaders at a larger radius, in place: how many are left."""
-    old = {name: part[:count].copy() for name, part in found.items()}
-    given = (old["centres"], old["toward"], old["group"], old["mass"], reach * reach, float(constant))
-    state: Any = (*given, *found.values(), 0, 0)
-    left: int = _lead(*state)[1]
-    found["ids"][:left] = old["ids"][found["ids"][:left]]
-    return left
+def _merge_leaders(table: dict[str, Array], count: int, reach: float, constant: float) -> int:
+    """Leaders join leaders at a larger radius, in place; returns how many are left."""
+    previous = {name: array[:count].copy() for name, array in table.items()}
+    rows = [previous[name] for name in ("centres", "sign", "group", "mass")]
+    state: Any = (*rows, reach * reach, float(constant), *table.values(), 0, 0)
+    n_left: int = _assign_leaders(*state)[1]
+    table["ids"][:n_left] = previous["ids"][table["ids"][:n_left]]
+    return n_left
 
 
-def _least_gap(found: dict[str, Array], count: int, constant: float) -> float:
-    """The smallest distance between two leaders that may join: where a radius of zero starts to grow."""
-    least = np.inf
+def _smallest_gap(table: dict[str, Array], count: int, constant: float) -> float:
+    """The smallest distance between two leaders that may join: the first radius above zero."""
+    smallest = np.inf
     for c in range(1, count):
-        same = np.where(found["toward"][:c] == found["toward"][c], 1.0, -1.0)
-        steps = found["centres"][:c] - same[:, None] * found["centres"][c]
+        same = np.where(table["sign"][:c] == table["sign"][c], 1.0, -1.0)
+        steps = table["centres"][:c] - same[:, None] * table["centres"][c]
         gaps = np.einsum("ij,ij->i", steps, steps) + np.where(same > 0.0, 0.0, 4.0 * constant * constant)
-        gaps = gaps[found["group"][:c] == found["group"][c]]
-        least = min(least, float(gaps.min(initial=np.inf)))
-    return float(np.sqrt(least)) * (1.0 + 1e-9)
+        gaps = gaps[table["group"][:c] == table["group"][c]]
+        smallest = min(smallest, float(gaps.min(initial=np.inf)))
+    return float(np.sqrt(smallest)) * (1.0 + 1e-9)

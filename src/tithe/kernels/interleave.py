@@ -10,9 +10,9 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 
-_COLUMNS = 64
+_GROUP_COLUMNS = 64
 _BUFFER_BYTES = 2**18  # stays in the second-level cache beside the rows that are written
-_PADDING = 16  # columns a power of two apart would fight for the same cache lines
+_PADDING = 16  # columns a power of two apart would share the same cache lines
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
@@ -22,11 +22,11 @@ def _transpose(columns, n_columns, n_rows, rows, first_row, first_column):  # ty
         for j in range(n_columns):
             rows[first_row + i, first_column + j] = columns[j, i]
     zero = columns.dtype.type(0)
-    nought = zero
+    zeros = zero
     for j in range(n_columns):
         for i in range(n_rows):
-            nought += zero * columns[j, i]  # NaN for what is not finite
-    return nought == 0
+            zeros += zero * columns[j, i]  # NaN if the value is not finite
+    return zeros == 0
 
 
 def interleave(columns: Sequence[Array], rows: Array, first_row: int, first_column: int) -> bool:
@@ -44,8 +44,8 @@ def interleave(columns: Sequence[Array], rows: Array, first_row: int, first_colu
     """
     finite = True
     n = len(columns[0]) if columns else 0
-    for start in range(0, len(columns), _COLUMNS):
-        group = columns[start : start + _COLUMNS]
+    for start in range(0, len(columns), _GROUP_COLUMNS):
+        group = columns[start : start + _GROUP_COLUMNS]
         height = max(64, _BUFFER_BYTES // (len(group) * rows.itemsize))
         buffer = np.empty((len(group), height + _PADDING), rows.dtype)
         for top in range(0, n, height):

@@ -1,4 +1,4 @@
-"""How rows are cut into parts, and how the sums of parts are added."""
+"""Parts of rows, and sums over parts."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 
-_GRAIN = 1024  # parts are multiples of this many rows
-_PART = 16 * _GRAIN  # rows whose sums are added in one go
-_PARTIALS = 1 << 26  # bytes allowed for partial sums, whatever n is
+_GRAIN_ROWS = 1024  # parts are multiples of this many rows
+_PART_ROWS = 16 * _GRAIN_ROWS  # rows whose sums are added in one go
+_MAX_PARTIAL_BYTES = 1 << 26  # for partial sums, for any n
 
 
 def part_rows(n_rows: int, partial_bytes: int) -> int:
     """Rows per part: a function of the problem alone, never of the number of threads."""
-    most_parts = max(4, _PARTIALS // max(1, partial_bytes))
-    wanted = min(_PART, -(-n_rows // (16 * _GRAIN)) * _GRAIN)  # few rows: small parts, so that all threads get some
-    return max(_GRAIN, wanted, -(-n_rows // (most_parts * _GRAIN)) * _GRAIN)
+    max_parts = max(4, _MAX_PARTIAL_BYTES // max(1, partial_bytes))
+    preferred = min(_PART_ROWS, -(-n_rows // (16 * _GRAIN_ROWS)) * _GRAIN_ROWS)  # small parts for few rows
+    return max(_GRAIN_ROWS, preferred, -(-n_rows // (max_parts * _GRAIN_ROWS)) * _GRAIN_ROWS)
 
 
 @njit(cache=True, nogil=True)
 def _neumaier(parts, total):  # type: ignore[no-untyped-def]
     for j in range(parts.shape[1]):
-        done, lost = 0.0, 0.0
+        done, compensation = 0.0, 0.0
         for i in range(parts.shape[0]):
             part = parts[i, j]
-            new = done + part
+            updated = done + part
             if abs(done) >= abs(part):
-                lost += (done - new) + part
+                compensation += (done - updated) + part
             else:
-                lost += (part - new) + done
-            done = new
-        total[j] = done + lost if np.isfinite(lost) else done  # sums that overflow stay what they are
+                compensation += (part - updated) + done
+            done = updated
+        total[j] = done + compensation if np.isfinite(compensation) else done  # sums that overflow stay infinite
 
 
 def add_parts(parts: Array) -> Array:

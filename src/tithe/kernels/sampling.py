@@ -8,7 +8,7 @@ from numba import njit
 from tithe.core.data import Array, Block, Scores
 from tithe.core.parallel import over_parts
 
-BLOCK = 4096
+BLOCK_ROWS = 4096
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -22,13 +22,13 @@ def _block_sums(cost, labels, slope, base, weight, sums, first, last):  # type: 
     n = cost.shape[0]
     for block in range(first, last):
         total = 0.0
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+        for i in range(block * BLOCK_ROWS, min(n, (block + 1) * BLOCK_ROWS)):
             total += _score(cost, labels, slope, base, weight, i)
         sums[block] = total
 
 
 @njit(cache=True, nogil=True)
-def _locate(cost, labels, slope, base, weight, starts, targets, found):  # type: ignore[no-untyped-def]
+def _locate(cost, labels, slope, base, weight, starts, targets, positions):  # type: ignore[no-untyped-def]
     n = cost.shape[0]
     n_blocks = starts.shape[0] - 1
     block = 0
@@ -40,8 +40,8 @@ def _locate(cost, labels, slope, base, weight, starts, targets, found):  # type:
         if target >= starts[block + 1] or at < 0:
             while block + 1 < n_blocks and target >= starts[block + 1]:
                 block += 1
-            at = block * BLOCK
-            end = min(n, at + BLOCK) - 1
+            at = block * BLOCK_ROWS
+            end = min(n, at + BLOCK_ROWS) - 1
             reached = starts[block] + _score(cost, labels, slope, base, weight, at)
         while reached <= target and at < end:
             at += 1
@@ -49,7 +49,7 @@ def _locate(cost, labels, slope, base, weight, starts, targets, found):  # type:
         # rounding at the end of a block must not pick a row of score 0
         while at > 0 and _score(cost, labels, slope, base, weight, at) <= 0.0:
             at -= 1
-        found[t] = at
+        positions[t] = at
 
 
 def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[Array, float]:
@@ -64,7 +64,7 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
     labels = np.empty(0, np.int32) if scores.labels is None else scores.labels
     weight = np.empty(0) if scores.weight is None else scores.weight
     cost, slope, base = scores.cost, float(scores.slope), scores.base
-    n_blocks = -(-len(cost) // BLOCK)
+    n_blocks = -(-len(cost) // BLOCK_ROWS)
     sums = np.empty(n_blocks)
     over_parts(
         lambda first, last: _block_sums(cost, labels, slope, base, weight, sums, first, last),
@@ -79,13 +79,13 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
             "precision. Rescale the columns or the weights."
         )
     targets = (np.arange(size) + rng.random(size)) * (total / size)
-    found = np.empty(size, np.int64)
-    _locate(cost, labels, slope, base, weight, starts, targets, found)
-    return found, total
+    positions = np.empty(size, np.int64)
+    _locate(cost, labels, slope, base, weight, starts, targets, positions)
+    return positions, total
 
 
 def sample_rows(block: Block, size: int, rng: np.random.Generator) -> Block:
-    """About ``size`` rows for a first look: all if there are no more, else uniformly, or by weight if weighted."""
+    """A sample of about ``size`` rows: all if there are no more, else drawn uniformly, or by weight if weighted."""
     if len(block) <= size:
         return block
     if block.sample_weight is None:
@@ -99,7 +99,7 @@ def draw(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[A
 
     ``sum(weights * f)`` over the drawn rows estimates ``sum(f)`` over all of them without bias.
     """
-    found, total = locate_draws(scores, size, rng)
-    positions, counts = np.unique(found, return_counts=True)
+    draws, total = locate_draws(scores, size, rng)
+    positions, counts = np.unique(draws, return_counts=True)
     score = scores.at(positions) if isinstance(scores, Scores) else scores[positions]
     return positions, counts * (total / size) / score

@@ -1,4 +1,4 @@
-"""What a coreset must preserve: objectives, and what one of your own is made from."""
+"""Objectives, which a coreset must preserve, and the contracts to write your own."""
 
 from tithe.core.contracts import ClusterBoundedObjective as ClusterBoundedObjective
 from tithe.core.contracts import ConvexObjective as ConvexObjective

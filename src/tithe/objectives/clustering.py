@@ -11,7 +11,7 @@ from scipy import sparse
 from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective, SteppedObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Option, WholeNumber
+from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
 from tithe.kernels.clustering.seeding import dz_seeds
@@ -19,21 +19,21 @@ from tithe.kernels.columns import column_means
 from tithe.kernels.sampling import sample_rows
 from tithe.objectives.clustering_queries import hard_centres, random_centres
 
-_STEPS_OF_A_HEAT = 4  # after so many steps the worse half of the searches is dropped
+_STEPS_BETWEEN_SELECTIONS = 4  # steps after which the worse half of the searches is dropped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Look:
-    """What one pass over some rows found at some centres. Looks at several leaves add up.
+    """The result of one pass over rows at given centres. Results of several leaves add up.
 
     Parameters
     ----------
     labels : (n,) int32 or None
-        The nearest centre of each row; None in a sum, which is to stay small whatever the rows.
+        The nearest centre of each row; None in a sum, whose size does not depend on the rows.
     total : float
         Their weighted cost.
     sums : (k, 4 + d) or None
-        What `assign` adds up by cluster; None after a last look.
+        What `assign` adds up by cluster; None after the last pass.
     """
 
     labels: Array | None
@@ -41,7 +41,7 @@ class Look:
     sums: Array | None
 
     def __add__(self, other: Look) -> Look:
-        """The look at the rows of both."""
+        """The result for the rows of both."""
         sums = None if self.sums is None or other.sums is None else self.sums + other.sums
         return Look(labels=None, total=self.total + other.total, sums=sums)
 
@@ -80,18 +80,19 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     max_iter: int = 100
     tol: float = 1e-4
 
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": WholeNumber(least=1),
+        "n_init": WholeNumber(least=1),
+        "max_iter": WholeNumber(least=1),
+        "tol": RealNumber(least=0.0),
+    }
     options: ClassVar[tuple[Option, ...]] = (
-        Option("n_clusters", WholeNumber(least=1), "Number of clusters.", ("-k", "--clusters")),
+        Option("n_clusters", constraints["n_clusters"], "Number of clusters.", ("-k", "--clusters")),
     )
     ratio: ClassVar[tuple[float, float, float]]
 
     def __post_init__(self) -> None:
-        for field, least in (("n_clusters", 1), ("n_init", 1), ("max_iter", 1)):
-            value = getattr(self, field)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{field} must be an integer of at least {least}, got {value!r}.")
-        if not isinstance(self.tol, (int, float, np.number)) or not self.tol >= 0:
-            raise ValueError(f"tol must be a number of at least 0, got {self.tol!r}.")
+        check_params(self, self.constraints)
 
     # -- what a coreset needs ----------------------------------------------------------------
 
@@ -139,7 +140,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     def moments(self, block: Block, pilot: Array) -> Moments:
         """(n, 2 + d) for the few rows that were drawn: 1, d^z, and the direction of the gradient.
 
-        Only (n, 2) where the columns outnumber what so few rows could be steered by.
+        Only (n, 2) where there are too many columns for the number of rows.
         """
         labels, cost, _ = assign(block.X, pilot, power=self.power)
         if len(block) < ROWS_PER_COLUMN * (2 + block.n_features):
@@ -204,20 +205,20 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         with single_blas_thread():
             runs = [(centers, np.inf) for centers in starts]
             while len(runs) > 1:
-                runs = [self._descend(rows, weight, centers, max_iter=_STEPS_OF_A_HEAT) for centers, _ in runs]
+                runs = [self._descend(rows, weight, centers, max_iter=_STEPS_BETWEEN_SELECTIONS) for centers, _ in runs]
                 runs = sorted(runs, key=lambda run: run[1])[: (len(runs) + 1) // 2]
             best = self._descend(rows, weight, runs[0][0], max_iter=self.max_iter)[0]
         missing = self.n_clusters - len(best)
         return np.vstack([best, np.repeat(best[-1:], missing, axis=0)]) if missing > 0 else best
 
     def look(self, block: Block, params: Array, *, last: bool = False) -> Look:
-        """One pass over the block: labels, the cost, and what `step` needs; the ``last`` one goes without, cheaper."""
+        """One pass over the block: labels, the cost, and what `step` needs; the ``last`` pass leaves this out."""
         weight = block.sample_weight
         labels, cost, sums = assign(block.X, params, weight=weight, power=self.power, with_sums=not last)
         return Look(labels=labels, total=_total(cost, weight), sums=sums)
 
     def step(self, look: Look, params: Array) -> tuple[Array, float]:
-        """Centres that cost less than ``params``, which were looked at, and by how much at the least.
+        """Centres that cost less than ``params``, where ``look`` was taken, and a lower bound on the gain.
 
         The step of Lloyd for z = 2; for z = 1 the step of Weiszfeld as Vardi and Zhang (2000)
         repaired it for a centre that sits on a row. The gain is what the rows save without even
@@ -232,42 +233,42 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     # -- the search --------------------------------------------------------------------------
 
     def _step(self, centers: Array, sums: Array) -> Array:
-        pull, stuck, along = sums[:, 2:3], sums[:, 3:4], sums[:, N_SUMS:]
-        step = np.divide(along, pull, out=np.zeros_like(along), where=pull > 0)
+        mass, stuck, direction = sums[:, 2:3], sums[:, 3:4], sums[:, N_SUMS:]
+        step = np.divide(direction, mass, out=np.zeros_like(direction), where=mass > 0)
         if self.power == 1:
-            force = np.linalg.norm(along, axis=1, keepdims=True)
+            force = np.linalg.norm(direction, axis=1, keepdims=True)
             hold = np.divide(stuck, force, out=np.ones_like(force), where=force > 0)
             step *= np.maximum(0.0, 1.0 - hold)
         return centers + step
 
     def _descend(self, rows: Any, weight: Array | None, centers: Array, *, max_iter: int) -> tuple[Array, float]:
-        last = np.inf
-        best, least = centers, np.inf
+        previous = np.inf
+        best, least_cost = centers, np.inf
         for _ in range(max_iter):
             _labels, cost, sums = assign(rows, centers, weight=weight, power=self.power, with_sums=True)
             assert sums is not None
             total = float(sums[:, 1].sum())
-            if total < least:
-                best, least = centers, total
-            if last - total <= self.tol * total:
+            if total < least_cost:
+                best, least_cost = centers, total
+            if previous - total <= self.tol * total:
                 break
-            last = total
+            previous = total
             moved = self._step(centers, sums)
             empty = np.flatnonzero(sums[:, 0] <= 0)
             if len(empty):
                 spare = cost if weight is None else cost * weight
-                far = np.argsort(spare, kind="stable")[::-1][: len(empty)]
-                far = far[spare[far] > 0]
-                picked = rows[far].toarray() if sparse.issparse(rows) else rows[far]
-                moved[empty[: len(far)]] = picked
-                last = np.inf
+                farthest = np.argsort(spare, kind="stable")[::-1][: len(empty)]
+                farthest = farthest[spare[farthest] > 0]
+                picked = rows[farthest].toarray() if sparse.issparse(rows) else rows[farthest]
+                moved[empty[: len(farthest)]] = picked
+                previous = np.inf
             centers = moved
         else:
             cost = assign(rows, centers, power=self.power)[1]
             total = _total(cost, weight)
-            if total < least:
-                best, least = centers, total
-        return best, least
+            if total < least_cost:
+                best, least_cost = centers, total
+        return best, least_cost
 
 
 def check_centers(pilot: Array, totals: Array | None, d: int) -> None:

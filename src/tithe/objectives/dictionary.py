@@ -11,6 +11,7 @@ from scipy import sparse
 from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.kernels.clustering.distances import point_costs
 from tithe.kernels.columns import column_means
@@ -22,7 +23,7 @@ Reference = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "
 
 _TINY = float(np.finfo(np.float64).tiny)  # a smaller number has no inverse
 _SAMPLE_ROWS = 5000  # rows that a reference is learned from
-_RESTARTS, _TURNS = 3, 5  # of the search for subspaces
+_N_STARTS, _N_ROUNDS = 3, 5  # of the search for subspaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +35,15 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     n_components : int
         k, the number of atoms.
     n_nonzero_coefs : int
-        T. Fewer where there are not so many atoms or columns.
+        T. At most the number of atoms and the number of columns.
     reference : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"}
-        The rough dictionary D0 that rows are scored by: the constant signal, which needs no look at the data;
+        The rough dictionary D0 that rows are scored by: the constant signal, which needs no pass over the data;
         the line through the mean row; the mean row itself, whose error is |y - mean|^2; the T top singular
         vectors; k atoms after one iteration of K-SVD; k / T subspaces of dimension T. All but the first are
         learned from a sample of the rows.
     beta : float
-        Share of the draws that is uniform. Without it rows that D0 represents without error, like flat
-        patches of an image, would never be drawn.
+        Share of the draws that is uniform. It must be positive: otherwise rows that D0 represents without error,
+        such as flat patches of an image, would never be drawn.
     positive : bool
         Codes and atoms of `solve` are not negative.
     max_iter : int
@@ -67,20 +68,18 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     positive: bool = False
     max_iter: int = 40
 
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_components": WholeNumber(least=1),
+        "n_nonzero_coefs": WholeNumber(least=1),
+        "reference": OneOf(*get_args(Reference)),
+        "beta": RealNumber(above=0.0, most=1.0),
+        "positive": Boolean(),
+        "max_iter": WholeNumber(least=1),
+    }
     name: ClassVar[str] = "dictionary"
 
     def __post_init__(self) -> None:
-        for field in ("n_components", "n_nonzero_coefs", "max_iter"):
-            value = getattr(self, field)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{field} must be an integer of at least 1, got {value!r}.")
-        if self.reference not in get_args(Reference):
-            raise ValueError(f"reference must be one of {', '.join(get_args(Reference))}, got {self.reference!r}.")
-        if not isinstance(self.beta, (int, float, np.number)) or not 0.0 < self.beta <= 1.0:
-            raise ValueError(
-                f"beta must lie above 0 and be 1 at the most, got {self.beta!r}: with 0, rows that the reference "
-                "represents without error would never be drawn."
-            )
+        check_params(self, self.constraints)
 
     # -- what a coreset needs ----------------------------------------------------------------
 
@@ -96,15 +95,15 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
             line = unit(column_means(block)[None])
             return line if len(line) else np.full((1, d), d**-0.5)
         sample = sample_rows(_with_weight(block), max(_SAMPLE_ROWS, 20 * self.n_components), rng)
-        X, most = np.asarray(sample.X, np.float64), self._most(d, self.n_components)
+        X, max_nonzero = np.asarray(sample.X, np.float64), self._max_nonzero(d, self.n_components)
         with single_blas_thread():
             if self.reference == "singular":
-                return _top_directions(X, sample.weights(), most)[None]
+                return _top_directions(X, sample.weights(), max_nonzero)[None]
             if self.reference == "ksvd":
                 start = data_atoms(X, self.n_components, rng)
-                coding = Coding(n_nonzero=most)
+                coding = Coding(n_nonzero=max_nonzero)
                 return learn_dictionary(X, sample.sample_weight, start, coding, max_iter=1, rng=rng)[0]
-            return _subspaces(X, sample.weights(), max(1, self.n_components // most), most, rng)
+            return _subspaces(X, sample.weights(), max(1, self.n_components // max_nonzero), max_nonzero, rng)
 
     def mean_pilot(self, block: Block) -> Array:
         """The mean row, as a point (d,)."""
@@ -113,10 +112,10 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     def survey(self, block: Block, pilot: Array) -> Survey:
         """Errors, and totals (1, 3): count, error, energy."""
         error = self.cost(block, pilot)
-        parts = (np.ones(len(block)), error, _energy(block))
+        moments = (np.ones(len(block)), error, _energy(block))
         weights = block.sample_weight
         # not by BLAS, which adds in another order on two threads
-        totals = np.array([[np.add.reduce(part if weights is None else weights * part) for part in parts]])
+        totals = np.array([[np.add.reduce(moment if weights is None else weights * moment) for moment in moments]])
         return Survey(cost=error, labels=None, totals=totals)
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
@@ -142,7 +141,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         return self._at(block, params)[1]
 
     def assign(self, block: Block, params: Array) -> Array:
-        """The atom that each row leans on most: (n,) int32."""
+        """The atom with the largest coefficient in the code of each row: (n,) int32."""
         return self._at(block, params)[0]
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
@@ -150,10 +149,10 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         _dense(block)
         block = _with_weight(block)
         start = data_atoms(block.X, self.n_components, rng, positive=self.positive) if init is None else unit(init)
-        coding = Coding(n_nonzero=self._most(block.n_features, len(start)), positive=self.positive)
+        coding = Coding(n_nonzero=self._max_nonzero(block.n_features, len(start)), positive=self.positive)
         return learn_dictionary(block.X, block.sample_weight, start, coding, max_iter=self.max_iter, rng=rng)[0]
 
-    def _most(self, d: int, k: int) -> int:
+    def _max_nonzero(self, d: int, k: int) -> int:
         return min(self.n_nonzero_coefs, d, k)
 
     def _at(self, block: Block, params: Array) -> tuple[Array, Array]:
@@ -163,7 +162,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
             return np.zeros(len(block), np.int32), point_costs(block.X, params)[0]
         if params.ndim == 3 or len(params) == 1:
             return subspace_errors(block.X, params if params.ndim == 3 else params[None])
-        coding = Coding(n_nonzero=self._most(block.n_features, len(params)), positive=self.positive)
+        coding = Coding(n_nonzero=self._max_nonzero(block.n_features, len(params)), positive=self.positive)
         chosen, _, error, _ = coding(block.X, params)
         return np.maximum(chosen[:, 0], 0), error
 
@@ -191,20 +190,20 @@ def _top_directions(X: Array, weight: Array, r: int) -> Array:
 
 
 def _subspaces(X: Array, weight: Array, g: int, j: int, rng: np.random.Generator) -> Array:
-    """g subspaces of dimension j by turns of assigning and singular vectors, the best of some starts: (g, j, d)."""
+    """g subspaces of dimension j, by alternating assignment and singular vectors, the best of several starts."""
     best: Array | None = None
     least_error = np.inf
-    for _ in range(_RESTARTS):
+    for _ in range(_N_STARTS):
         bases = np.stack([np.linalg.qr(rng.normal(size=(X.shape[1], j)))[0].T for _ in range(g)])
         seeds = data_atoms(X, g, rng)
         for basis, seed in zip(bases, seeds, strict=True):
             basis[:] = np.linalg.qr(np.vstack([seed, basis[: j - 1]]).T)[0].T
-        for _ in range(_TURNS):
+        for _ in range(_N_ROUNDS):
             labels = subspace_errors(X, bases)[0]
             for c in range(g):
-                mine = labels == c
-                if mine.sum() >= j:
-                    bases[c] = _top_directions(X[mine], weight[mine], j)
+                members = labels == c
+                if members.sum() >= j:
+                    bases[c] = _top_directions(X[members], weight[members], j)
         total = float(np.add.reduce(weight * subspace_errors(X, bases)[1]))
         if best is None or total < least_error:
             best, least_error = bases, total

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from tithe.core.contracts import MeanPilotObjective, SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
+from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Integer, Optional, check_fields, expect
 from tithe.kernels.columns import column_means, column_sums
 from tithe.kernels.sampling import sample_rows
@@ -40,7 +41,12 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
     """
 
     n_classes: int = 0
+
+    constraints: ClassVar[dict[str, Constraint]] = {"n_classes": WholeNumber()}
     name: ClassVar[str] = "generic"
+
+    def __post_init__(self) -> None:
+        check_params(self, self.constraints)
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
         """Column means, scales and a line through y, of a sample of the rows: (3, d + 1)."""
@@ -55,9 +61,9 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         else:
             square = np.zeros_like(mean)
             for start in range(0, len(block), _CHUNK_ROWS):
-                part = block.cut(start, start + _CHUNK_ROWS)
-                gap = part.X - mean
-                square += part.weights() @ (gap * gap)
+                chunk = block.cut(start, start + _CHUNK_ROWS)
+                gap = chunk.X - mean
+                square += chunk.weights() @ (gap * gap)
             square /= total
         scale = np.sqrt(np.maximum(square, 0.0))
         scale = np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
@@ -73,13 +79,13 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         cost = np.empty(len(block))
         totals: Array | None = None
         for start in range(0, len(block), _CHUNK_ROWS):
-            part = block.cut(start, start + _CHUNK_ROWS)
-            values = self.moments(part, pilot).values
-            rows = slice(start, start + len(part))
+            chunk = block.cut(start, start + _CHUNK_ROWS)
+            values = self.moments(chunk, pilot).values
+            rows = slice(start, start + len(chunk))
             cost[rows] = values[:, 1]
             if totals is None:
                 totals = np.zeros((max(1, self.n_classes), values.shape[1]))
-            np.add.at(totals, labels[rows], values * part.weights()[:, None])
+            np.add.at(totals, labels[rows], values * chunk.weights()[:, None])
         assert totals is not None
         return Survey(cost=cost, labels=labels, totals=totals)
 
@@ -150,11 +156,11 @@ def _least_squares(block: Block, pilot: Array) -> Array:
     d = block.n_features
     gram, against = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
     for start in range(0, len(block), _CHUNK_ROWS):
-        part = block.cut(start, start + _CHUNK_ROWS)
-        design = np.column_stack([_scaled(part, pilot), np.ones(len(part))])
-        weighted = design * part.weights()[:, None]
+        chunk = block.cut(start, start + _CHUNK_ROWS)
+        design = np.column_stack([_scaled(chunk, pilot), np.ones(len(chunk))])
+        weighted = design * chunk.weights()[:, None]
         gram += weighted.T @ design
-        against += weighted.T @ part.y
+        against += weighted.T @ chunk.y
     gram[np.diag_indices(d)] += 1e-6 * block.total_weight
     solution: Array = np.linalg.solve(gram, against)
     return solution

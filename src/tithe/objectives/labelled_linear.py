@@ -39,8 +39,8 @@ class LabelledLinearObjective(LabelledObjective, LinearModelObjective):
         return self.n_classes
 
     def _basic_moments(self, block: Block) -> Array:
-        others = np.equal.outer(self.codes(block), np.arange(1, self.n_classes)).astype(np.float64)
-        return np.concatenate([np.ones((len(block), 1)), others], axis=1)
+        indicators = np.equal.outer(self.codes(block), np.arange(1, self.n_classes)).astype(np.float64)
+        return np.concatenate([np.ones((len(block), 1)), indicators], axis=1)
 
     @property
     def _shift_invariant(self) -> bool:

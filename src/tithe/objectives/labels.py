@@ -40,25 +40,25 @@ class LabelledObjective:
         return len(self.classes)
 
     def for_rows(self, block: Block) -> Self:
-        """The same objective, its classes taken from the rows at hand unless they were given."""
+        """The objective with the classes of these rows, unless classes were given."""
         if block.y is None:
             raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
         if self.classes is not None:
             return self
         try:
-            found = distinct_labels(block.y)
+            labels = distinct_labels(block.y)
         except TypeError as error:
             raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
-        if found.dtype.kind == "f" and not (np.isfinite(found).all() and np.array_equal(found, np.trunc(found))):
-            lost = not np.isfinite(found).all()
-            said = "NaN or infinity" if lost else f"{len(found)} values such as {found.tolist()[0]!r}"
-            raise ValueError(f"y holds {said}: these are no classes.")
-        if len(found) < 2:
+        if labels.dtype.kind == "f" and not (np.isfinite(labels).all() and np.array_equal(labels, np.trunc(labels))):
+            finite = np.isfinite(labels).all()
+            values = f"{len(labels)} values such as {labels.tolist()[0]!r}" if finite else "NaN or infinity"
+            raise ValueError(f"y holds {values}: these are no classes.")
+        if len(labels) < 2:
             raise ValueError(
-                f"y holds only one class, {found.tolist()[0]!r}, in the rows at hand: there is nothing to tell apart. "
+                f"y holds only one class, {labels.tolist()[0]!r}, in the rows at hand: there is nothing to tell apart. "
                 f"If others come later in a stream, name all: {type(self).__name__}(classes=...)."
             )
-        return replace(self, classes=tuple(found.tolist()))
+        return replace(self, classes=tuple(labels.tolist()))
 
     def codes(self, block: Block) -> Array:
         """The number of the class of each row: (n,) int32."""
@@ -67,15 +67,15 @@ class LabelledObjective:
         if len(block.y) == 0:
             return np.empty(0, np.int32)
         plain = block.y.dtype == np.int32 and self.classes == tuple(range(self.n_classes))
-        # kernels count by these numbers without looking: one out of bounds would be written to
+        # kernels use these numbers as indices without checking them
         if plain and count_codes(block.y, self.n_classes)[-1] == 0:
             return block.y
         labels = np.asarray(self.classes)
-        found = label_numbers(block.y, labels)
-        if found.min() < 0:
+        codes = label_numbers(block.y, labels)
+        if codes.min() < 0:
             raise ValueError(
-                f"y holds {block.y[found < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "
+                f"y holds {block.y[codes < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "
                 f"{', '.join(map(repr, labels[:5].tolist()))}{', ...' if len(labels) > 5 else ''}. "
                 "Name all of them beforehand: classes=(...)."
             )
-        return found
+        return codes

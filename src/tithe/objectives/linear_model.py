@@ -12,11 +12,11 @@ from tithe.core.data import Array, Block, Evaluation
 from tithe.core.parallel import single_blas_thread
 from tithe.kernels.columns import column_means
 from tithe.objectives.linear_scores import LinearScoresObjective
-from tithe.solvers.curvature import MOST_COORDINATES, curvature_blocks, curvature_cost, effective_support
+from tithe.solvers.curvature import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support
 from tithe.solvers.descent import Descent, Metric
 
-_NEWTON = 250  # coordinates up to which a fresh curvature in every round is cheap
-_RENEW = (3, 12, 48)  # rounds after which an old curvature is worth a new one where it is dear
+_MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every round is cheap
+_ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again
 _CURVATURE_WORK = 10_000_000_000  # products that a curvature may cost
 _CHUNK_ROWS = 2048
 
@@ -30,10 +30,10 @@ class LinearModelObjective(LinearScoresObjective):
     """
 
     def centre(self, block: Block) -> Array | None:
-        """Where columns are centred before their curvature is taken; None where they are not.
+        """The point that columns are centred at before their curvature is taken; None: they are not centred.
 
-        Sparse rows are not: they would be dense, and zero is where most of them are. Nor are rows beside a
-        penalty on the intercept, which knows where the origin is.
+        Sparse rows are not centred: they would become dense. Nor are rows if the intercept has a penalty, as this
+        depends on the origin.
         """
         if not self.fit_intercept or sparse.issparse(block.X) or self._penalty()[1] > 0.0:
             return None
@@ -46,7 +46,7 @@ class LinearModelObjective(LinearScoresObjective):
         return self.evaluation(self.sums(block, params, diagonal=diagonal, centre=centre), params)
 
     def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
-        """What `evaluation` needs to know of some rows; add up what others say of theirs."""
+        """The sums over these rows that `evaluation` takes. Sums of several blocks add up."""
         return self._loss_pass(block, params, cost=False, diagonal=diagonal, centre=centre)[1]
 
     def metric(
@@ -58,19 +58,19 @@ class LinearModelObjective(LinearScoresObjective):
         centre: Array | None = None,
         caution: float = 1.0,
     ) -> Metric:
-        """The curvature at ``params`` as these rows see it; with the exact diagonal of all rows where given.
+        """The curvature of these rows at ``params``, with the exact ``diagonal`` of all rows if given.
 
-        With more ``caution``, correlations between columns that few rows speak of are believed less.
+        With more ``caution``, correlations between columns are shrunk more where few rows support them.
         """
         k, size = params.shape
-        some = self._thinned(block)
-        unit = self._unit(some.total_weight)
-        bend, cross = self._hessian_weights(some, params)
-        hessian = curvature_blocks(some, bend, cross, centre)
+        sample = self._thinned(block)
+        unit = self._unit(sample.total_weight)
+        second, cross = self._hessian_weights(sample, params)
+        hessian = curvature_blocks(sample, second, cross, centre)
         if hessian is not None:
             hessian *= unit
-        # else the curvature is what it is
-        drawn = some is not block or diagonal is not None or caution > 1.0
+        # a curvature of all rows is not shrunk
+        drawn = sample is not block or diagonal is not None or caution > 1.0
         if diagonal is None and hessian is not None and not drawn:
             diagonal = np.einsum("bss->bs", hessian).reshape(k, size)
         elif diagonal is None:
@@ -79,7 +79,7 @@ class LinearModelObjective(LinearScoresObjective):
         exact = diagonal.copy()
         free = self._free_coordinates(exact.shape)
         exact[~free] = 0.0
-        support = effective_support(some.X, bend, centre).ravel() / caution if drawn else None
+        support = effective_support(sample.X, second, centre).ravel() / caution if drawn else None
         penalties = self._penalties((k, size))
         return Metric(hessian, exact.ravel(), penalties, support, centre, balanced=self._shift_invariant, free=free)
 
@@ -89,23 +89,23 @@ class LinearModelObjective(LinearScoresObjective):
         return True
 
     def keeps_curvature(self, params: Array) -> bool:
-        """Whether the curvature of so many coefficients is kept as a whole matrix."""
-        return params.size <= MOST_COORDINATES
+        """Whether the curvature of these coefficients is kept as a full matrix."""
+        return params.size <= MAX_COORDINATES
 
     def curvature(
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
     ) -> Array | None:
         """The second derivative of the losses of these rows; see `curvature_blocks`.
 
-        ``total_weight`` is that of all rows, where these are some of them.
+        ``total_weight`` is that of all rows, if these are a sample of them.
         """
-        bend, cross = self._hessian_weights(block, params)
-        hessian = curvature_blocks(block, bend, cross, centre)
+        second, cross = self._hessian_weights(block, params)
+        hessian = curvature_blocks(block, second, cross, centre)
         unit = self._unit(block.total_weight if total_weight is None else total_weight)
         return None if hessian is None else unit * hessian
 
     def metric_of(self, hessian: Array, centre: Array | None = None) -> Metric:
-        """A curvature that is believed as it is, with the penalty."""
+        """A curvature that is not shrunk, with the penalty."""
         diagonal = np.einsum("bss->bs", hessian).reshape(self.n_scores, -1).copy()
         free = self._free_coordinates(diagonal.shape)
         diagonal[~free] = 0.0
@@ -113,7 +113,7 @@ class LinearModelObjective(LinearScoresObjective):
         return Metric(hessian, diagonal.ravel(), penalties, None, centre, balanced=self._shift_invariant, free=free)
 
     def _penalties(self, shape: tuple[int, ...]) -> Array:
-        """What the penalty adds to the diagonal of the curvature."""
+        """The second derivative of the penalty in each coordinate."""
         coefficient, intercept = self._penalty()
         penalty = np.full(shape, coefficient)
         penalty[:, -1] = intercept
@@ -122,9 +122,9 @@ class LinearModelObjective(LinearScoresObjective):
 
     def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
         """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
-        bend = self._hessian_weights(block, params)[0]
+        second = self._hessian_weights(block, params)[0]
         inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
-        part = np.empty(len(block))
+        shares = np.empty(len(block))
         for start in range(0, len(block), _CHUNK_ROWS):
             at = slice(start, start + _CHUNK_ROWS)
             rows = block.X[at]
@@ -132,11 +132,11 @@ class LinearModelObjective(LinearScoresObjective):
                 square = rows.multiply(rows)
             else:
                 square = np.square(rows - centre if centre is not None else rows, dtype=np.float64)
-            part[at] = np.einsum("ik,ik->i", bend[at], square @ inverse[:, :-1].T + inverse[:, -1])
-        return part
+            shares[at] = np.einsum("ik,ik->i", second[at], square @ inverse[:, :-1].T + inverse[:, -1])
+        return shares
 
     def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
-        """Effective number of rows that the curvature in the column known least comes from."""
+        """Effective number of rows behind the curvature in the column with the least support."""
         support = effective_support(block.X, self._hessian_weights(block, params)[0], centre)
         return float(support[:, : block.n_features].min())
 
@@ -145,34 +145,34 @@ class LinearModelObjective(LinearScoresObjective):
         return self.minimise(block, init=init)[0]
 
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
-        """What `solve` gives, and how many times it looked at all rows."""
+        """The result of `solve`, and its number of passes over the rows."""
         flat = self._flat(block)
         coded, block = self._coded(block)
         start, renewals = flat, 1
         if init is not None:
-            given = self._balanced(np.array(init, np.float64))
+            candidate = self._balanced(np.array(init, np.float64))
             renewals += 2
-            # from far off, where all losses are flat, no way leads down
-            if coded.evaluate(block, given).value <= coded.evaluate(block, flat).value:
-                start = given
-        centre, least = self.centre(block), self._least_value(block)
+            # far away, where all losses are flat, no direction leads down
+            if coded.evaluate(block, candidate).value <= coded.evaluate(block, flat).value:
+                start = candidate
+        centre, least_value = self.centre(block), self._least_value(block)
         with single_blas_thread():
             descent = Descent(lambda p: coded.evaluate(block, p), start, coded.metric(block, start, centre=centre))
             for number in range(1, self.max_iter + 1):
                 if descent.metric.decrement(descent.point.gradient) <= self.tol * descent.point.value:
                     break
-                if descent.point.value < least:
+                if descent.point.value < least_value:
                     break
                 if not descent.round():
                     break
-                if start.size <= _NEWTON or number in _RENEW:
+                if start.size <= _MAX_NEWTON_COORDINATES or number in _ROUNDS_OF_RENEWAL:
                     descent.renew(coded.metric(block, descent.params, centre=centre))
                     renewals += 1
-            # values cannot tell places closer than the root of rounding apart: the last step needs no comparison
+            # near the optimum values agree to rounding error, so the last step is judged by the gradient
             params = descent.params - descent.metric.solve(descent.point.gradient)
-            last = coded.evaluate(block, params)
-        better = np.linalg.norm(last.gradient) < np.linalg.norm(descent.point.gradient)
-        if not (better and last.value <= descent.point.value * (1.0 + 1e-12)):
+            final = coded.evaluate(block, params)
+        better = np.linalg.norm(final.gradient) < np.linalg.norm(descent.point.gradient)
+        if not (better and final.value <= descent.point.value * (1.0 + 1e-12)):
             params = descent.params
         return self._balanced(params), descent.n_evaluations + renewals + 1
 
@@ -181,7 +181,7 @@ class LinearModelObjective(LinearScoresObjective):
         return 0.0
 
     def _thinned(self, block: Block) -> Block:
-        """The rows, or as many evenly spaced ones as a curvature can be afforded from; weights stand for all."""
+        """The rows, or evenly spaced ones if the curvature of all would cost too much, reweighted to stand for all."""
         step = -(-curvature_cost(block, self.n_scores) // _CURVATURE_WORK)
         if step <= 1:
             return block

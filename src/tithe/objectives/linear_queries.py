@@ -1,4 +1,4 @@
-"""Parameters of linear models on which a coreset errs more than on most: what sizes are tried with."""
+"""Parameters of linear models on which a coreset errs more than on most: they are used to choose sizes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tithe.objectives.linear_scores import LinearScoresObjective
 
 _SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
-_SAMPLE = 10_000  # rows that stand for all where solutions are fitted
-_STRENGTHS = (1e-3, 0.1, 10.0, 1e3)  # of the losses beside the penalty, times that of the objective
-_SUBSETS = 20, 1000  # rows of subsets, and ...
-_SUBSET_PER_COLUMN = 2  # ... so many for each column
-_FAR_POOL = 100  # far rows that one is chosen from
-_SCORES = (3.0, -3.0)  # that a far row gets by a direction of its own
+_SAMPLE_FOR_FITS = 10_000  # rows that solutions are fitted on
+_STRENGTHS = (1e-3, 0.1, 10.0, 1e3)  # factors on the losses, relative to the penalty
+_SUBSET_ROWS = 20, 1000
+_SUBSET_ROWS_PER_COLUMN = 2  # of one more subset
+_FAR_ROWS = 100  # one of this many rows of largest norm is chosen
+_SCORES = (3.0, -3.0)  # of a far row, along its own direction
 _SPREADS = (0.3, 1.0, 3.0)  # of the scores along random directions
 
 
@@ -42,36 +42,38 @@ def random_queries(
 
 def hard_queries(objective: LinearScoresObjective, block: Block, rng: np.random.Generator) -> list[Array]:
     """Parameters (k, d + 1) each: zero, solutions on subsets and with other penalties, far rows, random directions."""
-    some = objective.sample_for_query(block, _SAMPLE, rng)
+    sample = objective.sample_for_query(block, _SAMPLE_FOR_FITS, rng)
     rough = objective.rough()
-    stands = block.total_weight / some.total_weight
-    scaled = Block(X=some.X, y=some.y, sample_weight=some.weights() * stands)
+    stands = block.total_weight / sample.total_weight
+    scaled = Block(X=sample.X, y=sample.y, sample_weight=sample.weights() * stands)
     base: Array = rough.solve(scaled, rng=rng)
-    sizes = [*_SUBSETS, _SUBSET_PER_COLUMN * (block.n_features + 1)]
-    subsets = [rough.solve(objective.sample_for_query(some, size, rng), rng=rng) for size in sizes]
-    others = [rough.strengthened(factor).solve(scaled, rng=rng) for factor in _STRENGTHS]
-    queries = [0.0 * base, 0.1 * base, base, 10.0 * base, *subsets, *(10.0 * q for q in subsets), *others]
-    return [*queries, *_far(objective, some, base, rng), *_random(some, base, rng)]
+    sizes = [*_SUBSET_ROWS, _SUBSET_ROWS_PER_COLUMN * (block.n_features + 1)]
+    subsets = [rough.solve(objective.sample_for_query(sample, size, rng), rng=rng) for size in sizes]
+    penalised = [rough.strengthened(factor).solve(scaled, rng=rng) for factor in _STRENGTHS]
+    queries = [0.0 * base, 0.1 * base, base, 10.0 * base, *subsets, *(10.0 * q for q in subsets), *penalised]
+    return [*queries, *_far_directions(objective, sample, base, rng), *_random_directions(sample, base, rng)]
 
 
-def _far(objective: LinearScoresObjective, some: Block, base: Array, rng: np.random.Generator) -> list[Array]:
+def _far_directions(
+    objective: LinearScoresObjective, sample: Block, base: Array, rng: np.random.Generator
+) -> list[Array]:
     """Directions of the farthest row and of another far one, alone and against the solution ``base``."""
-    X = some.X
+    X = sample.X
     norms = np.asarray(X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)).ravel()
     order = np.argsort(-norms, kind="stable")
     queries = []
-    for i in (order[0], rng.choice(order[: min(_FAR_POOL, len(order))])):
+    for i in (order[0], rng.choice(order[: min(_FAR_ROWS, len(order))])):
         row = X[[i]].toarray()[0] if sparse.issparse(X) else np.asarray(X[i], np.float64)
-        along = np.append(row / max(float(norms[i]), 1e-300), 0.0)
-        away = objective.query_direction(some, int(i), along)
+        direction = np.append(row / max(float(norms[i]), 1e-300), 0.0)
+        away = objective.query_direction(sample, int(i), direction)
         queries += [score * away for score in _SCORES]
         queries.append(base - 5.0 * away)
     return queries
 
 
-def _random(some: Block, base: Array, rng: np.random.Generator) -> list[Array]:
+def _random_directions(sample: Block, base: Array, rng: np.random.Generator) -> list[Array]:
     """Random directions without intercept, two for each spread of the scores."""
-    X = some.X
+    X = sample.X
     mean_square = float((X.multiply(X).sum() if sparse.issparse(X) else np.vdot(X, X)) / X.shape[0])
     queries = []
     for spread in _SPREADS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -11,7 +10,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from tithe.core.data import Array, Block, Evaluation
-from tithe.core.params import Option, RealNumber, Target
+from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.kernels.linear.logistic import LogisticSums, logistic_sweep
 from tithe.objectives.labelled_linear import LabelledLinearObjective
 from tithe.objectives.logistic_sensitivity import ClusterBounds
@@ -31,7 +30,7 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
     classes : tuple or None
         Labels, in the order of their numbers. None: taken from the rows at hand.
     max_iter, tol : int, float
-        `solve` stops after so many rounds, or when a step of Newton promises less than this share.
+        `solve` stops after ``max_iter`` rounds, or when a Newton step promises a smaller relative gain than ``tol``.
 
     Notes
     -----
@@ -57,13 +56,9 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
 
     C: float = 1.0
 
+    constraints: ClassVar[dict[str, Constraint]] = {"C": RealNumber(above=0.0, finite=False)}
     options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "C",
-            RealNumber(above=0.0, finite=False),
-            "Inverse strength of the penalty.",
-            ("-C", "--inverse-penalty"),
-        ),
+        Option("C", constraints["C"], "Inverse strength of the penalty.", ("-C", "--inverse-penalty")),
     )
     target: ClassVar[Target] = "class"
     name: ClassVar[str] = "logistic"
@@ -71,35 +66,34 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
     totals_at_solution: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.C, numbers.Real) and self.C > 0.0):
-            raise ValueError(f"C must be a positive number, or infinity for no penalty, got {self.C!r}.")
+        check_params(self, self.constraints)
         super().__post_init__()
 
     def strengthened(self, factor: float) -> Self:
-        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
+        """The objective with its losses multiplied by ``factor``, relative to the penalty."""
         return replace(self, C=self.C * factor)
 
     def pull(self, block: Block, params: Array, cost: Array) -> Array:
-        """How hard rows of these losses pull at their margin: 1 - P(y | x), the size of the residual up to sqrt(2)."""
+        """The size of the residual of rows with these losses, up to sqrt(2): 1 - P(y | x)."""
         return -np.expm1(-cost)
 
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
-        """What `solve` gives, and how many times it looked at all rows.
+        """The result of `solve`, and its number of passes over the rows.
 
-        Without a row of some class there is no minimiser (its intercept falls for ever): zeros are given then. Nor is
-        there one without a penalty where classes can be separated: the first place found that separates them is given.
+        If a class has no rows there is no minimiser (its intercept falls for ever), and zeros are returned. Without a
+        penalty there is none either if classes can be separated: the first solution that separates them is returned.
         """
         if not np.bincount(self.codes(block), weights=block.sample_weight, minlength=self.n_classes).all():
             return np.zeros((self.n_scores, block.n_features + 1)), 0
         return super().minimise(block, init=init)
 
     def evaluation(self, sums: LogisticSums, params: Array) -> Evaluation:
-        """What `evaluate` says of all rows that were added up."""
+        """The result of `evaluate` for all rows that were added up."""
         gradient = sums.gradient.sum(axis=0)
         if not self.fit_intercept:
             gradient[:, -1] = 0.0
         elif len(gradient) > 1:
-            gradient[:, -1] -= gradient[:, -1].mean()  # it is zero, and rounding would be magnified
+            gradient[:, -1] -= gradient[:, -1].mean()  # the mean is zero but for rounding, which would be magnified
         coefficients = params[:, :-1]
         penalty = 0.5 / self.C * float(np.vdot(coefficients, coefficients))
         value = float(sums.loss.sum()) + penalty
@@ -154,11 +148,11 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         chance, weight = self._chances(block, params), block.weights()
-        bend = chance * (1.0 - chance) * weight[:, None]
-        return bend, lambda a, b, at: -chance[at, a] * chance[at, b] * weight[at]
+        second = chance * (1.0 - chance) * weight[:, None]
+        return second, lambda a, b, at: -chance[at, a] * chance[at, b] * weight[at]
 
     def _dual(self, sums: LogisticSums) -> float:
-        """What no value can fall below: the dual function at the feasible point of the class docstring."""
+        """A lower bound on all values: the dual function at the feasible point of the class docstring."""
         if np.isinf(self.C) or (len(sums.gradient) == 1 and self.fit_intercept):
             # no penalty, or too many classes to keep their gradients apart: only that losses are not negative
             return 0.0
@@ -174,5 +168,5 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
             share = np.abs(sums[::-1, 0])  # s_0 R_0 = s_1 |R_1|
         else:
             share = np.abs(np.linalg.svd(sums.T)[2][-1])
-        most = share.max()
-        return share / most if most > 0.0 else np.ones(self.n_classes)
+        largest = share.max()
+        return share / largest if largest > 0.0 else np.ones(self.n_classes)

@@ -10,16 +10,17 @@ from scipy import sparse
 
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
 from tithe.core.data import Array, Block
+from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
 from tithe.core.state_checks import Floats, Integers, Optional, Storable, check_fields, expect
 from tithe.kernels.linear.sensitivity_bounds import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
 from tithe.objectives.clustering import KMeansObjective
 
-_INITS = 2  # searches for the clusters: any will do, better ones bound more tightly
+_N_INIT = 2  # searches for the clusters: any clusters give a bound, better ones a tighter one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clusters(ClusterSet, Storable):
-    """Where rows of a logistic regression lie.
+    """Clusters of the rows of a logistic regression.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ class Clusters(ClusterSet, Storable):
     labels : (k,) int32 or None
         The class whose rows a centre stands for. None: two classes, mirrored onto each other.
     mass : (k,) float64 or None
-        The weight of the rows whose exact means the centres are; None: they are places only.
+        The weight of the rows whose exact means the centres are; None: the centres are not exact means.
     """
 
     centers: Array
@@ -50,7 +51,7 @@ class Clusters(ClusterSet, Storable):
         expect(len(self) > 0, "there are no clusters")
 
     def check_columns(self, n_features: int, n_classes: int) -> None:
-        """Whether clusters that were read from a file fit rows of so many columns and classes."""
+        """Whether clusters that were read from a file fit rows of ``n_features`` columns and ``n_classes`` classes."""
         expect(self.centers.shape[1] == n_features + 1, "clusters are of other columns")
         expect(self.labels is None or self.labels.max() < n_classes, "clusters are of other classes")
 
@@ -70,37 +71,36 @@ class ClusterBounds(ClusterBoundedObjective):
     margin. So the same bound holds with the clusters of the row's own class and
     R >= max_kl |theta_k - theta_l|. Leaving the other classes out only loosens it.
 
-    Centres that are not the means of their rows prove nothing. ``repair="means"`` assigns all rows
-    and takes the means anew; ``repair="mass"`` keeps the centres q_i and replaces W_i by
-    sum_l u_l exp(-R |z_l - q_i|) over the rows of the cluster, looser and as valid.
-    ``certified=False`` takes the centres for the means that they are not, as published (ACvS).
+    The proof needs centres that are the means of their rows. ``repair="means"`` assigns all rows
+    and recomputes the means; ``repair="mass"`` keeps the centres q_i and replaces W_i by
+    sum_l u_l exp(-R |z_l - q_i|) over the rows of the cluster, which is valid but looser.
+    ``certified=False`` treats the centres as means although they are not, as published (ACvS).
     """
 
     fit_intercept: bool
 
     def clusters(self, block: Block, n_clusters: int, *, rng: np.random.Generator) -> Clusters:
         """``n_clusters`` clusters of the rows, or, for more than two classes, of the rows of each class."""
-        if n_clusters < 1:
-            raise ValueError(f"n_clusters must be at least 1, got {n_clusters}.")
+        check_value("n_clusters", n_clusters, WholeNumber(least=1))
         codes = self.codes(block)
-        search = KMeansObjective(n_clusters=n_clusters, n_init=_INITS)
+        search = KMeansObjective(n_clusters=n_clusters, n_init=_N_INIT)
         last = 1.0 if self.fit_intercept else 0.0
         if self.n_classes == 2:
             rows = _signed(block.X, 2.0 * codes - 1.0, last)
             return Clusters(centers=search.solve(Block(X=rows, sample_weight=block.sample_weight), rng=rng))
         centers, labels = [], []
         for g in np.flatnonzero(np.bincount(codes, minlength=self.n_classes)):
-            mine = block.take(np.flatnonzero(codes == g))
-            if mine.sample_weight is not None and not mine.sample_weight.any():
+            members = block.take(np.flatnonzero(codes == g))
+            if members.sample_weight is not None and not members.sample_weight.any():
                 continue
-            found = search.solve(Block(X=mine.X, sample_weight=mine.sample_weight), rng=rng)
-            centers.append(np.column_stack([found, np.full(len(found), last)]))
-            labels += [g] * len(found)
+            class_centers = search.solve(Block(X=members.X, sample_weight=members.sample_weight), rng=rng)
+            centers.append(np.column_stack([class_centers, np.full(len(class_centers), last)]))
+            labels += [g] * len(class_centers)
         return Clusters(centers=np.concatenate(centers), labels=np.array(labels, np.int32))
 
     def settle(self, block: Block, clusters: Clusters, *, codes: Array | None = None) -> Clusters:
         """The clusters with the exact means and weights of these rows, each with the nearest centre."""
-        return self._settle(block, clusters, self.codes(block) if codes is None else codes)[0]
+        return self._exact_clusters(block, clusters, self.codes(block) if codes is None else codes)[0]
 
     def cluster_bound(
         self,
@@ -112,11 +112,9 @@ class ClusterBounds(ClusterBoundedObjective):
         repair: str = "means",
         codes: Array | None = None,
     ) -> Array:
-        """s_n of every row: (n,), in (0, 1], and 0 where the weight is 0. ``codes`` saves asking for them again."""
-        if repair not in ("means", "mass"):
-            raise ValueError(f"repair must be 'means' or 'mass', got {repair!r}.")
-        if not 0.0 <= radius < np.inf:
-            raise ValueError(f"radius must be a finite number of at least 0, got {radius!r}.")
+        """s_n of every row: (n,), in (0, 1], and 0 where the weight is 0. ``codes`` are those of `codes`, if known."""
+        check_value("repair", repair, OneOf("means", "mass"))
+        check_value("radius", radius, RealNumber(least=0.0))
         codes = self.codes(block) if codes is None else codes
         weight = block.sample_weight
         views = self._views(clusters)
@@ -125,9 +123,9 @@ class ClusterBounds(ClusterBoundedObjective):
             labels, sums = cluster_sums(block.X, codes, views, weight=weight, radius=radius)
             mass = sums[:, 1]
         elif certified:
-            settled, labels = self._settle(block, clusters, codes)
-            assert settled.mass is not None
-            views, mass = self._views(settled), settled.mass
+            exact, labels = self._exact_clusters(block, clusters, codes)
+            assert exact.mass is not None
+            views, mass = self._views(exact), exact.mass
         else:
             labels, sums = cluster_members(block.X, codes, views, weight=weight, with_rows=False)
             mass = sums[:, 0]
@@ -136,7 +134,7 @@ class ClusterBounds(ClusterBoundedObjective):
         )
 
     def bound_of_new(self, block: Block, clusters: Clusters, *, radius: float) -> Array:
-        """s_n of rows that are not among those the clusters were settled with: (n,)."""
+        """s_n of rows that are not part of the clusters: (n,)."""
         if clusters.mass is None:
             raise ValueError("These clusters have no weights yet: call settle() with the rows that they stand for.")
         views, weight = self._views(clusters), block.sample_weight
@@ -155,10 +153,10 @@ class ClusterBounds(ClusterBoundedObjective):
         params = np.atleast_2d(np.asarray(params, np.float64))
         if len(params) == 1:
             return float(1.5 * np.linalg.norm(params))
-        return float(1.5 * max(np.linalg.norm(params - one, axis=1).max() for one in params))
+        return float(1.5 * max(np.linalg.norm(params - row, axis=1).max() for row in params))
 
     def signed_rows(self, block: Block) -> Any:
-        """What a row looks like to a regression: z = +-(x, 1) for two classes, else x and its class: (n, d + K)."""
+        """Rows as features for a regression: z = +-(x, 1) for two classes, else x and indicators of the class."""
         codes = self.codes(block)
         if self.n_classes == 2:
             return _signed(block.X, 2.0 * codes - 1.0, 1.0)
@@ -167,7 +165,7 @@ class ClusterBounds(ClusterBoundedObjective):
             return sparse.hstack([block.X, sparse.csr_matrix(truth)], format="csr")
         return np.hstack([block.X, truth])
 
-    def _settle(self, block: Block, clusters: Clusters, codes: Array) -> tuple[Clusters, Array]:
+    def _exact_clusters(self, block: Block, clusters: Clusters, codes: Array) -> tuple[Clusters, Array]:
         labels, sums = cluster_members(block.X, codes, self._views(clusters), weight=block.sample_weight)
         held = np.where(sums[:, :1] > 0.0, sums[:, :1], 1.0)
         last = sums[:, 2:3] if self.fit_intercept else np.zeros((len(sums), 1))
@@ -180,17 +178,19 @@ class ClusterBounds(ClusterBoundedObjective):
         centers, last = clusters.centers, 1.0 if self.fit_intercept else 0.0
         if clusters.labels is None:
             sign = np.array([-1.0, 1.0])
-            seen = sign[:, None, None] * centers
+            by_class = sign[:, None, None] * centers
             cluster = np.tile(np.arange(len(centers), dtype=np.int32), (2, 1))
-            return Views(centers=seen[:, :, :-1], extra=np.square(last - seen[:, :, -1]), sign=sign, cluster=cluster)
+            return Views(
+                centers=by_class[:, :, :-1], extra=np.square(last - by_class[:, :, -1]), sign=sign, cluster=cluster
+            )
         counts = np.bincount(clusters.labels, minlength=self.n_classes)
         cluster = np.full((self.n_classes, int(counts.max())), -1, np.int32)
-        seen = np.zeros((*cluster.shape, centers.shape[1]))
+        by_class = np.zeros((*cluster.shape, centers.shape[1]))
         for g, count in enumerate(counts):
             cluster[g, :count] = np.flatnonzero(clusters.labels == g)
-            seen[g, :count] = centers[cluster[g, :count]]
-        extra = np.where(cluster >= 0, np.square(last - seen[:, :, -1]), 0.0)
-        return Views(centers=seen[:, :, :-1], extra=extra, sign=np.ones(self.n_classes), cluster=cluster)
+            by_class[g, :count] = centers[cluster[g, :count]]
+        extra = np.where(cluster >= 0, np.square(last - by_class[:, :, -1]), 0.0)
+        return Views(centers=by_class[:, :, :-1], extra=extra, sign=np.ones(self.n_classes), cluster=cluster)
 
 
 def _signed(X: Any, sign: Array, last: float) -> Any:

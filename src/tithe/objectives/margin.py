@@ -15,7 +15,7 @@ from tithe.kernels.linear.margin import MarginSums, margin_sweep
 from tithe.kernels.odm.gram import row_squares
 from tithe.objectives.labelled_linear import LabelledLinearObjective
 
-_LEAST, _MOST = 1e-100, 1e100  # of numbers whose squares must be numbers too
+_MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100  # the squares of parameters within these neither over- nor underflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     classes : tuple or None
         Labels, in the order of their numbers. None: taken from the rows at hand.
     max_iter, tol : int, float
-        `solve` stops after so many rounds, or when a step of Newton promises less than this share.
+        `solve` stops after ``max_iter`` rounds, or when a Newton step promises a smaller relative gain than ``tol``.
 
     Notes
     -----
@@ -59,11 +59,11 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     sum_j t_j R_j = 0, R_j the sum of the last coordinates: (1, ..., 1) is projected onto that, in the metric of
     the L_j, first.
 
-    Bound, more classes. P is not convex, as margins above the band pull back; leaving these out it is, and
-    strongly: P0 <= P, any subgradient gives its dual point, and P - P* <= P - P0 + (P0 - D0). For a free
+    Bound, more classes. P is not convex, because of margins above the band. Without them it is strongly
+    convex: P0 <= P, any subgradient gives its dual point, and P - P* <= P - P0 + (P0 - D0). For a free
     intercept the shares by class are the stationary distribution of a Markov chain (see `LogisticObjective`);
-    with more than 32 classes the bound is then only that losses are not negative. `solve` finds a place that no
-    step leads down from: close to the smallest value, but not proved to be.
+    with more than 32 classes the bound is then only that losses are not negative. `solve` finds a local
+    minimum: close to the smallest value, but not proved to be.
 
     Sensitivity. For every dual point, P(w) >= D + |w - w'|^2 / 2 with w' = sum_j t_j V_j; the root of a loss
     changes by at most b_i |w - w'|, b_i = |z_i| (times sqrt(2) for more classes). So for all w, with a_i the root
@@ -81,10 +81,10 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     intercept_scaling: float = 1.0
 
     constraints: ClassVar[dict[str, Constraint]] = {
-        "lam": RealNumber(least=_LEAST, most=_MOST),
+        "lam": RealNumber(least=_MIN_STRENGTH, most=_MAX_STRENGTH),
         "mu": RealNumber(least=0.0, most=1.0),
         "theta": RealNumber(least=0.0, below=1.0),
-        "intercept_scaling": RealNumber(least=_LEAST, most=_MOST, finite=False),
+        "intercept_scaling": RealNumber(least=_MIN_STRENGTH, most=_MAX_STRENGTH, finite=False),
     }
     options: ClassVar[tuple[Option, ...]] = (
         Option("lam", constraints["lam"], "How much margins count beside the penalty."),
@@ -109,17 +109,17 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
 
     @property
     def convex(self) -> bool:
-        """With more than two classes margins above the band pull back, and the sum is not convex."""
+        """With more than two classes the losses of margins above the band are not convex."""
         return self.n_classes == 2
 
     def strengthened(self, factor: float) -> Self:
-        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
-        return replace(self, lam=min(max(self.lam * factor, _LEAST), _MOST))
+        """The objective with its losses multiplied by ``factor``, relative to the penalty."""
+        return replace(self, lam=min(max(self.lam * factor, _MIN_STRENGTH), _MAX_STRENGTH))
 
     def pull(self, block: Block, params: Array, cost: Array) -> Array:
-        """How hard rows of these losses pull at their margin: half the slope below the band, 1 / sqrt(mu) of it above.
+        """The root of the loss: half the slope below the band, and half the slope / sqrt(mu) above it.
 
-        The loss does not tell on which side a margin is.
+        The loss alone does not tell on which side of the band a margin lies.
         """
         return np.sqrt(cost)
 
@@ -135,15 +135,15 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         square = row_squares(block.X) + self.constant**2
         if self.n_classes > 2:
             square = 2.0 * square
-        least = 0.5 * self.lam / (1.0 + self.lam * square.max(initial=0.0) / (1.0 - self.theta) ** 2)
+        lower_bound = 0.5 * self.lam / (1.0 + self.lam * square.max(initial=0.0) / (1.0 - self.theta) ** 2)
         root = np.sqrt(survey.cost) + np.sqrt(square) * distance
-        scores: Array = root * root / max(dual, least) + 2.0 * square
+        scores: Array = root * root / max(dual, lower_bound) + 2.0 * square
         return self._unit(sums.count.sum()) * block.weights() * scores
 
     # -- what a learner needs ------------------------------------------------------------------
 
     def evaluation(self, sums: MarginSums, params: Array) -> Evaluation:
-        """What `evaluate` says of all rows that were added up."""
+        """The result of `evaluate` for all rows that were added up."""
         unit = self._unit(sums.count.sum())
         value = self._value(sums, params)
         coefficient, intercept = self._penalty()
@@ -161,17 +161,17 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         )
 
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
-        """What `solve` gives, and how many times it looked at all rows."""
+        """The result of `solve`, and its number of passes over the rows."""
         if self.n_classes == 2:
             return super().minimise(block, init=init)
-        from tithe.objectives.margin_smoothed import cooled  # which knows this class
+        from tithe.objectives.margin_smoothed import cooled  # it imports this module
 
         return cooled(self, block, init)
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
-        toward, margin = self._margins(block, params, self.codes(block))
-        change = np.einsum("ik,ik->i", toward, self.margins(block.X, direction))
+        slopes, margin = self._margins(block, params, self.codes(block))
+        change = np.einsum("ik,ik->i", slopes, self.margins(block.X, direction))
         curvature: Array = self._second(margin) * change * change
         return curvature
 
@@ -217,15 +217,15 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         """The derivatives of each margin in the scores (n, k): +-1 or e_y - e_rival; and the margins (n,)."""
         scores = self.margins(block.X, params).astype(np.float64, copy=False)
         if self.n_classes == 2:
-            toward = 2.0 * codes[:, None] - 1.0
+            slopes = 2.0 * codes[:, None] - 1.0
         else:
             rows = np.arange(len(codes))
-            others = scores.copy()
-            others[rows, codes] = -np.inf
-            toward = np.zeros_like(scores)
-            toward[rows, codes] = 1.0
-            toward[rows, others.argmax(axis=1)] = -1.0
-        return toward, np.einsum("ik,ik->i", toward, scores)
+            rivals = scores.copy()
+            rivals[rows, codes] = -np.inf
+            slopes = np.zeros_like(scores)
+            slopes[rows, codes] = 1.0
+            slopes[rows, rivals.argmax(axis=1)] = -1.0
+        return slopes, np.einsum("ik,ik->i", slopes, scores)
 
     def _second(self, margin: Array) -> Array:
         """loss''."""
@@ -233,17 +233,19 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
 
     def _residuals(self, block: Block, params: Array) -> Array:
         """loss' times the derivative of the margin: (n, k)."""
-        toward, u = self._margins(block, params, self.codes(block))
-        slope = -2.0 * np.maximum(0.0, 1.0 - self.theta - u) + 2.0 * self.mu * np.maximum(0.0, u - 1.0 - self.theta)
-        return slope[:, None] * toward
+        slopes, u = self._margins(block, params, self.codes(block))
+        derivative = -2.0 * np.maximum(0.0, 1.0 - self.theta - u) + 2.0 * self.mu * np.maximum(
+            0.0, u - 1.0 - self.theta
+        )
+        return derivative[:, None] * slopes
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
-        toward, margin = self._margins(block, params, self.codes(block))
+        slopes, margin = self._margins(block, params, self.codes(block))
         second = self._second(margin) * block.weights()
-        return second[:, None] * toward * toward, lambda a, b, at: second[at] * toward[at, a] * toward[at, b]
+        return second[:, None] * slopes * slopes, lambda a, b, at: second[at] * slopes[at, a] * slopes[at, b]
 
     def _dual(self, sums: MarginSums, params: Array) -> tuple[float, float]:
-        """What the value provably exceeds the smallest by, at the most, and |w - w'| at the dual point w'."""
+        """A proved bound on the excess over the smallest value, and |w - w'| at the dual point w'."""
         convex = slice(0, 2 if self.n_classes == 2 else 1)  # with more classes only what is below the band
         unit = self._unit(sums.count.sum())
         k = len(params)
@@ -260,38 +262,38 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
             losses = unit * sums.loss[0]
             share = _stationary(groups[:, :, -1])
         # in coordinates (w, b / scaling), where the penalty is half the square; a free intercept has none
-        last = self.intercept_scaling if self.fit_intercept and not self._free else 0.0
-        place, along = params.copy(), np.einsum("g,gkj->kj", share, groups)
-        place[:, -1] = place[:, -1] / last if last > 0.0 else 0.0
-        along[:, -1] *= last
-        steep = float(np.vdot(along, along) + 2.0 * (share * share) @ losses)
-        common = (float(np.vdot(place, along)) + 2.0 * share @ losses) / steep if steep > 0.0 else 0.0
-        share, left = max(common, 0.0) * share, place - max(common, 0.0) * along
-        square = float(np.vdot(left, left))
-        beyond = 0.0 if self.n_classes == 2 else unit * float(sums.loss[1].sum())
-        return 0.5 * square + float((1.0 - share) ** 2 @ losses) + beyond, float(np.sqrt(square))
+        scaling = self.intercept_scaling if self.fit_intercept and not self._free else 0.0
+        point, direction = params.copy(), np.einsum("g,gkj->kj", share, groups)
+        point[:, -1] = point[:, -1] / scaling if scaling > 0.0 else 0.0
+        direction[:, -1] *= scaling
+        curvature = float(np.vdot(direction, direction) + 2.0 * (share * share) @ losses)
+        common = (float(np.vdot(point, direction)) + 2.0 * share @ losses) / curvature if curvature > 0.0 else 0.0
+        share, residual = max(common, 0.0) * share, point - max(common, 0.0) * direction
+        square = float(np.vdot(residual, residual))
+        above_band = 0.0 if self.n_classes == 2 else unit * float(sums.loss[1].sum())
+        return 0.5 * square + float((1.0 - share) ** 2 @ losses) + above_band, float(np.sqrt(square))
 
 
 def _stationary(flow: Array) -> Array:
     """s >= 0 with s . flow = 0, flow (K, K) with rows that add up to zero, negative off the diagonal; or zeros."""
     share = np.zeros(len(flow))
-    there = np.diagonal(flow) > 0.0
-    if there.any():
-        share[there] = np.abs(np.linalg.svd(flow[there].T)[2][-1])
-    # more than one such s, or none: some classes are rivals of no others
+    present = np.diagonal(flow) > 0.0
+    if present.any():
+        share[present] = np.abs(np.linalg.svd(flow[present].T)[2][-1])
+    # there is no unique s if the classes fall into groups without flow between them
     return share if np.abs(share @ flow).max() <= 1e-12 * np.abs(flow).max() else np.zeros(len(flow))
 
 
 def _onto_plane(normal: Array, metric: Array) -> Array:
     """The point s >= 0 with normal . s = 0 that is nearest to (1, ..., 1) in sum metric (s - 1)^2."""
-    there = metric > 0.0
-    share = np.where(there, 1.0, 0.0)
-    while there.any():
-        steep = normal[there] ** 2 @ (1.0 / metric[there])
-        step = normal[there].sum() / steep if steep > 0.0 else 0.0
-        share[there] = 1.0 - step * normal[there] / metric[there]
-        if share[there].min() >= 0.0:
+    active = metric > 0.0
+    share = np.where(active, 1.0, 0.0)
+    while active.any():
+        curvature = normal[active] ** 2 @ (1.0 / metric[active])
+        step = normal[active].sum() / curvature if curvature > 0.0 else 0.0
+        share[active] = 1.0 - step * normal[active] / metric[active]
+        if share[active].min() >= 0.0:
             break
         share[share < 0.0] = 0.0
-        there &= share > 0.0
+        active &= share > 0.0
     return share

@@ -1,4 +1,4 @@
-"""What a summary of a clustered stream must preserve: the cost of any centres, as a quasi-posterior weighs it."""
+"""What a summary of a clustered stream must preserve: the cost of any centres in a quasi-posterior."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return KMeansObjective(n_clusters=self.n_clusters)
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
-        """That of k-means on the points."""
+        """The pilot of k-means on the points."""
         return self._kmeans.pilot(_points(block), rng=rng)
 
     def mean_pilot(self, block: Block) -> Array:
@@ -50,7 +50,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         check_centers(pilot, totals, block.n_features - N_ATTRIBUTES)
 
     def _check_state(self) -> None:
-        self._kmeans  # noqa: B018 - refuses a number of clusters that is none
+        self._kmeans  # noqa: B018 - checks the number of clusters
 
     def sensitivity(self, block: Block, survey: Survey) -> Array:
         """The score of the class docstring: (n,)."""
@@ -66,7 +66,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return score
 
     def moments(self, block: Block, pilot: Array) -> Moments:
-        """Those of k-means: counts, costs and means of the pilot's clusters."""
+        """The moments of k-means: counts, costs and means of the pilot's clusters."""
         return self._kmeans.moments(_points(block), pilot)
 
     def cost(self, block: Block, params: Array) -> Array:
@@ -76,7 +76,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return change
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Any = None) -> Array:
-        """Centres of least k-means cost, which is all but the curbed part."""
+        """Centres of least k-means cost, which leaves out the second term."""
         return self._kmeans.solve(_points(block), rng=rng, init=init)
 
 

@@ -34,7 +34,7 @@ class Classifier:
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """What a run measured."""
+    """The results of a run."""
 
     title: str
     n_rows: int
@@ -58,11 +58,11 @@ def compare_classifiers(
     unit = pass_time(X)
     block = as_block(X, y)
     objective = LogisticObjective().for_rows(block)
-    least = objective.evaluate(block, objective.solve(block, rng=np.random.default_rng(0))).value
+    lowest = objective.evaluate(block, objective.solve(block, rng=np.random.default_rng(0))).value
 
     def excess(model: Any) -> float:
         params = np.column_stack([model.coef_, model.intercept_]).astype(np.float64)
-        return objective.evaluate(block, params).value / least - 1.0
+        return objective.evaluate(block, params).value / lowest - 1.0
 
     def timed(model: Any) -> tuple[float, float]:
         start = time.perf_counter()
@@ -71,9 +71,9 @@ def compare_classifiers(
         return excess(model), seconds / unit
 
     progress("full")
-    found, passes = timed(LogisticRegression())
+    full_excess, passes = timed(LogisticRegression())
     name = "full data (scikit-learn LogisticRegression)"
-    methods = [Classifier(name=name, rows=len(X), excess=found, worst=found, passes=passes)]
+    methods = [Classifier(name=name, rows=len(X), excess=full_excess, worst=full_excess, passes=passes)]
     model = CoresetLogisticRegression()
     for name, options in WAYS.items():
         runs = []

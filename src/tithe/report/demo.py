@@ -28,11 +28,11 @@ def which_photograph() -> tuple[Array, Array]:
     from sklearn.datasets import load_sample_image
 
     colour = pixels()
-    first = load_sample_image(PHOTOGRAPHS[0]).size // 3
+    n_first = load_sample_image(PHOTOGRAPHS[0]).size // 3
     pairs = [colour[:, i] * colour[:, j] for i in range(3) for j in range(i, 3)]
     columns = np.column_stack([colour, *pairs])
     scaled = (columns - columns.mean(axis=0)) / columns.std(axis=0)
-    photograph = (np.arange(len(colour)) >= min(first, len(colour) // 2)).astype(int)
+    photograph = (np.arange(len(colour)) >= min(n_first, len(colour) // 2)).astype(int)
     return np.ascontiguousarray(scaled, np.float32), photograph
 
 

@@ -29,7 +29,7 @@ def as_png(figure: Any) -> bytes:
 
 
 def cost_and_passes(comparison: Comparison) -> bytes:
-    """What each method costs on all rows, and how long it took: points, since neither scale starts at zero."""
+    """The cost of each method on all rows, and its time: points, as neither scale starts at zero."""
     figure, axes = new_axes(9.5, 2.6, 2)
     names = [m.name for m in comparison.methods]
     colours = COLOURS[: len(names)]
@@ -52,7 +52,7 @@ def cost_and_passes(comparison: Comparison) -> bytes:
 
 
 def weight_histogram(coreset: Coreset) -> bytes:
-    """How many rows each kept row stands for."""
+    """A histogram of the weights of the kept rows."""
     figure, axis = new_axes(5.5, 2.6)
     weights = coreset.weights()
     edges = np.geomspace(weights.min(), max(weights.max(), weights.min() * 1.001), 40)

@@ -1,4 +1,4 @@
-"""What a fit from files leaves behind: the coreset, the model, a page and the numbers."""
+"""The output of a fit from files: the coreset, the model, a page and the numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tithe.storage.models import write_model
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How a model came about.
+    """Facts about a fit.
 
     ``n_skipped`` counts rows that were left out because something was wrong with them, None where it
     is not known how many there were.
@@ -98,7 +98,7 @@ def _margins(model: Any) -> bytes:
 
     rows, weight = model.coreset_, model.coreset_.weights()
     y = model.classes_[rows.y.astype(np.int64)]
-    other = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
+    svm = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they are those of the fit
-        return margin_histograms({"margin distribution": model, "LinearSVC": other}, rows.X, y, weight)
+        return margin_histograms({"margin distribution": model, "LinearSVC": svm}, rows.X, y, weight)

@@ -1,4 +1,4 @@
-"""How margins are distributed: one machine beside another."""
+"""Distributions of margins, of several classifiers side by side."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tithe.learners.odm.base import margins_of as signed_margins
 from tithe.report.figures import COLOURS, as_png, new_axes
 
 _BINS = 80
-_ORDER = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours that are told apart
-_TAIL = 0.002  # of the rows at either end, which the axis need not show
+_COLOUR_ORDER = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours that are told apart
+_TAIL_SHARE = 0.002  # of the rows at either end, which the axis does not show
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,14 +62,14 @@ def margin_histograms(models: Mapping[str, Any], X: Any, y: Array, sample_weight
     >>> margin_histograms(models, X, y)[1:4]
     b'PNG'
     """
-    found = {name: margins_of(model, X, y, sample_weight) for name, model in models.items()}
-    every = np.concatenate([one.values for one in found.values()])
-    low, high = np.quantile(every, [_TAIL, 1.0 - _TAIL])
+    by_name = {name: margins_of(model, X, y, sample_weight) for name, model in models.items()}
+    all_values = np.concatenate([margins.values for margins in by_name.values()])
+    low, high = np.quantile(all_values, [_TAIL_SHARE, 1.0 - _TAIL_SHARE])
     edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
     figure, axis = new_axes(7.5, 3.4)
-    for (name, one), colour in zip(found.items(), itertools.cycle(_ORDER)):
-        label = f"{name}: deviation / mean {one.spread:.3g}, not positive {one.wrong:.1%}".replace("$", r"\$")
-        values = np.clip(one.values, edges[0], edges[-1])
+    for (name, margins), colour in zip(by_name.items(), itertools.cycle(_COLOUR_ORDER)):
+        label = f"{name}: deviation / mean {margins.spread:.3g}, not positive {margins.wrong:.1%}".replace("$", r"\$")
+        values = np.clip(margins.values, edges[0], edges[-1])
         axis.hist(
             values, bins=edges, weights=sample_weight, density=True, histtype="stepfilled", alpha=0.45, color=colour
         )

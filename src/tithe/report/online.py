@@ -1,4 +1,4 @@
-"""What online clustering leaves behind: the model, a page with how it went, and the numbers."""
+"""The output of online clustering: the model, a page and the numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tithe.storage.models import write_model
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineRun:
-    """How a model came about; ``seconds`` and ``n_rows`` are of this run, not of those it went on from."""
+    """Facts about a run; ``seconds`` and ``n_rows`` do not count the earlier runs that it resumed."""
 
     files: list[str]
     n_rows: int
@@ -33,10 +33,10 @@ class OnlineRun:
 
 
 def hindsight(model: PACO) -> Array | None:
-    """What the best centres, as many as there are now, would have lost up to each row of the history.
+    """The cumulative loss of the best fixed centres, of the current number, at each row of the history.
 
-    They are found, and their loss is estimated, on the rows that the model holds. None where the past fades: no
-    fixed centres are good for a stream that changes.
+    The centres are fitted, and their loss is estimated, on the rows that the model holds. None if the model has a
+    half-life: no fixed centres are good for a stream that changes.
     """
     if model.half_life is not None:
         return None
@@ -45,15 +45,15 @@ def hindsight(model: PACO) -> Array | None:
     centers = objective.solve(past, rng=rng_for(0, "hindsight"))
     loss = past.weights() * objective.cost(past, centers)
     order = np.argsort(past.row_ids(), kind="stable")
-    so_far = np.concatenate([[0.0], loss[order].cumsum()])
-    found: Array = so_far[np.searchsorted(past.row_ids()[order], model.history_["row"])]
-    return found
+    cumulative = np.concatenate([[0.0], loss[order].cumsum()])
+    losses: Array = cumulative[np.searchsorted(past.row_ids()[order], model.history_["row"])]
+    return losses
 
 
 def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, Any]:
     """Write ``model.skops``, ``report.html`` and ``results.json``, the latter last. Returns the results."""
     folder = Path(folder)
-    history, best = model.history_, hindsight(model)
+    history, best_losses = model.history_, hindsight(model)
     results = {
         **asdict(run),
         "tithe": __version__,
@@ -61,17 +61,17 @@ def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, A
         "n_features": model.n_features_in_,
         "n_clusters": model.n_clusters_,
         "cumulative_loss": float(history["cumulative_loss"][-1]),
-        "hindsight_loss": None if best is None else float(best[-1]),
+        "hindsight_loss": None if best_losses is None else float(best_losses[-1]),
         "acceptance": float(history["acceptance"].mean()),
         "radius": model.radius_,
         "restarts": history["restarts"],
         "centers": model.cluster_centers_.tolist(),
     }
-    figures = {"Clusters and loss over the stream": online_curves(history, best)}
+    figures = {"Clusters and loss over the stream": online_curves(history, best_losses)}
     page = render("online.html", run=results, figures=figures)
     folder.mkdir(exist_ok=True)
-    # what is entered last gets its name first: where there is a model, all is there, and a run that was killed before
-    # can be started again
+    # what is entered last gets its name first, so the model is the last file: a run that was killed before it was
+    # there can be started again
     with ExitStack() as stack:
         skops, html, numbers = (
             stack.enter_context(replacing(folder / name)) for name in ("model.skops", "report.html", "results.json")

@@ -1,4 +1,4 @@
-"""Smooth convex minimisation: L-BFGS in a metric that somebody else knows well."""
+"""Smooth convex minimisation: L-BFGS in a given metric."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tithe.solvers.linear_algebra import growing, jittered_cholesky
 
 Array = np.ndarray[Any, Any]
 
-_MEMORY = 10
-_HALVINGS = 30  # of a step in a search: beyond this nothing is gained but rounding
+_MAX_PAIRS = 10
+_MAX_HALVINGS = 30  # of a step in a line search: further ones are at rounding level
 _ARMIJO = 1e-4
-_UNSURE = 4.0  # drawn rows at which a correlation is believed by half
+_HALF_TRUSTED_ROWS = 4.0  # effective rows at which an estimated correlation is halved
 
 
 class Point(Protocol):
-    """What a function is known by at one place."""
+    """Value and gradient of a function at one point."""
 
     @property
     def value(self) -> float: ...
@@ -29,7 +29,7 @@ class Point(Protocol):
 
 
 class Metric:
-    """M = T^(1/2) [blocks of correlations] T^(1/2): a curvature that can be divided by.
+    """M = T^(1/2) [blocks of correlations] T^(1/2): a curvature with a factored inverse.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ class Metric:
         What the penalty adds to the diagonal.
     support : (B s,) or None
         Effective number of rows that each coordinate of ``hessian`` was estimated from. Off the
-        diagonal, the estimate is taken at sqrt(n / (n + 4)) a coordinate: a column seen in a few
-        rows is correlated with everything, by chance.
+        diagonal, the estimate is multiplied by sqrt(n / (n + 4)) for each coordinate: a column that
+        is not zero in a few rows only is correlated with all others by chance.
     centre : (d,) or None
         ``hessian`` and ``diagonal`` are those of columns less this; coordinates come in runs of d
-        columns and an intercept. Columns far from the origin all look like the intercept.
+        columns and an intercept. Columns far from the origin are nearly collinear with the intercept.
     balanced : bool
         Steps (k, s) add up to zero over the k margins: moving all margins of a softmax alike changes
-        nothing but the penalty, and an estimated curvature would not know.
+        the penalty only, which an estimated curvature does not reflect.
     free : array of bool of the shape of the parameters, or None
         Coordinates that steps may change; None: all. The others have no diagonal and no penalty.
     """
@@ -69,7 +69,7 @@ class Metric:
         total = diagonal + penalty
         if not np.isfinite(total).all():
             raise ValueError("The curvature overflows in double precision. Rescale the columns or the weights.")
-        # every coordinate in its own scale: one column in units of 10^30 says nothing about the others
+        # every coordinate in its own scale, so that one column in units of 10^30 does not affect the others
         self._root = np.sqrt(np.where(total > 0.0, total, 1.0))
         self._factors: list[Array] = []
         if hessian is None:
@@ -78,11 +78,11 @@ class Metric:
         share = np.sqrt(np.divide(diagonal, total, out=np.zeros_like(total), where=total > 0.0))
         for b, block in enumerate(hessian):
             at = slice(b * size, (b + 1) * size)
-            own = np.diagonal(block)
-            seen = own > 0.0
-            inverse = np.where(seen, 1.0 / np.sqrt(np.where(seen, own, 1.0)), 0.0)
+            variances = np.diagonal(block)
+            positive = variances > 0.0
+            inverse = np.where(positive, 1.0 / np.sqrt(np.where(positive, variances, 1.0)), 0.0)
             if support is not None:
-                inverse = inverse * np.sqrt(support[at] / (support[at] + _UNSURE))
+                inverse = inverse * np.sqrt(support[at] / (support[at] + _HALF_TRUSTED_ROWS))
             scale = inverse * share[at]
             correlation = block * scale[:, None] * scale
             np.fill_diagonal(correlation, 1.0)
@@ -90,17 +90,17 @@ class Metric:
 
     def solve(self, gradient: Array) -> Array:
         """M^-1 times a gradient of any shape."""
-        pull = gradient
+        centred = gradient
         if self._centre is not None:
-            pull = gradient.reshape(-1, len(self._centre) + 1).copy()
-            pull[:, :-1] -= pull[:, -1:] * self._centre
+            centred = gradient.reshape(-1, len(self._centre) + 1).copy()
+            centred[:, :-1] -= centred[:, -1:] * self._centre
             if self._fixed is not None:
-                pull[self._fixed] = 0.0
-        scaled = pull.reshape(-1) / self._root
+                centred[self._fixed] = 0.0
+        scaled = centred.reshape(-1) / self._root
         if self._factors:
-            parts = scaled.reshape(len(self._factors), -1)
+            blocks = scaled.reshape(len(self._factors), -1)
             scaled = np.concatenate(
-                [cho_solve((f, True), p, check_finite=False) for f, p in zip(self._factors, parts, strict=True)]
+                [cho_solve((f, True), p, check_finite=False) for f, p in zip(self._factors, blocks, strict=True)]
             )
         step: Array = scaled / self._root
         if self._centre is not None:
@@ -110,14 +110,14 @@ class Metric:
         return step - step.mean(axis=0) if self._balanced else step
 
     def decrement(self, gradient: Array) -> float:
-        """g . M^-1 g / 2: what a step of Newton promises to gain."""
+        """g . M^-1 g / 2: the gain that a Newton step promises."""
         return 0.5 * float(np.vdot(gradient, self.solve(gradient)))
 
 
 class Descent:
     """Preconditioned L-BFGS, one round at a time; a round is accepted only if the value falls.
 
-    ``evaluate`` maps parameters to a `Point`; ``n_evaluations`` counts how often it was asked.
+    ``evaluate`` maps parameters to a `Point`; ``n_evaluations`` counts its calls.
     """
 
     def __init__(self, evaluate: Callable[[Array], Any], start: Array, metric: Metric, *, point: Any = None) -> None:
@@ -126,23 +126,23 @@ class Descent:
         self.params = start
         self.metric = metric
         self.point = self._at(start) if point is None else point
-        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_MEMORY)
+        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_MAX_PAIRS)
 
     def _at(self, params: Array) -> Any:
         self.n_evaluations += 1
         return self._evaluate(params)
 
     def renew(self, metric: Metric) -> None:
-        """Another metric; what was learned about the old one is forgotten."""
+        """Use another metric; pairs of steps and changes are forgotten."""
         self.metric = metric
         self._pairs.clear()
 
     def recall(self, params: Array, point: Any) -> None:
-        """Another place and what was found there: the change from there to here is learned from."""
+        """Learn from the change between another point and the present one."""
         self._learn(self.params - params, self.point.gradient - point.gradient)
 
     def go_to(self, params: Array) -> bool:
-        """Go to a place that somebody else thinks better. False if it is not: then nothing has changed."""
+        """Go to the given parameters if their value is lower. False if it is not: then nothing has changed."""
         point = self._at(params)
         if not point.value < self.point.value:
             return False
@@ -150,22 +150,22 @@ class Descent:
         return True
 
     def newton(self) -> Array:
-        """Minus the direction that the next round will try: the inverse curvature, as far as it is known, times g."""
+        """Minus the direction of the next round: the estimated inverse curvature times the gradient."""
         return -self._direction()
 
     def _direction(self) -> Array:
         q = self.point.gradient.copy()
-        kept = []
+        products = []
         for step, change, inverse in reversed(self._pairs):
             a = inverse * float(np.vdot(step, q))
             q -= a * change
-            kept.append(a)
+            products.append(a)
         q = self.metric.solve(q)
-        for (step, change, inverse), a in zip(self._pairs, reversed(kept), strict=True):
+        for (step, change, inverse), a in zip(self._pairs, reversed(products), strict=True):
             q += (a - inverse * float(np.vdot(change, q))) * step
         return -q
 
-    def round(self, *, most_tries: int = _HALVINGS) -> bool:
+    def round(self, *, most_tries: int = _MAX_HALVINGS) -> bool:
         """One step downhill. False if none was found: then nothing has changed."""
         direction = self._direction()
         slope = float(np.vdot(direction, self.point.gradient))
@@ -188,9 +188,9 @@ class Descent:
             if not np.isfinite(point.value):
                 length *= 0.1
                 continue
-            # the minimum of the parabola through value, slope and the value found, if it is a step of some length
-            bent = 2.0 * (-gain - length * slope)
-            best = -slope * length * length / bent if bent > 0.0 else 0.5 * length
+            # the minimum of the parabola through value, slope and the new value, within bounds
+            curvature = 2.0 * (-gain - length * slope)
+            best = -slope * length * length / curvature if curvature > 0.0 else 0.5 * length
             length = float(np.clip(best, 0.1 * length, 0.5 * length))
         return False
 

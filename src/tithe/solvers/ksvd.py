@@ -1,4 +1,4 @@
-"""K-SVD on weighted rows: where it starts, how it goes on, and what becomes of atoms nobody needs."""
+"""K-SVD on weighted rows: the start, the iterations, and the replacement of unused atoms."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from tithe.kernels.dictionary.atoms import main_direction, row_keys, update_atom
 from tithe.kernels.dictionary.lasso import lasso_codes
 from tithe.kernels.dictionary.pursuit import Codes, pursue
 
-_ALIKE = 0.99  # atoms with a larger inner product count as one
-_IDLE = 0.01  # share of the mean use below which an atom is not worth its place
-_NOTHING = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's energy that is but rounding
-_SWEEPS = 4  # updates of all atoms for each coding: they cost little beside it and save many iterations (measured)
-_CANDIDATES = 8  # rows looked at for each atom wanted
-_FURTHER = (
-    0.5  # of the way that an update moved an atom, it is moved on: 1 gains as much on some data and fails on other
-)
-_EVERY, _BEFORE_END = 4, 5  # iterations between exchanges of atoms, and those left to settle after the last
-_SPLITS = 4  # atoms looked at for a split
+_MAX_SIMILARITY = 0.99  # atoms with a larger inner product count as one
+_MIN_USE_SHARE = 0.01  # share of the mean use below which an atom is replaced
+_ROUNDING_SHARE = {"float64": 1e-24, "float32": 1e-11}  # share of a signal's energy that is rounding
+_UPDATES_PER_CODING = 4  # they cost little compared to coding and save many iterations (measured)
+_CANDIDATES_PER_ATOM = 8  # rows that are considered for each atom
+_EXTRAPOLATION = 0.5  # share of an atom's last step that is added to it: 1 fails on some data
+_EXCHANGE_INTERVAL = 4  # iterations between two exchanges of atoms
+_FINAL_ITERATIONS = 5  # iterations without exchanges at the end
+_SPLIT_CANDIDATES = 4  # atoms that are considered for a split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +44,10 @@ class Coding:
         return pursue(X, atoms, n_nonzero=self.n_nonzero, target=self.target, **more)
 
     def price(self, codes: Codes) -> Array:
-        """What coding tries to keep small, by which dictionaries are compared: (n,).
+        """The quantity that coding minimises, by which dictionaries are compared: (n,).
 
-        The squared error e; with a penalty e / 2 + penalty |a|_1; with a target, which every code meets if it can,
-        the number of atoms that takes, and what is missing as a share of the target: |a|_0 + max(0, e / target - 1).
+        The squared error e; with a penalty e / 2 + penalty |a|_1; with a target, the number of atoms plus the relative
+        excess over the target: |a|_0 + max(0, e / target - 1).
         """
         chosen, values, error, _ = codes
         if self.penalty is not None:
@@ -69,17 +68,16 @@ def learn_dictionary(
     rng: np.random.Generator,
     exact: bool = False,
 ) -> tuple[Array, list[float], int]:
-    """The best dictionary met, the weighted mean squared errors of a signal, and which of them is the best's.
+    """The best dictionary, the weighted mean squared error at the start and after each iteration, and the best number.
 
-    Errors are those at the start and after each iteration. The best is that of the smallest `Coding.price`: signals
-    are coded anew in every iteration, so it may rise now and then. Atoms are moved on by half the way that the update
-    stage moved them, and now and then the one that does least goes where it can do more (`exchange`). On planted
-    atoms with entries in (0, 1), where plain K-SVD ends at 1.46 times the planted error after 40 iterations, both
-    together lead to 1.16 (medians of five seeds).
+    The best dictionary has the smallest `Coding.price`, which may rise in an iteration as signals are coded again.
+    Atoms are extrapolated by half the step of the update stage (`moved_on`), and every few iterations the least useful
+    one is exchanged (`exchange`). On planted atoms with entries in (0, 1), where plain K-SVD ends at 1.46 times the
+    planted error after 40 iterations, both together lead to 1.16 (medians of five seeds).
     """
     total = float(len(X)) if weight is None else float(weight.sum())
     atoms = start.copy()
-    best, kept, lowest, curve, codes, room = atoms, 0, np.inf, [], None, None
+    best, best_number, lowest, curve, codes, arrays = atoms, 0, np.inf, [], None, None
     for number in range(max_iter + 1):
         last = number == max_iter
         codes = coding(X, atoms, with_residual=True, into=codes)
@@ -87,20 +85,20 @@ def learn_dictionary(
         curve.append(_sum(error, weight) / total)
         price = _sum(coding.price(codes), weight)
         if price <= lowest:
-            best, kept, lowest = atoms.copy(), number, price
+            best, best_number, lowest = atoms.copy(), number, price
         if last or curve[-1] == 0.0:
             break
-        starts, *room = users_of(chosen, values, len(atoms), into=room)
-        users, x = (part[: starts[-1]] for part in room)
-        before = atoms.copy()
-        for _ in range(_SWEEPS):
+        starts, *arrays = users_of(chosen, values, len(atoms), into=arrays)
+        users, x = (array[: starts[-1]] for array in arrays)
+        previous = atoms.copy()
+        for _ in range(_UPDATES_PER_CODING):
             order = rng.permutation(len(atoms))
             update_atoms(residual, starts, users, x, weight, atoms, order, positive=coding.positive, exact=exact)
-        moved_on(atoms, before, positive=coding.positive)
-        due = number % _EVERY == _EVERY - 1 and number < max_iter - _BEFORE_END
+        moved_on(atoms, previous, positive=coding.positive)
+        due = number % _EXCHANGE_INTERVAL == _EXCHANGE_INTERVAL - 1 and number < max_iter - _FINAL_ITERATIONS
         if not due or not exchange(atoms, starts, users, x, weight, residual, positive=coding.positive):
             replace_idle(atoms, _use(starts, users, x, weight), X, residual, positive=coding.positive)
-    return _signed(best, coding.positive), curve, kept
+    return _signed(best, coding.positive), curve, best_number
 
 
 def _sum(values: Array, weight: Array | None) -> float:
@@ -117,23 +115,23 @@ def _by_atom(values: Array, starts: Array) -> Array:
 
 
 def _signed(atoms: Array, positive: bool) -> Array:
-    """Atoms with their largest entry positive: of two dictionaries that do the same, always the same one."""
+    """Atoms with their largest entry positive, so that equivalent dictionaries are equal."""
     if positive:
         return atoms
     largest = np.abs(atoms).argmax(axis=1)
     return atoms * np.where(atoms[np.arange(len(atoms)), largest] < 0.0, -1.0, 1.0)[:, None]
 
 
-def moved_on(atoms: Array, before: Array, *, positive: bool = False) -> None:
-    """Atoms that were updated go on the same way, in place: d + (d - before) / 2, made unit."""
-    further = atoms + _FURTHER * (atoms - before)
+def moved_on(atoms: Array, previous: Array, *, positive: bool = False) -> None:
+    """Extrapolate updated atoms in place: d + (d - previous) / 2, made unit."""
+    further = atoms + _EXTRAPOLATION * (atoms - previous)
     atoms[:] = unit(np.maximum(further, 0.0) if positive else further)
 
 
 def exchange(
     atoms: Array, starts: Array, users: Array, x: Array, weight: Array | None, residual: Array, *, positive: bool
 ) -> bool:
-    """The atom that does least is given up for a split of one that stands for two, if that promises to pay.
+    """Give up the least useful atom and split another one in two, if this promises a gain.
 
     An atom d that stands for two leaves residuals along one direction v: its users' sum of w (r . v)^2 is what a
     split into d + t v and d - t v can gain, t^2 the ratio of this to sum w x^2. Without an atom, the one most like
@@ -144,84 +142,86 @@ def exchange(
     error = np.einsum("ij,ij->i", residual, residual, dtype=np.float64)
     excess = _by_atom(w * (error[users] - _sum(error, weight) / _sum(np.ones(len(error)), weight)), starts)
     gain, split, v = 0.0, -1, None
-    for c in np.argsort(-excess, kind="stable")[:_SPLITS]:
-        mine = users[starts[c] : starts[c + 1]]
+    for c in np.argsort(-excess, kind="stable")[:_SPLIT_CANDIDATES]:
+        atom_users = users[starts[c] : starts[c + 1]]
         if energy[c] > 0.0 and excess[c] > 0.0:
-            worst = residual[mine[np.argmax(error[mine])]][None].astype(np.float64)
-            direction, square = main_direction(residual, mine, weight, unit(worst)[0])
-            if square > max(gain, _NOTHING[residual.dtype.name] * energy[c]):
+            worst = residual[atom_users[np.argmax(error[atom_users])]][None].astype(np.float64)
+            direction, square = main_direction(residual, atom_users, weight, unit(worst)[0])
+            if square > max(gain, _ROUNDING_SHARE[residual.dtype.name] * energy[c]):
                 gain, split, v = square, int(c), direction
     if split < 0:
         return False
-    like = np.abs(atoms @ atoms.T)
-    np.fill_diagonal(like, 0.0)
-    cost = energy * np.maximum(0.0, 1.0 - like.max(axis=1) ** 2)
+    similarity = np.abs(atoms @ atoms.T)
+    np.fill_diagonal(similarity, 0.0)
+    cost = energy * np.maximum(0.0, 1.0 - similarity.max(axis=1) ** 2)
     cost[split] = np.inf
-    least = int(np.argmin(cost))
-    if gain <= cost[least]:
+    weakest = int(np.argmin(cost))
+    if gain <= cost[weakest]:
         return False
-    away = (gain / energy[split]) ** 0.5 * v
-    halves = np.stack([atoms[split] + away, atoms[split] - away])
+    shift = (gain / energy[split]) ** 0.5 * v
+    halves = np.stack([atoms[split] + shift, atoms[split] - shift])
     halves = unit(np.maximum(halves, 0.0) if positive else halves)
     if len(halves) < 2:
         return False
-    atoms[[split, least]] = halves
+    atoms[[split, weakest]] = halves
     return True
 
 
 def replace_idle(atoms: Array, use: Array, X: Array, residual: Array, *, positive: bool = False) -> int:
-    """Atoms that are hardly used, and the less used of two that are alike, become the signals represented worst.
+    """Replace atoms that are hardly used, and the less used of two similar ones, by the signals of largest error.
 
-    Use is measured by weight and signals are compared by their own error, whatever they weigh: then a
-    row of weight two does what two rows do.
+    Use is measured by weight, and signals are compared by their error without weight: a row of weight two then
+    counts as two rows.
     """
     with np.errstate(invalid="ignore"):
-        alike = np.abs(atoms @ atoms.T) > _ALIKE
+        alike = np.abs(atoms @ atoms.T) > _MAX_SIMILARITY
     np.fill_diagonal(alike, False)
-    gone = use < _IDLE * use.mean()
+    idle = use < _MIN_USE_SHARE * use.mean()
     for c in np.argsort(use, kind="stable"):
-        others = alike[c] & ~gone
-        if not gone[c] and others.any():
-            gone[c] = True
-    if not gone.any():
+        similar = alike[c] & ~idle
+        if not idle[c] and similar.any():
+            idle[c] = True
+    if not idle.any():
         return 0
     error = np.einsum("ij,ij->i", residual, residual, dtype=np.float64)
-    worst = np.unique(-error, return_index=True)[1][: _CANDIDATES * int(gone.sum())]  # copies of a row count once
-    energy = np.einsum("ij,ij->i", X[worst], X[worst], dtype=np.float64)
-    rows = X[worst[error[worst] > _NOTHING[X.dtype.name] * energy]].astype(np.float64)
-    fresh = _unlike(unit(np.maximum(rows, 0.0) if positive else rows), int(gone.sum()), atoms[~gone])
-    atoms[np.flatnonzero(gone)[: len(fresh)]] = fresh
+    candidates = np.unique(-error, return_index=True)[1][
+        : _CANDIDATES_PER_ATOM * int(idle.sum())
+    ]  # copies of a row count once
+    energy = np.einsum("ij,ij->i", X[candidates], X[candidates], dtype=np.float64)
+    rows = X[candidates[error[candidates] > _ROUNDING_SHARE[X.dtype.name] * energy]].astype(np.float64)
+    fresh = _distinct(unit(np.maximum(rows, 0.0) if positive else rows), int(idle.sum()), atoms[~idle])
+    atoms[np.flatnonzero(idle)[: len(fresh)]] = fresh
     return len(fresh)
 
 
 def unit(rows: Array) -> Array:
-    """Rows of length one; rows of zeros are left out. Scaled by their largest entry first: squares may overflow."""
+    """Rows of length one, without rows of zeros. They are scaled by their largest entry first: squares may overflow."""
     largest = np.abs(rows).max(axis=1, initial=0.0)
     rows = rows[largest > 0.0] / largest[largest > 0.0, None]
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def _unlike(rows: Array, wanted: int, given: Array) -> Array:
-    """The first ``wanted`` unit rows that are alike neither to one another nor to those given."""
-    found = [*given]
+def _distinct(rows: Array, count: int, existing: Array) -> Array:
+    """The first ``count`` unit rows that are alike neither to one another nor to those given."""
+    distinct = [*existing]
     for row in rows:
-        if len(found) == len(given) + wanted:
+        if len(distinct) == len(existing) + count:
             break
-        if not found or np.abs(np.asarray(found) @ row).max() <= _ALIKE:
-            found.append(row)
-    return np.asarray(found[len(given) :]).reshape(-1, rows.shape[1])
+        if not distinct or np.abs(np.asarray(distinct) @ row).max() <= _MAX_SIMILARITY:
+            distinct.append(row)
+    return np.asarray(distinct[len(existing) :]).reshape(-1, rows.shape[1])
 
 
 def data_atoms(X: Array, k: int, rng: np.random.Generator, *, positive: bool = False) -> Array:
-    """k unit rows of X that are not alike, at random; random directions where there are not so many."""
+    """k dissimilar unit rows of X, drawn at random; random directions if there are fewer."""
     keys = row_keys(X, int(rng.integers(2**63)))
-    some = min(len(X), _CANDIDATES * k + 64)
-    first = np.argpartition(keys, some - 1)[:some] if some < len(X) else np.arange(len(X))
-    _, at = np.unique(keys[first], return_index=True)  # in the order of the keys, copies of a row once
-    rows = X[first[at]].astype(np.float64)
-    found = _unlike(unit(np.maximum(rows, 0.0) if positive else rows), k, np.empty((0, X.shape[1])))
-    more = rng.normal(size=(k - len(found), X.shape[1]))
-    return np.concatenate([found, unit(np.abs(more) if positive else more)])
+    n_candidates = min(len(X), _CANDIDATES_PER_ATOM * k + 64)
+    candidates = np.argpartition(keys, n_candidates - 1)[:n_candidates] if n_candidates < len(X) else np.arange(len(X))
+    _, at = np.unique(keys[candidates], return_index=True)  # in the order of the keys, copies of a row once
+    rows = X[candidates[at]].astype(np.float64)
+    distinct = _distinct(unit(np.maximum(rows, 0.0) if positive else rows), k, np.empty((0, X.shape[1])))
+    directions = rng.normal(size=(k - len(distinct), X.shape[1]))
+    return np.concatenate([distinct, unit(np.abs(directions) if positive else directions)])
 
 
 def cosine_atoms(k: int, d: int) -> Array:
@@ -232,10 +232,10 @@ def cosine_atoms(k: int, d: int) -> Array:
     if side * side != d:
         return _cosines(d, k)
     across = int(np.ceil(k**0.5))
-    one = _cosines(side, across)
-    both: Array = np.einsum("ai,bj->abij", one, one).reshape(across * across, d)
+    waves = _cosines(side, across)
+    products: Array = np.einsum("ai,bj->abij", waves, waves).reshape(across * across, d)
     order = np.argsort(np.add.outer(np.arange(across), np.arange(across)).ravel(), kind="stable")
-    return unit(both[np.sort(order[:k])])
+    return unit(products[np.sort(order[:k])])
 
 
 def _cosines(d: int, k: int) -> Array:

@@ -1,4 +1,4 @@
-"""Conjugate gradients and a Cholesky factor that copes with rounding: one of each for all solvers."""
+"""Conjugate gradients and a jittered Cholesky factorisation for all solvers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def conjugate_gradients(
     precondition : callable
         An approximate inverse of A times a vector.
     is_small : callable
-        Takes the residual r and r . (precondition(r)); the iteration stops where it answers True.
+        Takes the residual r and r . precondition(r); the iteration stops when it returns True.
     """
     if start is None:
         x, residual = np.zeros_like(right), right.copy()
@@ -61,13 +61,13 @@ def conjugate_gradients(
     for _ in range(max_steps):
         if size == 0.0 or is_small(residual, size):
             break
-        along = product(direction)
-        curvature = float(direction @ along)
+        image = product(direction)
+        curvature = float(direction @ image)
         if not curvature > 0.0:
             return x, False
         length = size / curvature
         x += length * direction
-        residual -= length * along
+        residual -= length * image
         preconditioned = precondition(residual)
         previous, size = size, float(residual @ preconditioned)
         direction = preconditioned + (size / previous) * direction

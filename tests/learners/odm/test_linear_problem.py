@@ -41,7 +41,7 @@ def test_value_gradient_and_curvature(other, sparse_rows, mu, theta, rng) -> Non
         step[j] = 1e-6
         slope = (direct_value(problem, v + step) - direct_value(problem, v - step)) / 2e-6
         assert place.gradient[j] == pytest.approx(slope, rel=1e-5, abs=1e-6)
-    bends = problem.bends(place.margins)
+    bends = problem.curvatures(place.margins)
     half = np.tril(problem.hessian(bends))
     whole = half + np.tril(half, -1).T + np.diag(problem.ridge)
     np.testing.assert_allclose(problem.curve(bends, v), whole @ v, rtol=1e-11, atol=1e-10)
@@ -91,7 +91,7 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
         with limit_threads(n):
             place = problem.at(v)
             found.append(
-                (place.gradient.tobytes(), place.value, problem.hessian(problem.bends(place.margins)).tobytes())
+                (place.gradient.tobytes(), place.value, problem.hessian(problem.curvatures(place.margins)).tobytes())
             )
     assert found[0] == found[1] == found[2]
 

@@ -130,7 +130,7 @@ def test_conjugate_gradients_where_the_curvature_is_too_wide(monkeypatch, sparse
     best = solved(problem).place
     if sparse_rows:
         problem = replace(problem, X=sparse.csr_matrix(problem.X))
-    for name, value in (("_DIRECT", 5), ("_SPARSE_DIRECT", 5), ("_SAMPLED", sampled)):
+    for name, value in (("_MAX_DIRECT_DENSE", 5), ("_MAX_DIRECT_SPARSE", 5), ("_MAX_SAMPLED", sampled)):
         monkeypatch.setattr(linear_newton, name, value)
     for free in (False, True):
         found = solved(replace(problem, free=free), tol=1e-11)
@@ -142,7 +142,7 @@ def test_conjugate_gradients_where_the_curvature_is_too_wide(monkeypatch, sparse
 def test_a_start_from_some_rows_changes_nothing_but_the_way(monkeypatch) -> None:
     problem = margin_problem(rows=margin_rows(5000, 8))
     plain = solved(problem)
-    monkeypatch.setattr(linear_newton, "_FEW", 1000)
+    monkeypatch.setattr(linear_newton, "_MIN_ROWS_FOR_START", 1000)
     begun = solved(problem)
     np.testing.assert_allclose(begun.place.params, plain.place.params, atol=1e-6)
     assert begun.n_iter < plain.n_iter

@@ -160,7 +160,11 @@ def big(n: int, mu: float = 0.5, lam: float = 100.0, theta: float = 0.2, apart: 
 
 @pytest.mark.parametrize(("mu", "lam"), [(0.5, 100.0), (0.0, 100.0), (0.5, 1e6)])
 def test_many_rows_reach_the_gap_in_single_precision(mu, lam, monkeypatch) -> None:
-    for module, name in ((gram, "WHOLE"), (binary, "WHOLE"), (binary, "DIRECT")):
+    for module, name in (
+        (gram, "MAX_SINGLE_SQUARE_ROWS"),
+        (binary, "MAX_SINGLE_SQUARE_ROWS"),
+        (binary, "MAX_DIRECT_ROWS"),
+    ):
         monkeypatch.setattr(module, name, 500)
     dual = big(1400, mu=mu, lam=lam)
     gap = solve_two_classes(dual, tol=1e-3, max_iter=500, rng=np.random.default_rng(0), free=False).gap
@@ -189,7 +193,7 @@ def test_what_is_screened_out_has_no_multiplier() -> None:
 
 def test_shrinking_ends_at_the_same_solution(monkeypatch) -> None:
     for module in (gram, binary):
-        monkeypatch.setattr(module, "WHOLE", 100)
+        monkeypatch.setattr(module, "MAX_SINGLE_SQUARE_ROWS", 100)
     monkeypatch.setattr(binary, "_PATIENCE", 1000)
     sizes = []
     plain = binary._solve_shrunk
@@ -198,7 +202,7 @@ def test_shrinking_ends_at_the_same_solution(monkeypatch) -> None:
     )
     found = []
     for most in (100, 10_000):
-        monkeypatch.setattr(binary, "WHOLE", most)
+        monkeypatch.setattr(binary, "MAX_SINGLE_SQUARE_ROWS", most)
         dual = big(1500, mu=0.0, lam=1000.0, theta=0.6, apart=3.0)
         dual.gram = dual.gram.in_double()
         gap = solve_two_classes(dual, tol=1e-8, max_iter=500, rng=np.random.default_rng(0), free=False).gap
@@ -221,7 +225,7 @@ def test_dual_value_never_falls() -> None:
 @pytest.mark.bits
 def test_bits_depend_neither_on_threads_nor_on_the_cache(monkeypatch) -> None:
     for module in (gram, binary, kernel):
-        monkeypatch.setattr(module, "WHOLE", 500)
+        monkeypatch.setattr(module, "MAX_SINGLE_SQUARE_ROWS", 500)
     X, y = blobs(1200, 4)
     wanted = ODMClassifier(random_state=3).fit(X, y)
     with limit_threads(1):

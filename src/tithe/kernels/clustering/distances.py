@@ -1,4 +1,4 @@
-"""Nearest centres, and what a cluster adds up to: dense and CSR rows, blocked, on both cores.
+"""Nearest centres and the sums of clusters: dense and CSR rows, in blocks, on several threads.
 
 Scores ``|c|^2 - 2 x.c`` decide the nearest centre (BLAS, after moving the origin to the middle
 of the centres so that a large common offset does not cancel). The distance to the chosen centre
@@ -18,8 +18,8 @@ from tithe.kernels.parts import add_parts, part_rows
 
 Array = np.ndarray[Any, Any]
 
-_TILE = 1024  # rows scored at a time: they and their scores stay in the second-level cache
-_SAFE = (1e-12, 1e12)  # spread of the centres within which float32 scores can tell them apart
+_TILE_ROWS = 1024  # rows scored at a time: they and their scores stay in the second-level cache
+_FLOAT32_SPREAD = (1e-12, 1e12)  # spread of the centres within which float32 scores can tell them apart
 _CSR_SLACK = 1e-14  # relative difference of scores below which float64 cannot tell two centres apart
 _OVERFLOW = 1e36  # a score beyond this is decided again in float64
 _FAST = {"contract", "reassoc", "nsz"}
@@ -27,35 +27,35 @@ N_SUMS = 4  # columns of the cluster sums before the d columns of the direction
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _nearest(here, i, centers):  # type: ignore[no-untyped-def]
-    best, near = np.inf, 0
+def _nearest_centre(points, i, centers):  # type: ignore[no-untyped-def]
+    best, nearest = np.inf, 0
     for c in range(centers.shape[0]):
         total = 0.0
         for j in range(centers.shape[1]):
-            gap = np.float64(here[i, j]) - centers[c, j]
+            gap = np.float64(points[i, j]) - centers[c, j]
             total += gap * gap
         if total < best:
-            best, near = total, c
-    return near
+            best, nearest = total, c
+    return nearest
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _score(scaled, norms, tile, buffer, best, second, near):  # type: ignore[no-untyped-def]
+def _score(scaled, norms, tile, buffer, best, second, nearest):  # type: ignore[no-untyped-def]
     k, r = scaled.shape[0], tile.shape[0]
     scores = buffer[: k * r].reshape(k, r)
     np.dot(scaled, tile.T, scores)
     for i in range(r):
         best[i] = scores[0, i] + norms[0]
         second[i] = np.inf
-        near[i] = 0
+        nearest[i] = 0
     for c in range(1, k):
         for i in range(r):
             score = scores[c, i] + norms[c]
             closer = score < best[i]
-            other = best[i] if closer else score
-            second[i] = other if other < second[i] else second[i]
+            larger = best[i] if closer else score
+            second[i] = larger if larger < second[i] else second[i]
             best[i] = score if closer else best[i]
-            near[i] = c if closer else near[i]
+            nearest[i] = c if closer else nearest[i]
 
 
 # The next three finish a tile once its nearest centres are known. They index whole arrays: a view
@@ -63,25 +63,25 @@ def _score(scaled, norms, tile, buffer, best, second, near):  # type: ignore[no-
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _look(here, near, centers, power, cost, start):  # type: ignore[no-untyped-def]
-    for i in range(here.shape[0]):
-        c = near[i]
+def _costs(points, nearest, centers, power, cost, start):  # type: ignore[no-untyped-def]
+    for i in range(points.shape[0]):
+        c = nearest[i]
         total = 0.0
-        for j in range(here.shape[1]):
-            gap = np.float64(here[i, j] - centers[c, j])
+        for j in range(points.shape[1]):
+            gap = np.float64(points[i, j] - centers[c, j])
             total += gap * gap
         cost[start + i] = total if power == 2 else np.sqrt(total)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _sum_squares(here, near, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
-    """Power 2, where a row pulls with its weight alone: costs and sums in one sweep."""
-    for i in range(here.shape[0]):
-        c = near[i]
+def _sum_squares(points, nearest, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
+    """Power 2, where a row counts with its weight alone: costs and sums in one sweep."""
+    for i in range(points.shape[0]):
+        c = nearest[i]
         u = weight[start + i] if weight.size > 0 else 1.0
         total = 0.0
-        for j in range(here.shape[1]):
-            gap = np.float64(here[i, j] - centers[c, j])
+        for j in range(points.shape[1]):
+            gap = np.float64(points[i, j] - centers[c, j])
             total += gap * gap
             sums[part, c, 4 + j] += u * gap
         cost[start + i] = total
@@ -91,10 +91,10 @@ def _sum_squares(here, near, centers, weight, cost, sums, part, start):  # type:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _sum_plain(here, near, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
-    """Power 1, where a row pulls with its weight over its distance."""
-    for i in range(here.shape[0]):
-        c = near[i]
+def _sum_plain(points, nearest, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
+    """Power 1, where a row counts with its weight over its distance."""
+    for i in range(points.shape[0]):
+        c = nearest[i]
         u = weight[start + i] if weight.size > 0 else 1.0
         distance = cost[start + i]
         sums[part, c, 0] += u
@@ -102,47 +102,47 @@ def _sum_plain(here, near, centers, weight, cost, sums, part, start):  # type: i
         if distance == 0.0:
             sums[part, c, 3] += u
             continue
-        pull = u / distance
-        sums[part, c, 2] += pull
-        for j in range(here.shape[1]):
-            sums[part, c, 4 + j] += pull * np.float64(here[i, j] - centers[c, j])
+        strength = u / distance
+        sums[part, c, 2] += strength
+        for j in range(points.shape[1]):
+            sums[part, c, 4 + j] += strength * np.float64(points[i, j] - centers[c, j])
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _assign_dense(X, weight, origin, scaled, norms, centers, slack, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     k = centers.shape[0]
-    tile_rows = min(_TILE, n)
+    tile_rows = min(_TILE_ROWS, n)
     moved = origin.size > 0
     tile = np.empty((tile_rows if moved else 0, d), X.dtype)
     buffer = np.empty(k * tile_rows, X.dtype)
     best, second = np.zeros(tile_rows, X.dtype), np.zeros(tile_rows, X.dtype)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE):
-            r = min(stop, start + _TILE) - start
-            here = X[start : start + r]
+        for start in range(part * rows, stop, _TILE_ROWS):
+            r = min(stop, start + _TILE_ROWS) - start
+            points = X[start : start + r]
             if moved:
                 for i in range(r):
                     for j in range(d):
-                        tile[i, j] = here[i, j] - origin[j]
-                here = tile[:r]
-            near = labels[start : start + r]
+                        tile[i, j] = points[i, j] - origin[j]
+                points = tile[:r]
+            nearest = labels[start : start + r]
             if k > 1:
-                _score(scaled, norms, here, buffer, best, second, near)
+                _score(scaled, norms, points, buffer, best, second, nearest)
                 for i in range(r):
                     # too close to call at this precision (or overflown): decided again from differences
-                    size = norms[near[i]] + abs(best[i] - norms[near[i]])
+                    size = norms[nearest[i]] + abs(best[i] - norms[nearest[i]])
                     if not (second[i] - best[i] > slack * size and abs(best[i]) < _OVERFLOW):
-                        near[i] = _nearest(here, i, centers)
+                        nearest[i] = _nearest_centre(points, i, centers)
             else:
-                near[:] = 0
+                nearest[:] = 0
             if sums.shape[0] > 0 and power == 2:
-                _sum_squares(here, near, centers, weight, cost, sums, part, start)
+                _sum_squares(points, nearest, centers, weight, cost, sums, part, start)
                 continue
-            _look(here, near, centers, power, cost, start)
+            _costs(points, nearest, centers, power, cost, start)
             if sums.shape[0] > 0:
-                _sum_plain(here, near, centers, weight, cost, sums, part, start)
+                _sum_plain(points, nearest, centers, weight, cost, sums, part, start)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -161,12 +161,12 @@ def _point_costs(X, weight, point, cost, totals, first, last, rows):  # type: ig
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _csr_distance(data, indices, indptr, i, transposed, norms, c):  # type: ignore[no-untyped-def]
     """From differences where entries are stored, plus what the centre has elsewhere."""
-    total, seen = 0.0, 0.0
+    total, stored = 0.0, 0.0
     for p in range(indptr[i], indptr[i + 1]):
         center = transposed[indices[p], c]
         total += (data[p] - center) * (data[p] - center)
-        seen += center * center
-    elsewhere = norms[c] - seen
+        stored += center * center
+    elsewhere = norms[c] - stored
     if indptr[i + 1] - indptr[i] < transposed.shape[0] and elsewhere > 1e-14 * norms[c]:
         total += elsewhere
     return total
@@ -183,47 +183,47 @@ def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels,
             for p in range(indptr[i], indptr[i + 1]):
                 for c in range(k):
                     dots[c] += data[p] * transposed[indices[p], c]
-            near, best, second = np.int64(0), norms[0] - 2.0 * dots[0], np.inf
+            nearest, best, second = np.int64(0), norms[0] - 2.0 * dots[0], np.inf
             for c in range(1, k):
                 score = norms[c] - 2.0 * dots[c]
                 if score < best:
-                    near, best, second = c, score, best
+                    nearest, best, second = c, score, best
                 elif score < second:
                     second = score
-            total = _csr_distance(data, indices, indptr, i, transposed, norms, near)
-            if second - best <= _CSR_SLACK * (norms[near] + abs(best - norms[near])):
+            total = _csr_distance(data, indices, indptr, i, transposed, norms, nearest)
+            if second - best <= _CSR_SLACK * (norms[nearest] + abs(best - norms[nearest])):
                 for c in range(k):  # too close to call: decided again from differences
-                    other = _csr_distance(data, indices, indptr, i, transposed, norms, c)
-                    if other < total or (other == total and c < near):
-                        near, total = c, other
+                    candidate = _csr_distance(data, indices, indptr, i, transposed, norms, c)
+                    if candidate < total or (candidate == total and c < nearest):
+                        nearest, total = c, candidate
             distance = total if power == 2 else np.sqrt(total)
-            labels[i] = near
+            labels[i] = nearest
             cost[i] = distance
             if sums.shape[0] > 0:
                 u = weight[i] if weight.size > 0 else 1.0
-                into = sums[part, near]
-                pull = u
+                cluster = sums[part, nearest]
+                strength = u
                 if power == 1:
-                    pull = u / distance if distance > 0.0 else 0.0
-                into[0] += u
-                into[1] += u * distance
-                into[2] += pull
-                into[3] += u if distance == 0.0 else 0.0
+                    strength = u / distance if distance > 0.0 else 0.0
+                cluster[0] += u
+                cluster[1] += u * distance
+                cluster[2] += strength
+                cluster[3] += u if distance == 0.0 else 0.0
                 for p in range(indptr[i], indptr[i + 1]):
-                    into[4 + indices[p]] += pull * data[p]
+                    cluster[4 + indices[p]] += strength * data[p]
 
 
 def _dense_runner(X, centers, u, power, labels, cost, sums, rows):  # type: ignore[no-untyped-def]
     """The dense kernel over a range of parts, in the precision that the scale of the centres calls for."""
     origin = centers.mean(axis=0).astype(X.dtype)
     spread = float(np.abs(centers - origin).max(initial=0.0))
-    if X.dtype == np.float32 and spread > 0.0 and not _SAFE[0] < spread < _SAFE[1]:
+    if X.dtype == np.float32 and spread > 0.0 and not _FLOAT32_SPREAD[0] < spread < _FLOAT32_SPREAD[1]:
 
         def careful(first: int, last: int) -> None:
             for part in range(first, last):
                 at = slice(part * rows, (part + 1) * rows)
-                some = X[at].astype(np.float64)
-                run = _dense_runner(some, centers, u[at], power, labels[at], cost[at], sums[part : part + 1], rows)
+                exact = X[at].astype(np.float64)
+                run = _dense_runner(exact, centers, u[at], power, labels[at], cost[at], sums[part : part + 1], rows)
                 run(0, 1)
 
         return careful
@@ -258,8 +258,8 @@ def assign(
     n_parts = -(-n // rows)
     sums = np.zeros((n_parts if with_sums else 0, k, d + N_SUMS))
     u = np.empty(0) if weight is None else weight
-    serial = n * k * d < 8_000_000  # threads would cost more than they bring
-    # a centre means what the rows' precision can express of it: then every sum refers to the same point
+    serial = n * k * d < 8_000_000  # threads would not pay
+    # centres are rounded to the precision of the rows: then every sum refers to the same point
     centers = np.ascontiguousarray(centers.astype(X.dtype), np.float64)
     if sparse.issparse(X):
         norms = np.einsum("ij,ij->i", centers, centers)

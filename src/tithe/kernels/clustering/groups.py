@@ -24,10 +24,10 @@ def ring_codes(cost: Array, labels: Array | None, *, factor: float, power: int, 
     """``label * (last_layer + 1) + layer`` of every row, with layer = ceil(log2(factor * cost) / power): (n,) int32."""
     n = len(cost)
     codes = np.empty(n, np.int32)
-    own = np.empty(0, np.int32) if labels is None else labels
+    clusters = np.empty(0, np.int32) if labels is None else labels
     rows = part_rows(n, 8)
     over_parts(
-        lambda a, b: _ring_codes(cost, own, factor, power, last_layer, codes, a, b, rows),
+        lambda a, b: _ring_codes(cost, clusters, factor, power, last_layer, codes, a, b, rows),
         -(-n // rows),
         serial=n < 50_000,
     )
@@ -44,23 +44,23 @@ def _masses(codes, weight, counts, masses):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _pick(codes, weight, whole, targets, found, kept):  # type: ignore[no-untyped-def]
-    reached = np.zeros(whole.shape[0])
-    turn = np.zeros(whole.shape[0], np.int64)
+def _pick(codes, weight, keep_all, targets, draws, kept_rows):  # type: ignore[no-untyped-def]
+    reached = np.zeros(keep_all.shape[0])
+    n_drawn = np.zeros(keep_all.shape[0], np.int64)
     n_kept = 0
     for i in range(codes.shape[0]):
         u = weight[i] if weight.size > 0 else 1.0
         if u <= 0.0:
             continue
         g = codes[i]
-        if whole[g]:
-            kept[n_kept] = i
+        if keep_all[g]:
+            kept_rows[n_kept] = i
             n_kept += 1
             continue
         reached[g] += u
-        while turn[g] < targets.shape[1] and targets[g, turn[g]] < reached[g]:
-            found[g, turn[g]] = i
-            turn[g] += 1
+        while n_drawn[g] < targets.shape[1] and targets[g, n_drawn[g]] < reached[g]:
+            draws[g, n_drawn[g]] = i
+            n_drawn[g] += 1
     return n_kept
 
 
@@ -78,16 +78,16 @@ def draw_in_groups(
 
     Returns distinct positions, ascending, and weights whose sum in every group is the group's mass.
     """
-    whole = counts <= per_group
+    keep_all = counts <= per_group
     slices = masses[:, None] / per_group
     targets = (np.arange(per_group) + rng.random((len(counts), per_group))) * slices
-    found = np.full((len(counts), per_group), -1, np.int64)
-    kept = np.empty(int(counts[whole].sum()), np.int64)
+    draws = np.full((len(counts), per_group), -1, np.int64)
+    kept_rows = np.empty(int(counts[keep_all].sum()), np.int64)
     u = np.empty(0) if weight is None else weight
-    _pick(codes, u, whole, targets, found, kept)
-    drawn, times = np.unique(found[~whole], return_counts=True)
-    positions = np.concatenate([kept, drawn])
-    own = np.ones(len(kept)) if weight is None else weight[kept]
-    weights = np.concatenate([own, times * masses[codes[drawn]] / per_group])
+    _pick(codes, u, keep_all, targets, draws, kept_rows)
+    drawn, times = np.unique(draws[~keep_all], return_counts=True)
+    positions = np.concatenate([kept_rows, drawn])
+    kept_weights = np.ones(len(kept_rows)) if weight is None else weight[kept_rows]
+    weights = np.concatenate([kept_weights, times * masses[codes[drawn]] / per_group])
     order = np.argsort(positions, kind="stable")
     return positions[order], weights[order]

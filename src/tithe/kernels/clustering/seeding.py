@@ -14,20 +14,20 @@ from tithe.kernels.sampling import locate_draws
 
 Array = np.ndarray[Any, Any]
 
-_TILE = 1024  # rows scored at a time
-_SMALL = 4_000_000  # entries that may be copied
+_TILE_ROWS = 1024  # rows scored at a time
+_MAX_COPIED_ENTRIES = 4_000_000  # entries that may be copied
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def _try_dense(X, squares, weight, points, norms, power, nearest, potential, first, last, rows):  # type: ignore[no-untyped-def]
-    """What the potential would be with each of the points: by BLAS, good enough to compare them."""
+    """The potential with each of the points added: by BLAS, exact enough to compare them."""
     n = X.shape[0]
     n_points = points.shape[0]
-    buffer = np.empty(n_points * min(_TILE, n), X.dtype)
+    buffer = np.empty(n_points * min(_TILE_ROWS, n), X.dtype)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE):
-            r = min(stop, start + _TILE) - start
+        for start in range(part * rows, stop, _TILE_ROWS):
+            r = min(stop, start + _TILE_ROWS) - start
             dots = buffer[: n_points * r].reshape(n_points, r)
             np.dot(points, X[start : start + r].T, dots)
             for t in range(n_points):
@@ -43,7 +43,7 @@ def _try_dense(X, squares, weight, points, norms, power, nearest, potential, fir
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def _keep_dense(X, point, power, nearest, first, last, rows):  # type: ignore[no-untyped-def]
-    """Take the point in: from differences, so that a row equal to it is at distance 0 exactly."""
+    """Add the point: from differences, so that a row equal to it is at distance 0 exactly."""
     n, d = X.shape
     for i in range(first * rows, min(n, last * rows)):
         total = 0.0
@@ -62,12 +62,12 @@ def _trial_csr(data, indices, indptr, weight, points, norms, power, nearest, pot
         for i in range(part * rows, min(n, (part + 1) * rows)):
             u = weight[i] if weight.size > 0 else 1.0
             for t in range(points.shape[0]):
-                total, seen = 0.0, 0.0
+                total, stored = 0.0, 0.0
                 for p in range(indptr[i], indptr[i + 1]):
                     c = points[t, indices[p]]
                     total += (data[p] - c) * (data[p] - c)
-                    seen += c * c
-                elsewhere = norms[t] - seen
+                    stored += c * c
+                elsewhere = norms[t] - stored
                 if indptr[i + 1] - indptr[i] < d and elsewhere > 1e-14 * norms[t]:
                     total += elsewhere
                 distance = total if power == 2 else np.sqrt(total)
@@ -95,7 +95,7 @@ class _Search:
         self.n_parts = -(-n // self.rows)
         self.csr = sparse.issparse(X)
         # few rows are moved to the origin first, where comparing squares loses no digits
-        self.origin = np.zeros(X.shape[1]) if self.csr or X.size > _SMALL else X[0].astype(np.float64)
+        self.origin = np.zeros(X.shape[1]) if self.csr or X.size > _MAX_COPIED_ENTRIES else X[0].astype(np.float64)
         self.X = X - X[0] if self.origin.any() else X
         if not self.csr:
             self.squares = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
@@ -109,7 +109,7 @@ class _Search:
         return potential.sum(axis=0)
 
     def keep(self, point: Array) -> None:
-        """Take a centre in."""
+        """Add a centre."""
         if self.csr:
             self._run_csr(point[None], True)
             return
@@ -117,7 +117,7 @@ class _Search:
         over_parts(lambda a, b: _keep_dense(*args, a, b, self.rows), self.n_parts, serial=self.X.size < 2_000_000)
 
     def potentials(self, points: Array) -> Array:
-        """The summed cost there would be with each of the points added."""
+        """The total cost with each of the points added."""
         if self.csr:
             return self._run_csr(points, False)
         local = (points - self.origin).astype(self.X.dtype)
@@ -142,12 +142,12 @@ def dz_seeds(
     """Up to ``n_seeds`` centres (k, d): ``given`` ones first, then D^z draws.
 
     With ``n_trials`` > 1 the best of that many candidates is taken at each step. Fewer centres
-    come back when no row has any distance left: there are fewer distinct points than asked for.
+    are returned if there are fewer distinct points.
     """
     search = _Search(X, weight, power)
     if given is None:
-        everywhere = np.ones(X.shape[0]) if weight is None else weight
-        given = _rows(X, locate_draws(everywhere, 1, rng)[0])
+        weights = np.ones(X.shape[0]) if weight is None else weight
+        given = _rows(X, locate_draws(weights, 1, rng)[0])
     seeds = [np.ascontiguousarray(c, np.float64) for c in given]
     for c in seeds:
         search.keep(c)

@@ -1,6 +1,6 @@
 """The update stage of K-SVD: atom after atom, each fitted to the signals that use it.
 
-With E_i = r_i + x_i d what a signal leaves when its atom d is taken away, an atom becomes the direction of
+With E_i = r_i + x_i d the residual of a signal without its atom d, an atom becomes the direction of
 sum_i w_i x_i E_i over its users (Rubinstein, Zibulevsky and Elad 2008), or exactly the best one, the top
 singular vector of all E_i; then x_i = d . E_i. Neither can make the weighted squared error grow. Signals are
 never scaled: weights stand in the sums. Users are added up in runs of fixed length, so the number of threads
@@ -19,10 +19,10 @@ from tithe.kernels.parts import part_rows
 
 Array = np.ndarray[Any, Any]
 
-_RUN = 4096  # users whose sums are added in one go
-_SMALL = 2_000_000  # numbers in the residuals of all users up to which one call on one thread is faster
-_ROUNDS = 30  # alternations of a non-negative atom and its coefficients where the best pair is wanted
-_STEPS = 10  # of the power method: a rough direction is enough
+_RUN_USERS = 4096  # users whose sums are added in one go
+_MAX_SERIAL_NUMBERS = 2_000_000  # numbers in the residuals of all users up to which one call on one thread is faster
+_NONNEGATIVE_ROUNDS = 30  # alternations of a non-negative atom and its coefficients where the best pair is wanted
+_POWER_STEPS = 10  # of the power method: a rough direction is enough
 _FAST = {"contract", "reassoc", "nsz"}
 
 
@@ -50,8 +50,8 @@ def _fill(chosen, values, at, users, x, first, last, rows):  # type: ignore[no-u
 def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple[Array, Array, Array]:
     """Codes by atom: where its users start (k + 1,), the users (rows, ascending) and their coefficients.
 
-    The last two have room for every entry of ``chosen``; what counts ends at ``starts[-1]``. ``into``: where to
-    put them, as an earlier call gave it.
+    The last two have the size of ``chosen``; entries from ``starts[-1]`` on are unused. ``into``: arrays of an
+    earlier call that are used again.
     """
     n = len(chosen)
     rows = part_rows(n, 8 * k)
@@ -67,21 +67,21 @@ def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _pull(residual, users, x, weight, start, stop, old, trial, again, positive, sums, first, last):  # type: ignore[no-untyped-def]
-    """sum w x E of each run, x the coefficients as they are, or, ``again``, those that the trial atom gives."""
+def _weighted_sums(residual, users, x, weight, start, stop, old, trial, refit, positive, sums, first, last):  # type: ignore[no-untyped-def]
+    """sum w x E of each run, with the present coefficients x, or, with ``refit``, those of the trial atom."""
     d = old.shape[0]
-    along = 0.0
+    overlap = 0.0
     for j in range(d):
-        along += trial[j] * old[j]
+        overlap += trial[j] * old[j]
     for run in range(first, last):
         for j in range(d):
             sums[run, j] = 0.0
         square = 0.0
-        for p in range(start + run * _RUN, min(stop, start + (run + 1) * _RUN)):
+        for p in range(start + run * _RUN_USERS, min(stop, start + (run + 1) * _RUN_USERS)):
             i = users[p]
             value = np.float64(x[p])
-            if again:
-                value *= along
+            if refit:
+                value *= overlap
                 for j in range(d):
                     value += trial[j] * residual[i, j]
                 if positive:
@@ -95,13 +95,13 @@ def _pull(residual, users, x, weight, start, stop, old, trial, again, positive, 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _spread(residual, users, x, weight, start, stop, old, sums, first, last):  # type: ignore[no-untyped-def]
+def _second_moments(residual, users, x, weight, start, stop, old, sums, first, last):  # type: ignore[no-untyped-def]
     """sum w E E' of each run, the lower triangle."""
     d = old.shape[0]
     e = np.empty(d)
     for run in range(first, last):
         sums[run] = 0.0
-        for p in range(start + run * _RUN, min(stop, start + (run + 1) * _RUN)):
+        for p in range(start + run * _RUN_USERS, min(stop, start + (run + 1) * _RUN_USERS)):
             i = users[p]
             w = weight[i] if weight.size > 0 else 1.0
             for j in range(d):
@@ -113,32 +113,32 @@ def _spread(residual, users, x, weight, start, stop, old, sums, first, last):  #
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _push(residual, users, x, start, stop, old, new, positive, first, last):  # type: ignore[no-untyped-def]
-    """The users' coefficients of the new atom, and what they now leave."""
+def _update_codes(residual, users, x, start, stop, old, new, positive, first, last):  # type: ignore[no-untyped-def]
+    """The users' coefficients of the new atom, and their residuals."""
     d = old.shape[0]
-    along = 0.0
+    overlap = 0.0
     for j in range(d):
-        along += new[j] * old[j]
+        overlap += new[j] * old[j]
     for run in range(first, last):
-        for p in range(start + run * _RUN, min(stop, start + (run + 1) * _RUN)):
+        for p in range(start + run * _RUN_USERS, min(stop, start + (run + 1) * _RUN_USERS)):
             i = users[p]
-            before = np.float64(x[p])
-            value = before * along
+            old_value = np.float64(x[p])
+            value = old_value * overlap
             for j in range(d):
                 value += new[j] * residual[i, j]
             if positive:
                 value = max(0.0, value)
             x[p] = value
             for j in range(d):
-                residual[i, j] += before * old[j] - value * new[j]
+                residual[i, j] += old_value * old[j] - value * new[j]
 
 
-# In what follows loops stand for operations on whole arrays, which take seconds to compile.
+# The following functions use loops, as operations on whole arrays take seconds to compile.
 
 
 @njit(cache=True, nogil=True)
 def _direction(sums, n_runs, positive, old, new):  # type: ignore[no-untyped-def]
-    """The unit vector along the sum of the runs, its negative part cut off if need be; the old atom if it is none."""
+    """The unit vector along the sum of the runs, without its negative part if ``positive``; if zero, the old atom."""
     d, largest = new.shape[0], 0.0
     for j in range(d):
         new[j] = 0.0
@@ -182,21 +182,21 @@ def _principal(sums: Array, old: Array) -> Array:
 def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds):  # type: ignore[no-untyped-def]
     """All atoms in one call, on one thread: the same sums in the same order as atom by atom."""
     d = atoms.shape[1]
-    most, first = 1, np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
+    max_runs, first = 1, np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
     for c in order:
-        most = max(most, -(-(starts[c + 1] - starts[c]) // _RUN))
-    sums, old, new = np.empty((most, d)), np.empty(d), np.empty(d)
+        max_runs = max(max_runs, -(-(starts[c + 1] - starts[c]) // _RUN_USERS))
+    sums, old, new = np.empty((max_runs, d)), np.empty(d), np.empty(d)
     for c in order:
         start, stop = starts[c], starts[c + 1]
-        n_runs = -(-(stop - start) // _RUN)
+        n_runs = -(-(stop - start) // _RUN_USERS)
         if n_runs == 0:
             continue
         for j in range(d):
             old[j] = new[j] = atoms[c, j]
         for turn in range(rounds):
-            _pull(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, first, n_runs)
+            _weighted_sums(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, first, n_runs)
             _direction(sums, n_runs, positive, old, new)
-        _push(residual, users, x, start, stop, old, new, positive, first, n_runs)
+        _update_codes(residual, users, x, start, stop, old, new, positive, first, n_runs)
         for j in range(d):
             atoms[c, j] = new[j]
 
@@ -222,8 +222,8 @@ def update_atoms(
     """
     u = np.empty(0) if weight is None else weight
     d = atoms.shape[1]
-    eigenvectors, rounds = exact and not positive, _ROUNDS if exact else 1
-    if not eigenvectors and len(users) * d * (d if exact else 1) < _SMALL:
+    eigenvectors, rounds = exact and not positive, _NONNEGATIVE_ROUNDS if exact else 1
+    if not eigenvectors and len(users) * d * (d if exact else 1) < _MAX_SERIAL_NUMBERS:
         _stage(residual, starts, users, x, u, atoms, order, positive, rounds)
         return
     for c in order:
@@ -231,26 +231,26 @@ def update_atoms(
 
 
 def _update_one(residual, start, stop, users, x, u, atoms, c, positive, eigenvectors, rounds):  # type: ignore[no-untyped-def]
-    d, n_runs = atoms.shape[1], -(-int(stop - start) // _RUN)
+    d, n_runs = atoms.shape[1], -(-int(stop - start) // _RUN_USERS)
     if n_runs == 0:
         return
     old, new = atoms[c].copy(), atoms[c].copy()
     if eigenvectors:
         square = np.empty((n_runs, d, d))
-        over_parts(lambda a, b: _spread(residual, users, x, u, start, stop, old, square, a, b), n_runs)
+        over_parts(lambda a, b: _second_moments(residual, users, x, u, start, stop, old, square, a, b), n_runs)
         new = np.ascontiguousarray(_principal(square, old))
     else:
         sums = np.empty((n_runs, d))
         for turn in range(rounds):
-            trial, again = new.copy(), turn > 0
+            trial, refit = new.copy(), turn > 0
             over_parts(
-                lambda a, b, trial=trial, again=again: _pull(
-                    residual, users, x, u, start, stop, old, trial, again, positive, sums, a, b
+                lambda a, b, trial=trial, refit=refit: _weighted_sums(
+                    residual, users, x, u, start, stop, old, trial, refit, positive, sums, a, b
                 ),
                 n_runs,
             )
             _direction(sums, n_runs, positive, old, new)
-    over_parts(lambda a, b: _push(residual, users, x, start, stop, old, new, positive, a, b), n_runs)
+    over_parts(lambda a, b: _update_codes(residual, users, x, start, stop, old, new, positive, a, b), n_runs)
     atoms[c] = new
 
 
@@ -259,25 +259,25 @@ def main_direction(residual: Array, users: Array, weight: Array | None, start: A
 
     A few steps of the power method on sum_i w_i r_i r_i', which is never formed, from the unit vector ``start``.
     """
-    d, n_runs = len(start), -(-len(users) // _RUN)
+    d, n_runs = len(start), -(-len(users) // _RUN_USERS)
     u = np.empty(0) if weight is None else weight
-    sums, none, x = np.empty((n_runs, d)), np.zeros(d), np.zeros(len(users))
-    found, square = start.copy(), 0.0
-    for _ in range(_STEPS):
-        trial = found.copy()
+    sums, zeros, x = np.empty((n_runs, d)), np.zeros(d), np.zeros(len(users))
+    direction, square = start.copy(), 0.0
+    for _ in range(_POWER_STEPS):
+        trial = direction.copy()
 
-        def pull(first: int, last: int, trial: Array = trial) -> None:
-            _pull(residual, users, x, u, 0, len(users), none, trial, True, False, sums, first, last)
+        def run_sums(first: int, last: int, trial: Array = trial) -> None:
+            _weighted_sums(residual, users, x, u, 0, len(users), zeros, trial, True, False, sums, first, last)
 
-        over_parts(pull, n_runs, serial=len(users) * d < _SMALL)
+        over_parts(run_sums, n_runs, serial=len(users) * d < _MAX_SERIAL_NUMBERS)
         square = float(np.add.reduce(np.add.reduce(sums) * trial))
-        _direction(sums, n_runs, False, trial, found)
-    return found, square
+        _direction(sums, n_runs, False, trial, direction)
+    return direction, square
 
 
 @njit(cache=True, nogil=True)
 def _keys(bits, drop, seed, keys, first, last, rows):  # type: ignore[no-untyped-def]
-    """A number for each row that depends on nothing but its entries and the seed (the mixer of SplitMix64)."""
+    """A number for each row that depends on its entries and the seed only (the mixer of SplitMix64)."""
     half = (np.uint64(1) << drop) >> np.uint64(1)
     for part in range(first, last):
         for i in range(part * rows, min(bits.shape[0], (part + 1) * rows)):
@@ -291,10 +291,9 @@ def _keys(bits, drop, seed, keys, first, last, rows):  # type: ignore[no-untyped
 
 
 def row_keys(X: Array, seed: int) -> Array:
-    """Random numbers (n,) uint64 that equal rows share: to choose among rows whatever their order and copies.
+    """Random numbers (n,) uint64, the same for equal rows: choices by them do not depend on order and copies of rows.
 
-    Rows are equal here if their leading digits are: means that were added up in another order and taken out of
-    the rows must not matter.
+    Rows are equal here if their leading digits are, so that the rounding of means that were subtracted does not matter.
     """
     n = len(X)
     double = X.dtype == np.float64

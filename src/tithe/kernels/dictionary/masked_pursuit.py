@@ -1,4 +1,4 @@
-"""Sparse codes of signals of which only some entries are known, and what the codes say of the others.
+"""Sparse codes of signals of which only some entries are known, and predictions of the other entries.
 
 With a mask m_i of its own for each signal, the Gram matrix of the masked atoms differs from signal to signal, so
 correlations are taken from the residual directly: k d products for each atom that is chosen.
@@ -17,8 +17,8 @@ from tithe.kernels.parts import part_rows
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz", "nnan"}
-_SEEN = 0.05  # squared share of an atom that must lie on known entries, apart from the atoms chosen before
-_TELLS = 4  # known entries for each atom that may be chosen
+_MIN_KNOWN_SHARE = 0.05  # squared share of an atom that must lie on known entries, apart from the atoms chosen before
+_KNOWN_PER_ATOM = 4  # known entries for each atom that may be chosen
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -38,7 +38,7 @@ def _choose(atoms, rest, norms):  # type: ignore[no-untyped-def]
     """The atom that would take most out of the residual, -1 if none would take anything."""
     best, pick = rest.dtype.type(0.0), -1
     for c in range(atoms.shape[0]):
-        if norms[c] > _SEEN:
+        if norms[c] > _MIN_KNOWN_SHARE:
             total = rest.dtype.type(0.0)
             for j in range(atoms.shape[1]):
                 total += atoms[c, j] * rest[j]
@@ -64,7 +64,7 @@ def _orthogonal(atom, mask, Q, count, R):  # type: ignore[no-untyped-def]
     square = 0.0
     for j in range(d):
         square += Q[count, j] * Q[count, j]
-    if square > _SEEN:
+    if square > _MIN_KNOWN_SHARE:
         R[count, count] = np.sqrt(square)
         for j in range(d):
             Q[count, j] /= R[count, count]
@@ -72,13 +72,13 @@ def _orthogonal(atom, mask, Q, count, R):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _complete(X, known, atoms, most, allowed, filled, first, last, rows):  # type: ignore[no-untyped-def]
+def _complete(X, known, atoms, max_atoms, allowed, filled, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     k = atoms.shape[0]
     mask, rest, norms = np.empty(d), np.empty(d), np.empty(k, atoms.dtype)
-    ones, near = np.ones(d, atoms.dtype), np.empty(d, atoms.dtype)
-    Q, R, along = np.empty((most + 1, d)), np.zeros((most + 1, most + 1)), np.empty(most + 1)
-    picks, x = np.empty(most + 1, np.int64), np.empty(most + 1)
+    ones, rounded = np.ones(d, atoms.dtype), np.empty(d, atoms.dtype)
+    Q, R, shares = np.empty((max_atoms + 1, d)), np.zeros((max_atoms + 1, max_atoms + 1)), np.empty(max_atoms + 1)
+    picks, x = np.empty(max_atoms + 1, np.int64), np.empty(max_atoms + 1)
     for i in range(first * rows, min(n, last * rows)):
         n_known = np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
         for j in range(d):
@@ -86,34 +86,34 @@ def _complete(X, known, atoms, most, allowed, filled, first, last, rows):  # typ
             rest[j] = X[i, j] if known[i, j] else 0.0
             n_known += 1 if known[i, j] else 0
         _masked_norms(atoms, mask, n_known, norms)
-        may = min(most, n_known // _TELLS)
+        n_allowed = min(max_atoms, n_known // _KNOWN_PER_ATOM)
         count, pick = np.int64(0), -1
         while True:  # the constant comes first, then atoms
             atom = ones if count == 0 else atoms[pick]
-            if _orthogonal(atom, mask, Q, count, R) <= _SEEN:
+            if _orthogonal(atom, mask, Q, count, R) <= _MIN_KNOWN_SHARE:
                 norms[pick] = 0.0
             else:
                 picks[count] = pick
                 share = 0.0
                 for j in range(d):
                     share += Q[count, j] * rest[j]
-                along[count] = share
-                left = 0.0
+                shares[count] = share
+                error = 0.0
                 for j in range(d):
                     rest[j] -= share * Q[count, j]
-                    left += rest[j] * rest[j]
+                    error += rest[j] * rest[j]
                 if count > 0:
                     norms[pick] = 0.0
                 count += 1
-                if count > may or left <= allowed * n_known:
+                if count > n_allowed or error <= allowed * n_known:
                     break
             for j in range(d):
-                near[j] = rest[j]
-            pick = _choose(atoms, near, norms)
+                rounded[j] = rest[j]
+            pick = _choose(atoms, rounded, norms)
             if pick < 0:
                 break
         for t in range(count - 1, -1, -1):
-            total = along[t]
+            total = shares[t]
             for s in range(t + 1, count):
                 total -= R[t, s] * x[s]
             x[t] = total / R[t, t]
@@ -125,11 +125,11 @@ def _complete(X, known, atoms, most, allowed, filled, first, last, rows):  # typ
 
 
 def complete_rows(X: Array, known: Array, atoms: Array, *, n_nonzero: int, allowed: float = 0.0) -> Array:
-    """Rows (n, d) as codes of their known entries, a constant and at most ``n_nonzero`` atoms, say they are.
+    """Rows (n, d) reconstructed from codes of their known entries: a constant and at most ``n_nonzero`` atoms.
 
     A row takes atoms until the mean squared error of its known entries is ``allowed`` or less, or there is an atom
-    for every four of them. Atoms that lie where nothing is known are not taken: nothing says how much of them
-    there is. Every row needs a known entry.
+    for every four of them. Atoms that are zero on the known entries are not taken: their coefficients could not be
+    estimated. Every row needs a known entry.
     """
     n = len(X)
     filled = np.empty_like(X)

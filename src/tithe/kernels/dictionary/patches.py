@@ -12,7 +12,7 @@ from tithe.kernels.parts import part_rows
 
 Array = np.ndarray[Any, Any]
 
-_BAND = 256  # columns of a picture that one part adds to
+_BAND_COLUMNS = 256  # columns of a picture that one part adds to
 
 
 @njit(cache=True, nogil=True)
@@ -40,8 +40,7 @@ def _cut(plane, top, left, side, centred, X, energy, first, last, rows):  # type
 def cut_patches(plane: Array, top: Array, left: Array, side: int, *, centred: bool) -> tuple[Array, Array]:
     """Patches (n, side * side) of a picture (h, w) at their upper left corners, and their energies (n,) float64.
 
-    ``centred``: each without its own mean, which is added up in double precision, so that of a patch of one
-    value nothing is left.
+    ``centred``: each less its own mean, which is computed in double precision, so that a constant patch becomes zero.
     """
     n = len(top)
     X, energy = np.empty((n, side * side), plane.dtype), np.empty(n)
@@ -59,7 +58,7 @@ def _add(rows, tops, lefts, side, into, first, last):  # type: ignore[no-untyped
     width = into.shape[1]
     across = lefts.shape[0]
     for part in range(first, last):
-        start, stop = part * _BAND, min(width, (part + 1) * _BAND)
+        start, stop = part * _BAND_COLUMNS, min(width, (part + 1) * _BAND_COLUMNS)
         j0 = np.searchsorted(lefts, start - side + 1)
         j1 = np.searchsorted(lefts, stop)
         for i in range(tops.shape[0]):
@@ -74,11 +73,11 @@ def _add(rows, tops, lefts, side, into, first, last):  # type: ignore[no-untyped
 def add_patches(rows: Array, tops: Array, lefts: Array, side: int, into: Array) -> None:
     """Adds the patches (len(tops) * len(lefts), side * side) to a picture ``into``, both corners ascending.
 
-    A part is a band of columns, and a pixel gets its patches in the order of the rows: whatever the number of
-    threads, and however the rows of patches are handed over, as long as they come from the top.
+    A part is a band of columns, and patches are added to a pixel in the order of the rows: the result does not depend
+    on the number of threads, nor on how the rows of patches are batched, if they come from top to bottom.
     """
     over_parts(
         lambda first, last: _add(rows, tops, lefts, side, into, first, last),
-        -(-into.shape[1] // _BAND),
+        -(-into.shape[1] // _BAND_COLUMNS),
         serial=rows.size < 500_000,
     )

@@ -16,35 +16,38 @@ import numpy as np
 from numba import njit
 
 from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.kernels.dictionary.correlations import ATOMS, as_panels, correlate, correlation_rows
+from tithe.kernels.dictionary.correlations import ATOM_MULTIPLE, as_panels, correlate, correlation_rows
 from tithe.kernels.parts import part_rows
 
 Array = np.ndarray[Any, Any]
 Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared errors, residuals
 
 _FAST = {"contract", "reassoc", "nsz", "nnan"}
-_CANCELS = {"float64": 1e-8, "float32": 1e-3}  # share of the energy that is only known from the residual itself
-_THIN = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
-_LANES = ATOMS  # the atoms are filled up with zeros to a multiple of it
-_SLACK = 64.0  # correlations below so many roundings of the signal's norm are none
+_RECOMPUTED_SHARE = {
+    "float64": 1e-8,
+    "float32": 1e-3,
+}  # share of the energy that is only known from the residual itself
+_MIN_SQUARE = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
+_LANES = ATOM_MULTIPLE  # the atoms are filled up with zeros to a multiple of it
+_ROUNDINGS = 64.0  # correlations below this multiple of the rounding of the signal's norm count as zero
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
 _row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ignore[call-overload]
 
 
 @_row_njit
-def _solve_up(low, along, count, x):  # type: ignore[no-untyped-def]
+def _solve_up(low, dots, count, x):  # type: ignore[no-untyped-def]
     """x with low' x = along, low the lower triangle of the Cholesky factor."""
     for t in range(count - 1, -1, -1):
-        total = along[t]
+        total = dots[t]
         for s in range(t + 1, count):
             total -= low[s, t] * x[s]
         x[t] = total / low[t, t]
 
 
 @_row_njit
-def _rest(rows, i, atoms, picks, x, count, rest):  # type: ignore[no-untyped-def]
-    """What the chosen atoms leave of a signal, and its square."""
+def _residual(rows, i, atoms, picks, x, count, rest):  # type: ignore[no-untyped-def]
+    """The residual of a signal with the chosen atoms; returns its square."""
     d = rows.shape[1]
     for j in range(d):
         rest[j] = rows[i, j]
@@ -117,13 +120,13 @@ def _advance(alpha, i, V, last, gram, at, low, step, lanes):  # type: ignore[no-
 
 @_row_njit
 def _omp(
-    rows, row, i, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes, low, along, picks, x, rest
+    rows, row, i, atoms, gram, alpha, energy, limit, target, cancels, thin, floor, V, lanes, low, dots, picks, x, rest
 ):  # type: ignore[no-untyped-def]
     """Chooses and solves for one signal; returns how many atoms it took. Its correlations are used up."""
-    left = energy
+    error = energy
     count = np.int64(0)
     _largest(alpha, i, lanes)
-    while count < most:
+    while count < limit:
         c = _find(alpha, i, lanes, floor)
         if c < 0:
             break
@@ -135,25 +138,25 @@ def _omp(
         if square <= thin:
             break
         side = np.sqrt(square)
-        along[count] = alpha[i, c] / side
+        dots[count] = alpha[i, c] / side
         low[count, count] = side
         picks[count] = c
-        left -= along[count] * along[count]
+        error -= dots[count] * dots[count]
         count += 1
-        if target > 0.0 and left < cancels * energy:
-            _solve_up(low, along, count, x)
-            left = _rest(rows, row, atoms, picks, x, count, rest)
-        if count == most or (target > 0.0 and left <= target):
+        if target > 0.0 and error < cancels * energy:
+            _solve_up(low, dots, count, x)
+            error = _residual(rows, row, atoms, picks, x, count, rest)
+        if count == limit or (target > 0.0 and error <= target):
             break
-        _advance(alpha, i, V, count - 1, gram, c, low, alpha.dtype.type(along[count - 1]), lanes)
+        _advance(alpha, i, V, count - 1, gram, c, low, alpha.dtype.type(dots[count - 1]), lanes)
         for t in range(count):
             alpha[i, picks[t]] = 0.0
-    _solve_up(low, along, count, x)
+    _solve_up(low, dots, count, x)
     return count
 
 
 @_row_njit
-def _least_squares(gram, picks, b, active, n_active, thin, low, along, s):  # type: ignore[no-untyped-def]
+def _least_squares(gram, picks, b, active, n_active, thin, low, dots, s):  # type: ignore[no-untyped-def]
     """The plain solution on the active atoms; the number of one that depends on those before, or -1."""
     for p in range(n_active):
         row = picks[active[p]]
@@ -166,17 +169,17 @@ def _least_squares(gram, picks, b, active, n_active, thin, low, along, s):  # ty
         total = b[active[p]]
         for t in range(p):
             square -= low[p, t] * low[p, t]
-            total -= low[p, t] * along[t]
+            total -= low[p, t] * dots[t]
         if square <= thin:
             return p
         low[p, p] = np.sqrt(square)
-        along[p] = total / low[p, p]
-    _solve_up(low, along, n_active, s)
+        dots[p] = total / low[p, p]
+    _solve_up(low, dots, n_active, s)
     return -1
 
 
 @_row_njit
-def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, along, s):  # type: ignore[no-untyped-def]
+def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, dots, s):  # type: ignore[no-untyped-def]
     """Lawson and Hanson's method on the chosen atoms, from the solution without the newest one."""
     inside[count - 1] = True
     for _ in range(10 * count):  # it needs some two rounds for each atom; rounding must not make it turn for ever
@@ -185,10 +188,10 @@ def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, along, s):
             if inside[t]:
                 active[n_active] = t
                 n_active += 1
-        bad = _least_squares(gram, picks, b, active, n_active, thin, low, along, s)
-        if bad >= 0:
-            inside[active[bad]] = False
-            x[active[bad]] = 0.0
+        dependent = _least_squares(gram, picks, b, active, n_active, thin, low, dots, s)
+        if dependent >= 0:
+            inside[active[dependent]] = False
+            x[active[dependent]] = 0.0
             continue
         share = 1.0
         for p in range(n_active):
@@ -202,51 +205,51 @@ def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, along, s):
                 x[t] = 0.0
         if share < 1.0:
             continue
-        worst, enter = slack, -1
+        largest, enter = slack, -1
         for t in range(count):
             if not inside[t]:
-                pull = b[t]
+                gradient = b[t]
                 for p in range(n_active):
-                    pull -= gram[picks[t], picks[active[p]]] * x[active[p]]
-                if pull > worst:
-                    worst, enter = pull, t
+                    gradient -= gram[picks[t], picks[active[p]]] * x[active[p]]
+                if gradient > largest:
+                    largest, enter = gradient, t
         if enter < 0:
             return
         inside[enter] = True
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _positive(rows, i, atoms, gram, alpha, most, target, thin, floor, now, low, along, picks, x, rest, b):  # type: ignore[no-untyped-def]
-    """Non-negative pursuit of one signal: the atom it leans on most, then least squares >= 0 on all chosen."""
-    inside, active, s = np.zeros(most, np.bool_), np.empty(most, np.int64), np.empty(most)
-    for c in range(len(now)):
-        now[c] = alpha[c]
+def _positive(rows, i, atoms, gram, alpha, limit, target, thin, floor, corr, low, dots, picks, x, rest, b):  # type: ignore[no-untyped-def]
+    """Non-negative pursuit of one signal: the atom of largest correlation, then least squares >= 0 on all chosen."""
+    inside, active, s = np.zeros(limit, np.bool_), np.empty(limit, np.int64), np.empty(limit)
+    for c in range(len(corr)):
+        corr[c] = alpha[c]
     count = 0
-    while count < most:
-        j = np.argmax(now)
-        if not now[j] > floor:
+    while count < limit:
+        j = np.argmax(corr)
+        if not corr[j] > floor:
             break
         picks[count] = j
         b[count] = alpha[j]
         x[count] = 0.0
         count += 1
-        _nnls(gram, picks, b, count, thin, floor, x, inside, active, low, along, s)
-        if target > 0.0 and _rest(rows, i, atoms, picks, x, count, rest) <= target:
+        _nnls(gram, picks, b, count, thin, floor, x, inside, active, low, dots, s)
+        if target > 0.0 and _residual(rows, i, atoms, picks, x, count, rest) <= target:
             break
-        for c in range(len(now)):
-            now[c] = alpha[c]
+        for c in range(len(corr)):
+            corr[c] = alpha[c]
         for t in range(count):
             value = alpha.dtype.type(x[t])
-            for c in range(len(now)):
-                now[c] -= value * gram[picks[t], c]
+            for c in range(len(corr)):
+                corr[c] -= value * gram[picks[t], c]
         for t in range(count):
-            now[picks[t]] = 0.0
-    kept = 0  # atoms that were chosen and then not needed are left out
+            corr[picks[t]] = 0.0
+    n_kept = 0  # atoms that were chosen and then not needed are left out
     for t in range(count):
         if x[t] > 0.0:
-            picks[kept], x[kept] = picks[t], x[t]
-            kept += 1
-    return kept
+            picks[n_kept], x[n_kept] = picks[t], x[t]
+            n_kept += 1
+    return n_kept
 
 
 @_row_njit
@@ -260,15 +263,15 @@ def _put(row, picks, x, count, rest, into):  # type: ignore[no-untyped-def]
             residual[row, j] = rest[j]
 
 
-# Two functions, of which most callers need the first alone: what is not called is not compiled. Both find codes of
-# rows first to last, whose correlations are the first rows of alpha.
+# Two functions, as most callers need only the first, and a function that is not called is not compiled. Both find
+# codes of rows first to last, whose correlations are the first rows of alpha.
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, first, last, alpha, atoms, gram, most, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
-    V, lanes = np.zeros((most, gram.shape[0]), atoms.dtype), np.empty(_LANES, atoms.dtype)
-    low, along, x = np.empty((most, most)), np.empty(most), np.empty(most)
-    picks, rest = np.empty(most, np.int64), np.empty(X.shape[1])
+def _code(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
+    V, lanes = np.zeros((limit, gram.shape[0]), atoms.dtype), np.empty(_LANES, atoms.dtype)
+    low, dots, x = np.empty((limit, limit)), np.empty(limit), np.empty(limit)
+    picks, rest = np.empty(limit, np.int64), np.empty(X.shape[1])
     for row in range(first, last):
         energy = 0.0
         for j in range(X.shape[1]):
@@ -276,34 +279,36 @@ def _code(X, first, last, alpha, atoms, gram, most, target, cancels, thin, slack
         floor, count = slack * np.sqrt(energy), 0
         if energy > target:
             count = _omp(
-                X, row, row - first, atoms, gram, alpha, energy, most, target, cancels, thin, floor, V, lanes,
-                low, along, picks, x, rest,
+                X, row, row - first, atoms, gram, alpha, energy, limit, target, cancels, thin, floor, V, lanes,
+                low, dots, picks, x, rest,
             )  # fmt: skip
-        into[2][row] = _rest(X, row, atoms, picks, x, count, rest)
+        into[2][row] = _residual(X, row, atoms, picks, x, count, rest)
         _put(row, picks, x, count, rest, into)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code_positive(X, first, last, alpha, atoms, gram, most, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
-    now = np.empty(gram.shape[0], atoms.dtype)
-    low, along, x, b = np.empty((most, most)), np.empty(most), np.empty(most), np.empty(most)
-    picks, rest = np.empty(most, np.int64), np.empty(X.shape[1])
+def _code_positive(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
+    corr = np.empty(gram.shape[0], atoms.dtype)
+    low, dots, x, b = np.empty((limit, limit)), np.empty(limit), np.empty(limit), np.empty(limit)
+    picks, rest = np.empty(limit, np.int64), np.empty(X.shape[1])
     for row in range(first, last):
         energy = 0.0
         for j in range(X.shape[1]):
             energy += np.float64(X[row, j]) * X[row, j]
         floor, count = slack * np.sqrt(energy), 0
         if energy > target:
-            own = alpha[row - first]
-            count = _positive(X, row, atoms, gram, own, most, target, thin, floor, now, low, along, picks, x, rest, b)
-        into[2][row] = _rest(X, row, atoms, picks, x, count, rest)
+            products = alpha[row - first]
+            count = _positive(
+                X, row, atoms, gram, products, limit, target, thin, floor, corr, low, dots, picks, x, rest, b
+            )
+        into[2][row] = _residual(X, row, atoms, picks, x, count, rest)
         _put(row, picks, x, count, rest, into)
 
 
-def code_arrays(n: int, most: int, d: int, dtype: Any, *, with_residual: bool) -> Codes:
-    """Room for the codes of n signals, to be used again and again: fresh memory costs as much as a pursuit."""
+def code_arrays(n: int, limit: int, d: int, dtype: Any, *, with_residual: bool) -> Codes:
+    """Arrays for the codes of n signals, to be used again: new memory costs as much as a pursuit."""
     residual = np.empty((n if with_residual else 0, d), dtype)
-    return np.empty((n, most), np.int32), np.empty((n, most), dtype), np.empty(n), residual
+    return np.empty((n, limit), np.int32), np.empty((n, limit), dtype), np.empty(n), residual
 
 
 def pursue(
@@ -319,11 +324,11 @@ def pursue(
     """Sparse codes of the rows of ``X`` (n, d) in the unit rows of ``atoms`` (k, d), greedily.
 
     A row takes atoms until it has ``n_nonzero`` of them, its squared error is ``target`` or less, or
-    nothing is left that an atom could explain. ``positive``: with coefficients >= 0 only.
+    no atom can reduce the error. ``positive``: with coefficients >= 0 only.
 
     Returns the atoms chosen (n, n_nonzero) int32, -1 where fewer were needed, their coefficients, the
     squared errors (n,) float64, computed from the residuals, and these (n, d), or (0, d) if they are not
-    wanted. ``into``: where to put them, as `code_arrays` or an earlier call gave it.
+    wanted. ``into``: arrays of `code_arrays` or of an earlier call that are used again.
     """
     n, d = X.shape
     k = -(-len(atoms) // _LANES) * _LANES
@@ -331,17 +336,17 @@ def pursue(
     atoms = np.concatenate([atoms, np.zeros((k - len(atoms), d))]).astype(X.dtype)
     exact = atoms.astype(np.float64)
     into = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
-    panels, rows, some = as_panels(atoms), part_rows(n, 1), correlation_rows(k, X.itemsize)
-    limits = _CANCELS[X.dtype.name], _THIN[X.dtype.name], _SLACK * float(np.finfo(X.dtype).eps)
+    panels, rows, chunk_rows = as_panels(atoms), part_rows(n, 1), correlation_rows(k, X.itemsize)
+    limits = _RECOMPUTED_SHARE[X.dtype.name], _MIN_SQUARE[X.dtype.name], _ROUNDINGS * float(np.finfo(X.dtype).eps)
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
 
     code = _code_positive if positive else _code
 
     def run(first: int, last: int) -> None:
-        alpha, stop = np.empty((some, k), X.dtype), min(n, last * rows)
-        for start in range(first * rows, stop, some):
-            end = min(stop, start + some)
+        alpha, stop = np.empty((chunk_rows, k), X.dtype), min(n, last * rows)
+        for start in range(first * rows, stop, chunk_rows):
+            end = min(stop, start + chunk_rows)
             correlate(X, panels, start, end, alpha)
             code(X, start, end, alpha, atoms, gram, n_nonzero, target, *limits, into)
 

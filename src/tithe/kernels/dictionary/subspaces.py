@@ -1,4 +1,4 @@
-"""Squared distances to the nearest of some subspaces, computed from what the projection leaves."""
+"""Squared distances to the nearest subspace, computed from the residual of the projection."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ Array = np.ndarray[Any, Any]
 
 # called for every row: without counting references, which would take half the time
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, _nrt=False)  # type: ignore[call-overload]
-def _leave(X, i, bases, g, rest):  # type: ignore[no-untyped-def]
-    """What the projection onto subspace g leaves of a row, squared."""
+def _squared_residual(X, i, bases, g, residual):  # type: ignore[no-untyped-def]
+    """The squared residual of the projection of a row onto subspace g."""
     d = X.shape[1]
     for j in range(d):
-        rest[j] = X[i, j]
+        residual[j] = X[i, j]
     for b in range(bases.shape[1]):
-        along = 0.0
+        share = 0.0
         for j in range(d):
-            along += bases[g, b, j] * rest[j]
+            share += bases[g, b, j] * residual[j]
         for j in range(d):
-            rest[j] -= along * bases[g, b, j]
+            residual[j] -= share * bases[g, b, j]
     square = 0.0
     for j in range(d):
-        square += rest[j] * rest[j]
+        square += residual[j] * residual[j]
     return square
 
 
 @njit(cache=True, nogil=True)
-def _nearest(X, bases, labels, error, first, last, rows):  # type: ignore[no-untyped-def]
-    rest = np.empty(X.shape[1])
+def _nearest_subspaces(X, bases, labels, error, first, last, rows):  # type: ignore[no-untyped-def]
+    residual = np.empty(X.shape[1])
     for part in range(first, last):
         for i in range(part * rows, min(X.shape[0], (part + 1) * rows)):
             error[i], labels[i] = np.inf, 0
             for g in range(bases.shape[0]):
-                square = _leave(X, i, bases, g, rest)
+                square = _squared_residual(X, i, bases, g, residual)
                 if square < error[i]:
                     error[i], labels[i] = square, g
 
@@ -51,5 +51,5 @@ def subspace_errors(X: Array, bases: Array) -> tuple[Array, Array]:
     bases = np.ascontiguousarray(bases, np.float64)
     rows = part_rows(n, 1)
     serial = n * bases.size < 500_000
-    over_parts(lambda a, b: _nearest(X, bases, labels, error, a, b, rows), -(-n // rows), serial=serial)
+    over_parts(lambda a, b: _nearest_subspaces(X, bases, labels, error, a, b, rows), -(-n // rows), serial=serial)
     return labels, error

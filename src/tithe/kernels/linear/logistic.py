@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.kernels.linear.logistic_tiles import BY_CLASS, WIDE, sweep_csr, sweep_dense, sweep_wide
+from tithe.kernels.linear.logistic_tiles import MAX_CLASSES_APART, WIDE_COLUMNS, sweep_csr, sweep_dense, sweep_wide
 from tithe.kernels.parts import add_parts, part_rows
 
 Array = np.ndarray[Any, Any]
@@ -17,12 +17,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogisticSums:
-    """What one sweep adds up; K classes, k = 1 margin for two classes and K for more.
+    """The sums of one sweep; K classes, k = 1 margin for two classes and K for more.
 
     Parameters
     ----------
     count, loss, entropy : (K,)
-        By the class of the row: weight, loss, and the entropy of the chances the rows are given.
+        By the class of the row: weight, loss, and the entropy of the predicted probabilities.
     gradient : (K, k, d + 1)
         By the class of the row: residual (chance given minus class indicator) times (x, 1). With more
         than 32 classes (1, k, d + 1), all together: by class they would take K^2 (d + 1) numbers.
@@ -61,12 +61,12 @@ def logistic_sweep(
 ) -> tuple[Array, LogisticSums]:
     """Losses (n,) of the rows at ``theta`` (k, d + 1), intercepts last, and their sums; y (n,) int32 class numbers.
 
-    What is not asked for is empty or zero. ``centre`` (d,) is for dense rows; None is the origin.
+    Results that are not requested are empty or zero. ``centre`` (d,) is for dense rows; None is the origin.
     """
     n, d = X.shape
     size = theta.shape[0]
     theta = np.ascontiguousarray(theta, np.float64)
-    groups = n_classes if n_classes <= BY_CLASS else 1
+    groups = n_classes if n_classes <= MAX_CLASSES_APART else 1
     rows = part_rows(n, 8 * ((groups + 1) * size * (d + 1) + 3 * n_classes) if gradient else 8)
     n_parts = -(-n // rows)
     counts = np.zeros((n_parts, n_classes, 3))
@@ -75,7 +75,7 @@ def logistic_sweep(
     costs = np.empty(n if cost else 0)
     u = np.empty(0) if weight is None else weight
     sums = (costs, counts, gradients, diagonals)
-    wide = size > 1 and d >= WIDE
+    wide = size > 1 and d >= WIDE_COLUMNS
     if sparse.issparse(X):
         rows_of = (X.data, X.indices, X.indptr)
 
@@ -83,10 +83,10 @@ def logistic_sweep(
             sweep_csr(*rows_of, y, u, theta, *sums, a, b, rows)
 
     else:
-        place = np.zeros(d) if centre is None else centre
+        origin = np.zeros(d) if centre is None else centre
 
         def run(a: int, b: int) -> None:
-            (sweep_wide if wide else sweep_dense)(X, y, u, theta, place, *sums, a, b, rows)
+            (sweep_wide if wide else sweep_dense)(X, y, u, theta, origin, *sums, a, b, rows)
 
     entries = X.nnz if sparse.issparse(X) else n * d
     with single_blas_thread():

@@ -18,11 +18,11 @@ from tithe.kernels.parts import add_parts, part_rows
 
 Array = np.ndarray[Any, Any]
 
-BY_CLASS = 32  # classes up to which gradients can be added up by class
+MAX_CLASSES_APART = 32  # classes up to which gradients can be added up by class
 
 _FAST = {"contract", "reassoc", "nsz"}
-_TILE = 512
-_WIDE = 64  # columns from which the scores of many classes are a product of matrices
+_TILE_ROWS = 512
+_WIDE_COLUMNS = 64  # columns from which the scores of many classes are a product of matrices
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -61,7 +61,7 @@ def _scores_csr(data, indices, indptr, start, r, params, scores):  # type: ignor
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _bend(codes, weight, start, r, scores, mu, theta, cost, slope, bend, rival, counts, part):  # type: ignore[no-untyped-def]
+def _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part):  # type: ignore[no-untyped-def]
     """Losses of a tile, their slopes (negative: below the band, positive: above) and second derivatives."""
     k = scores.shape[0]
     heavy, keep = weight.size > 0, cost.size > 0
@@ -80,22 +80,22 @@ def _bend(codes, weight, start, r, scores, mu, theta, cost, slope, bend, rival, 
         s = weight[start + i] if heavy else 1.0
         loss = 0.0
         counts[part, c, 0] += s
-        slope[i] = bend[i] = 0.0
+        slope[i] = second[i] = 0.0
         if below > 0.0:
             loss = below * below
             counts[part, c, 1] += s * loss
-            slope[i], bend[i] = -2.0 * s * below, 2.0 * s
+            slope[i], second[i] = -2.0 * s * below, 2.0 * s
         elif above > 0.0:
             loss = mu * above * above
             counts[part, c, 2] += s * loss
-            slope[i], bend[i] = 2.0 * mu * s * above, 2.0 * mu * s
+            slope[i], second[i] = 2.0 * mu * s * above, 2.0 * mu * s
         if keep:
             cost[start + i] = loss
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _pull(codes, i, start, k, rival, slope):  # type: ignore[no-untyped-def]
-    """The margins that a row pulls at, and how: one of them for two classes (the second is -1)."""
+def _slope_of(codes, i, start, k, rival, slope):  # type: ignore[no-untyped-def]
+    """The scores in which a row has a slope, and the slope; for two classes there is one score (the second is -1)."""
     c = codes[start + i]
     if k == 1:
         return 0, -1, slope[i] if c == 1 else -slope[i]
@@ -103,69 +103,70 @@ def _pull(codes, i, start, k, rival, slope):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, start, r, codes, slope, bend, rival, centre, sides, diagonal, part):  # type: ignore[no-untyped-def]
+def _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part):  # type: ignore[no-untyped-def]
     d, k = X.shape[1], sides.shape[3]
     for i in range(r):
         if slope[i] == 0.0:
             continue
         side, group = 0 if slope[i] < 0.0 else 1, codes[start + i] if sides.shape[2] > 1 else 0
-        own, other, p = _pull(codes, i, start, k, rival, slope)
+        true_class, rival_class, p = _slope_of(codes, i, start, k, rival, slope)
         for j in range(d):
-            sides[part, side, group, own, j] += p * X[start + i, j]
-        sides[part, side, group, own, d] += p
-        if other >= 0:
+            sides[part, side, group, true_class, j] += p * X[start + i, j]
+        sides[part, side, group, true_class, d] += p
+        if rival_class >= 0:
             for j in range(d):
-                sides[part, side, group, other, j] -= p * X[start + i, j]
-            sides[part, side, group, other, d] -= p
+                sides[part, side, group, rival_class, j] -= p * X[start + i, j]
+            sides[part, side, group, rival_class, d] -= p
         if diagonal.shape[0] > 0:
-            for a in (own, other):
+            for a in (true_class, rival_class):
                 if a >= 0:
                     for j in range(d):
                         x = np.float64(X[start + i, j]) - centre[j]
-                        diagonal[part, a, j] += bend[i] * x * x
-                    diagonal[part, a, d] += bend[i]
+                        diagonal[part, a, j] += second[i] * x * x
+                    diagonal[part, a, d] += second[i]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_csr(data, indices, indptr, start, r, codes, slope, bend, rival, sides, diagonal, part):  # type: ignore[no-untyped-def]
+def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part):  # type: ignore[no-untyped-def]
     d, k = sides.shape[4] - 1, sides.shape[3]
     for i in range(r):
         if slope[i] == 0.0:
             continue
         side, group = 0 if slope[i] < 0.0 else 1, codes[start + i] if sides.shape[2] > 1 else 0
-        own, other, p = _pull(codes, i, start, k, rival, slope)
-        for a in (own, other):
+        true_class, rival_class, p = _slope_of(codes, i, start, k, rival, slope)
+        for a in (true_class, rival_class):
             if a < 0:
                 continue
-            q = p if a == own else -p
+            q = p if a == true_class else -p
             for at in range(indptr[start + i], indptr[start + i + 1]):
                 x = np.float64(data[at])
                 sides[part, side, group, a, indices[at]] += q * x
                 if diagonal.shape[0] > 0:
-                    diagonal[part, a, indices[at]] += bend[i] * x * x
+                    diagonal[part, a, indices[at]] += second[i] * x * x
             sides[part, side, group, a, d] += q
             if diagonal.shape[0] > 0:
-                diagonal[part, a, d] += bend[i]
+                diagonal[part, a, d] += second[i]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, sides, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     k = params.shape[0]
-    scores, slope, bend, rival = np.empty((k, _TILE)), np.empty(_TILE), np.empty(_TILE), np.empty(_TILE, np.int32)
-    wide = k > 1 and d >= _WIDE
-    tile = np.empty((_TILE if wide else 0, d + 1))
+    scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
+    second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
+    wide = k > 1 and d >= _WIDE_COLUMNS
+    tile = np.empty((_TILE_ROWS if wide else 0, d + 1))
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE):
-            r = min(stop - start, _TILE)
+        for start in range(part * rows, stop, _TILE_ROWS):
+            r = min(stop - start, _TILE_ROWS)
             if wide:
                 _scores_wide(X, start, r, params, tile, scores)
             else:
                 _scores_dense(X, start, r, params, scores)
-            _bend(codes, weight, start, r, scores, mu, theta, cost, slope, bend, rival, counts, part)
+            _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
             if sides.shape[0] > 0:
-                _add_dense(X, start, r, codes, slope, bend, rival, centre, sides, diagonal, part)
+                _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -173,20 +174,21 @@ def _sweep_csr(
     data, indices, indptr, codes, weight, params, mu, theta, cost, counts, sides, diagonal, first, last, rows
 ):  # type: ignore[no-untyped-def]
     n, k = indptr.shape[0] - 1, params.shape[0]
-    scores, slope, bend, rival = np.empty((k, _TILE)), np.empty(_TILE), np.empty(_TILE), np.empty(_TILE, np.int32)
+    scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
+    second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE):
-            r = min(stop - start, _TILE)
+        for start in range(part * rows, stop, _TILE_ROWS):
+            r = min(stop - start, _TILE_ROWS)
             _scores_csr(data, indices, indptr, start, r, params, scores)
-            _bend(codes, weight, start, r, scores, mu, theta, cost, slope, bend, rival, counts, part)
+            _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
             if sides.shape[0] > 0:
-                _add_csr(data, indices, indptr, start, r, codes, slope, bend, rival, sides, diagonal, part)
+                _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MarginSums:
-    """What one sweep adds up; K classes, k = 1 score for two classes and K for more.
+    """The sums of one sweep; K classes, k = 1 score for two classes and K for more.
 
     Parameters
     ----------
@@ -197,7 +199,7 @@ class MarginSums:
     sides : (2, G, k, d + 1)
         Gradient of the loss, below and above the band: slope times (x, 1), at the row's own score and, with the
         other sign, at that of its rival; for two classes at the one score, with the sign of the class. G = K
-        where gradients were asked for by class, else 1.
+        if ``by_class``, else 1.
     diagonal : (k, d + 1) or None
         Diagonal of the curvature: second derivative times (x - centre, 1)^2.
     """
@@ -209,7 +211,7 @@ class MarginSums:
 
     @property
     def gradient(self) -> Array:
-        """Of the whole loss: (k, d + 1)."""
+        """The gradient of the loss: (k, d + 1)."""
         total: Array = self.sides.sum(axis=(0, 1))
         return total
 
@@ -250,7 +252,7 @@ def margin_sweep(
         Class numbers.
     weight : (n,) float64 or None
     cost, gradient, diagonal : bool
-        What to compute; costs are None, sums zero and the diagonal None where they are not asked for.
+        What to compute; costs are None, sums zero and the diagonal None if they are not requested.
     centre : (d,) or None
         Where the columns of dense rows are taken from for the diagonal; None is the origin.
     by_class : bool
@@ -259,25 +261,25 @@ def margin_sweep(
     n, d = X.shape
     params = np.ascontiguousarray(params, np.float64)
     k = len(params)
-    groups = n_classes if by_class and n_classes <= BY_CLASS else 1
+    groups = n_classes if by_class and n_classes <= MAX_CLASSES_APART else 1
     rows = part_rows(n, 8 * ((2 * groups + 1) * k * (d + 1) + 3 * n_classes) if gradient else 8)
     n_parts = -(-n // rows)
     counts = np.zeros((n_parts, n_classes, 3))
     sides = np.zeros((n_parts if gradient else 0, 2, groups, k, d + 1))
     diagonals = np.zeros((n_parts if gradient and diagonal else 0, k, d + 1))
     costs = np.empty(n if cost else 0)
-    given = (codes, np.empty(0) if weight is None else weight, params, float(mu), float(theta))
+    args = (codes, np.empty(0) if weight is None else weight, params, float(mu), float(theta))
     sums = (costs, counts, sides, diagonals)
     if sparse.issparse(X):
 
         def run(a: int, b: int) -> None:
-            _sweep_csr(X.data, X.indices, X.indptr, *given, *sums, a, b, rows)
+            _sweep_csr(X.data, X.indices, X.indptr, *args, *sums, a, b, rows)
 
     else:
-        place = np.zeros(d) if centre is None else centre
+        origin = np.zeros(d) if centre is None else centre
 
         def run(a: int, b: int) -> None:
-            _sweep_dense(X, *given, place, *sums, a, b, rows)
+            _sweep_dense(X, *args, origin, *sums, a, b, rows)
 
     entries = X.nnz if sparse.issparse(X) else n * d
     with single_blas_thread():

@@ -1,4 +1,4 @@
-"""Scores of rows that are linear in them: blocked, on both cores."""
+"""Linear scores of rows, in blocks, on several threads."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 
-BLOCK = 4096
+BLOCK_ROWS = 4096
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def _dense_scores(X, codes, coef, bias, scale, norm_coef, low, high, scores, clipped, first, last):  # type: ignore[no-untyped-def]
     n = X.shape[0]
-    buffer, norms = np.empty(min(n, BLOCK), X.dtype), np.zeros(min(n, BLOCK))
+    buffer, norms = np.empty(min(n, BLOCK_ROWS), X.dtype), np.zeros(min(n, BLOCK_ROWS))
     for block in range(first, last):
-        start = block * BLOCK
-        r = min(n - start, BLOCK)
-        along = buffer[:r]
-        np.dot(X[start : start + r], coef, along)
+        start = block * BLOCK_ROWS
+        r = min(n - start, BLOCK_ROWS)
+        products = buffer[:r]
+        np.dot(X[start : start + r], coef, products)
         if norm_coef != 0.0:
             for i in range(r):
                 square = 1.0
@@ -32,7 +32,7 @@ def _dense_scores(X, codes, coef, bias, scale, norm_coef, low, high, scores, cli
         outside = 0
         for i in range(r):  # nothing here but what can be done for several rows at a time
             c = codes[start + i]
-            value = bias[c] + scale[c] * along[i] + norms[i]
+            value = bias[c] + scale[c] * products[i] + norms[i]
             inside = min(max(value, low), high)
             scores[start + i] = inside
             outside += 1 if inside != value else 0
@@ -42,7 +42,7 @@ def _dense_scores(X, codes, coef, bias, scale, norm_coef, low, high, scores, cli
 @njit(cache=True, nogil=True)
 def _csr_scores(data, indices, indptr, codes, coef, bias, scale, norm_coef, low, high, scores, clipped, first, last):  # type: ignore[no-untyped-def]
     for block in range(first, last):
-        for i in range(block * BLOCK, min(codes.shape[0], (block + 1) * BLOCK)):
+        for i in range(block * BLOCK_ROWS, min(codes.shape[0], (block + 1) * BLOCK_ROWS)):
             total, square = 0.0, 1.0
             for p in range(indptr[i], indptr[i + 1]):
                 value = np.float64(data[p])
@@ -67,18 +67,20 @@ def linear_scores(
 ) -> tuple[Array, float]:
     """``bias[c] + scale[c] * x . coef + norm_coef * |(x, 1)|``, clipped to [low, high]: (n,), and the share clipped.
 
-    ``c`` is the class of the row. Products of dense rows are taken in their own precision: what is
-    predicted is no more exact, and any positive score serves.
+    ``c`` is the class of the row. Products of dense rows are taken in their own precision: the scores are
+    predictions, and any positive score is valid.
     """
     n = X.shape[0]
-    n_blocks = -(-n // BLOCK)
+    n_blocks = -(-n // BLOCK_ROWS)
     scores, clipped = np.empty(n), np.zeros(n_blocks, np.int64)
-    rest = (bias, scale, float(norm_coef), float(low), float(high), scores, clipped)
+    args = (bias, scale, float(norm_coef), float(low), float(high), scores, clipped)
     if sparse.issparse(X):
         rows = (X.data, X.indices, X.indptr, codes, np.asarray(coef, np.float64))
-        over_parts(lambda a, b: _csr_scores(*rows, *rest, a, b), n_blocks, serial=X.nnz < 100_000)
+        over_parts(lambda a, b: _csr_scores(*rows, *args, a, b), n_blocks, serial=X.nnz < 100_000)
     else:
-        own = np.ascontiguousarray(coef, X.dtype)
+        coefficients = np.ascontiguousarray(coef, X.dtype)
         with single_blas_thread():
-            over_parts(lambda a, b: _dense_scores(X, codes, own, *rest, a, b), n_blocks, serial=X.size < 100_000)
+            over_parts(
+                lambda a, b: _dense_scores(X, codes, coefficients, *args, a, b), n_blocks, serial=X.size < 100_000
+            )
     return scores, float(clipped.sum() / max(n, 1))

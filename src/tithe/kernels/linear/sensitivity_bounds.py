@@ -15,14 +15,14 @@ from tithe.kernels.parts import add_parts, part_rows
 
 Array = np.ndarray[Any, Any]
 
-_TILE = 512  # rows of one class whose distances are computed at a time: fewer if they are wide
-_WIDE = 1 << 17  # entries that a tile may have
-_CLEAR = 1e4  # roundings that must fit between two centres for plain products to tell them apart
+_TILE_ROWS = 512  # rows of one class whose distances are computed at a time: fewer if they are wide
+_MAX_TILE_ENTRIES = 1 << 17  # entries that a tile may have
+_MIN_ROUNDINGS = 1e4  # roundings that must fit between two centres for plain products to tell them apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Views:
-    """The centres as the rows of each class see them.
+    """The centres that each class compares its rows with.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ class Views:
 
 
 class _Rows:
-    """What the passes share: rows and centres in the form that the kernels take."""
+    """Rows and centres in the form that the kernels take."""
 
     def __init__(self, X: Any, codes: Array, weight: Array | None, views: Views) -> None:
         self.n, self.d = X.shape
         self.X, self.views, self.csr = X, views, sparse.issparse(X)
-        # among the rows, where squares are small: any place near them will do
+        # an origin among the rows, where squares are small
         origin = np.zeros(self.d) if self.csr else X[:: max(1, self.n // 256)].mean(axis=0, dtype=np.float64)
         centers = np.ascontiguousarray(views.centers - origin)
         norms = np.einsum("gkj,gkj->gk", centers, centers)
@@ -61,8 +61,8 @@ class _Rows:
         self.rows = (*form, codes, empty if weight is None else weight)
         widths = (views.cluster >= 0).sum(axis=1)
         factors = np.ascontiguousarray(np.concatenate(columns, axis=2).transpose(0, 2, 1))
-        self.place = (origin, factors, centers, norms, views.extra, widths)
-        self.tile_rows = max(16, min(_TILE, _WIDE // self.d))
+        self.geometry = (origin, factors, centers, norms, views.extra, widths)
+        self.tile_rows = max(16, min(_TILE_ROWS, _MAX_TILE_ENTRIES // self.d))
         self.serial = (X.nnz if self.csr else X.size) < 100_000
 
     def run(self, kernel: Any, rows: int) -> None:
@@ -70,14 +70,14 @@ class _Rows:
             over_parts(kernel, -(-self.n // rows), serial=self.serial)
 
     def mirrored(self) -> tuple[Array, Array, Array] | None:
-        """What the pass over mirrored classes needs, or None where it does not apply or would see double."""
+        """The arguments of the pass over mirrored classes; None if it does not apply or would be too inexact."""
         views, dtype = self.views, self.X.dtype
         if self.csr or views.sign.tolist() != [-1.0, 1.0]:
             return None
         centers = views.centers[1]
         offsets = np.einsum("gkj,gkj->gk", views.centers, views.centers) + views.extra
         gaps = np.square(centers[:, None] - centers).sum(axis=2)
-        if gaps[gaps > 0].min(initial=np.inf) < _CLEAR * np.finfo(dtype).eps * offsets.max():
+        if gaps[gaps > 0].min(initial=np.inf) < _MIN_ROUNDINGS * np.finfo(dtype).eps * offsets.max():
             return None
         even, odd = 0.5 * (offsets[1] + offsets[0]), 0.5 * (offsets[1] - offsets[0])
         return np.ascontiguousarray(-2.0 * centers.T, dtype), even.astype(dtype), odd.astype(dtype)
@@ -98,7 +98,7 @@ def cluster_sums(
 def cluster_members(
     X: Any, codes: Array, views: Views, *, weight: Array | None = None, with_rows: bool = True
 ) -> tuple[Array, Array]:
-    """The same, good enough for a partition: a row between two centres may go to either.
+    """Like `cluster_sums`, but less exact: a row between two centres may go to either.
 
     The columns of ``sums`` are ``u``, nothing of use, ``u * sign`` and, if wanted, ``u * sign * row`` (d).
     """
@@ -114,8 +114,8 @@ def _sums(rows: _Rows, width: int, radius: float | None, fast: Any = None) -> tu
 
     def run(first: int, last: int) -> None:
         if fast is None:
-            seen = (views.cluster, views.sign)
-            assign(rows.rows, rows.place, seen, decay, labels, sums, first, last, size, tile_rows)
+            targets = (views.cluster, views.sign)
+            assign(rows.rows, rows.geometry, targets, decay, labels, sums, first, last, size, tile_rows)
         else:
             assign_mirrored(rows.rows, fast, labels, sums, first, last, size, tile_rows)
 
@@ -143,8 +143,8 @@ def decay_scores(
     rows = _Rows(X, codes, weight, views)
     scores = np.empty(rows.n)
     size, decay = part_rows(rows.n, 1), float(radius)
-    own = np.empty(0, np.int32) if labels is None else labels
+    clusters = np.empty(0, np.int32) if labels is None else labels
     held = np.where(views.cluster >= 0, mass[views.cluster], 0.0)
-    args = (rows.rows, rows.place, decay, held, by_mass, own, scores)
+    args = (rows.rows, rows.geometry, decay, held, by_mass, clusters, scores)
     rows.run(lambda a, b: score(*args, a, b, size, rows.tile_rows), size)
     return scores

@@ -15,29 +15,29 @@ from llvmlite import ir
 from numba import extending, njit, types
 from numba.core import cgutils
 
-_SPAN = 4096  # rows that are sorted by class at a time
-_CLOSE = 1e-3  # share of the squares below which their difference is computed again from differences
-_ALONE = 1e-12  # share of a cluster's mass below which nothing is left without the row itself
+_SPAN_ROWS = 4096  # rows that are sorted by class at a time
+_CANCELLED_SHARE = 1e-3  # share of the squares below which their difference is computed again from differences
+_MIN_REMAINING_SHARE = 1e-12  # share of a cluster's mass below which nothing is left without the row itself
 N_SUMS = 3  # columns of the cluster sums before the d columns of the rows
 _FAST = {"contract", "reassoc", "nsz"}
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer that stands in the lowest bits
-_LEAST = -708.0  # exp() of less is not a normal number; it is lost against the row's own weight anyway
+_MIN_EXPONENT = -708.0  # exp() of less is not a normal number; it is lost against the row's own weight anyway
 
 
 @extending.intrinsic  # type: ignore[untyped-decorator]
 def _fetch(_typing: Any, rows: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of rows[row, column] without waiting for it; past the end that is in vain, no fault."""
+    """Prefetch the cache line of rows[row, column]; past the end this does nothing."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         matrix = context.make_array(signature.args[0])(context, builder, args[0])
         entry = cgutils.get_item_pointer(context, builder, signature.args[0], matrix, args[1:])
-        place, number = builder.bitcast(entry, cgutils.voidptr_t), cgutils.int32_t
-        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(ask, [place, number(0), number(2), number(1)])  # to read, into the second level, data
+        address, number = builder.bitcast(entry, cgutils.voidptr_t), cgutils.int32_t
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [address, number(0), number(2), number(1)])  # to read, into the second level, data
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, types.intp), build
@@ -52,7 +52,7 @@ def _decay(squares, n, radius, out):  # type: ignore[no-untyped-def]
     """
     for i in range(n):
         x = -radius * np.sqrt(squares[i])
-        value = x if x > _LEAST else _LEAST
+        value = x if x > _MIN_EXPONENT else _MIN_EXPONENT
         whole = value * _LOG2E + _SHIFT
         m = whole - _SHIFT
         t = (value - m * _LN2_HIGH) - m * _LN2_LOW
@@ -94,8 +94,8 @@ def _gather(X, origin, order, at, r, tile):  # type: ignore[no-untyped-def]
     d, largest = X.shape[1], 0.0
     for i in range(r):
         row = order[at + i]
-        _fetch(X, row + _SPAN, 0)  # the next span comes while this one is worked on: two places reach
-        _fetch(X, row + _SPAN, d // 2)  # every line of narrow rows, and those of wide ones come by themselves
+        _fetch(X, row + _SPAN_ROWS, 0)  # prefetch the next span: two addresses reach
+        _fetch(X, row + _SPAN_ROWS, d // 2)  # every line of narrow rows, and hardware prefetches wide ones
         square = 0.0
         for j in range(d):
             value = np.float64(X[row, j]) - origin[j]
@@ -115,12 +115,12 @@ def _dense_distances(tile, r, largest, factors, centers, norms, extra, g, flat):
         largest = max(largest, norms[g, c] + extra[g, c])
     close = 0
     for i in range(r * k):
-        close += 1 if flat[i] <= 2.0 * _CLOSE * largest else 0
+        close += 1 if flat[i] <= 2.0 * _CANCELLED_SHARE * largest else 0
     if close == 0:
         return
     for i in range(r):
         for c in range(k):
-            if flat[i * k + c] <= _CLOSE * (tile[i, d] + norms[g, c] + extra[g, c]):
+            if flat[i * k + c] <= _CANCELLED_SHARE * (tile[i, d] + norms[g, c] + extra[g, c]):
                 total = extra[g, c]
                 for j in range(d):
                     gap = tile[i, j] - centers[g, c, j]
@@ -139,23 +139,23 @@ def _csr_distances(data, indices, indptr, order, at, r, centers, norms, extra, g
                 value = np.float64(data[p])
                 gap += value * (value - 2.0 * centers[g, c, indices[p]])
                 square += value * value
-            if gap <= _CLOSE * (square + norms[g, c]):
-                gap, seen = 0.0, 0.0
+            if gap <= _CANCELLED_SHARE * (square + norms[g, c]):
+                gap, stored = 0.0, 0.0
                 for p in range(indptr[row], indptr[row + 1]):
                     center = centers[g, c, indices[p]]
                     gap += (data[p] - center) * (data[p] - center)
-                    seen += center * center
-                elsewhere = norms[g, c] - seen
+                    stored += center * center
+                elsewhere = norms[g, c] - stored
                 if indptr[row + 1] - indptr[row] < d and elsewhere > 1e-14 * norms[g, c]:
                     gap += elsewhere
             flat[i * k + c] = gap + extra[g, c]
 
 
 @njit(cache=True, nogil=True)
-def _distances(rows, place, g, order, at, r, tile, flat):  # type: ignore[no-untyped-def]
+def _distances(rows, geometry, g, order, at, r, tile, flat):  # type: ignore[no-untyped-def]
     """Squared distances (r, k) of rows order[at] .. order[at + r - 1] to the centres that class g sees."""
     dense, data, indices, indptr, _codes, _weight = rows
-    origin, factors, centers, norms, extra, _widths = place
+    origin, factors, centers, norms, extra, _widths = geometry
     if indptr.shape[0] > 0:
         _csr_distances(data, indices, indptr, order, at, r, centers, norms, extra, g, flat)
     else:
@@ -164,27 +164,27 @@ def _distances(rows, place, g, order, at, r, tile, flat):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
-def _nearest(flat, wide, k, r, near, least):  # type: ignore[no-untyped-def]
+def _nearest_centres(flat, wide, k, r, nearest, smallest):  # type: ignore[no-untyped-def]
     for i in range(r):
         best, at = flat[i * wide], 0
         for c in range(1, k):
             value = flat[i * wide + c]
             at = c if value < best else at
             best = value if value < best else best
-        near[i] = at
-        least[i] = best
+        nearest[i] = at
+        smallest[i] = best
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add(rows, order, at, r, near, least, names, g, sign, labels, sums, part):  # type: ignore[no-untyped-def]
+def _add(rows, order, at, r, nearest, smallest, names, g, sign, labels, sums, part):  # type: ignore[no-untyped-def]
     """Rows order[at] .. order[at + r - 1], all of class g, enter the sums of their clusters."""
     dense, data, indices, indptr, _codes, weight = rows
     for i in range(r):
-        row, c = order[at + i], names[g, near[i]]
+        row, c = order[at + i], names[g, nearest[i]]
         u = weight[row] if weight.size > 0 else 1.0
-        labels[row] = near[i]
+        labels[row] = nearest[i]
         sums[part, c, 0] += u
-        sums[part, c, 1] += u * least[i]
+        sums[part, c, 1] += u * smallest[i]
         sums[part, c, 2] += u * sign
         if sums.shape[2] > N_SUMS and indptr.shape[0] > 0:
             for p in range(indptr[row], indptr[row + 1]):
@@ -195,31 +195,31 @@ def _add(rows, order, at, r, near, least, names, g, sign, labels, sums, part):  
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _stretch(flat, wide, own, r, order, at, weight, g, mass):  # type: ignore[no-untyped-def]
+def _stretch(flat, wide, clusters, r, order, at, weight, g, mass):  # type: ignore[no-untyped-def]
     """Squared distances to the own mean without the row: (W / (W - u))^2 times those with it."""
     for i in range(r):
         row = order[at + i]
         u = weight[row] if weight.size > 0 else 1.0
-        held = mass[g, own[row]]
-        if held - u > _ALONE * held:
+        held = mass[g, clusters[row]]
+        if held - u > _MIN_REMAINING_SHARE * held:
             ratio = held / (held - u)
-            flat[i * wide + own[row]] *= ratio * ratio
+            flat[i * wide + clusters[row]] *= ratio * ratio
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _finish(flat, wide, own, r, order, at, weight, g, k, mass, by_mass, scores):  # type: ignore[no-untyped-def]
+def _finish(flat, wide, clusters, r, order, at, weight, g, k, mass, by_mass, scores):  # type: ignore[no-untyped-def]
     """u / (u + sum of mass * decay), the row's own share taken out: nothing overflows, no decay being above 1."""
     for i in range(r):
         row = order[at + i]
         u = weight[row] if weight.size > 0 else 1.0
-        rest = 0.0
+        total = 0.0
         for c in range(k):
-            rest += mass[g, c] * flat[i * wide + c]
-        if own.size > 0 and k > 0:
-            decay, held = flat[i * wide + own[row]], mass[g, own[row]]
-            gone = u * decay if by_mass else u
-            rest -= (gone if held - gone > _ALONE * held else held) * decay
-        scores[row] = u / (u + (rest if rest > 0.0 else 0.0)) if u > 0.0 else 0.0
+            total += mass[g, c] * flat[i * wide + c]
+        if clusters.size > 0 and k > 0:
+            decay, held = flat[i * wide + clusters[row]], mass[g, clusters[row]]
+            removed = u * decay if by_mass else u
+            total -= (removed if held - removed > _MIN_REMAINING_SHARE * held else held) * decay
+        scores[row] = u / (u + (total if total > 0.0 else 0.0)) if u > 0.0 else 0.0
 
 
 # The passes. ``rows`` is (dense, data, indices, indptr, codes, weight), empty where there are none, and
@@ -227,26 +227,26 @@ def _finish(flat, wide, own, r, order, at, weight, g, k, mass, by_mass, scores):
 
 
 @njit(cache=True, nogil=True)
-def assign(rows, place, seen, radius, labels, sums, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
+def assign(rows, geometry, targets, radius, labels, sums, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
     """Nearest centres and cluster sums; where radius >= 0, column 1 adds up decays instead of squares."""
-    codes, centers, widths, (names, sign) = rows[4], place[2], place[5], seen
+    codes, centers, widths, (names, sign) = rows[4], geometry[2], geometry[5], targets
     n, wide = codes.shape[0], centers.shape[1]
     tile = np.empty((tile_rows, centers.shape[2] + 2 if rows[3].shape[0] == 0 else 0))
-    flat, near = np.empty(wide * tile_rows), np.empty(tile_rows, np.int32)
-    least, decays = np.empty(tile_rows), np.empty(tile_rows)
-    order, bounds = np.empty(_SPAN, np.int64), np.empty(centers.shape[0] + 1, np.int64)
+    flat, nearest = np.empty(wide * tile_rows), np.empty(tile_rows, np.int32)
+    smallest, decays = np.empty(tile_rows), np.empty(tile_rows)
+    order, bounds = np.empty(_SPAN_ROWS, np.int64), np.empty(centers.shape[0] + 1, np.int64)
     for part in range(first, last):
         stop = min(n, (part + 1) * per_part)
-        for start in range(part * per_part, stop, _SPAN):
-            _by_class(codes, start, min(stop, start + _SPAN), bounds, order)
+        for start in range(part * per_part, stop, _SPAN_ROWS):
+            _by_class(codes, start, min(stop, start + _SPAN_ROWS), bounds, order)
             for g in range(centers.shape[0]):
                 for at in range(bounds[g], bounds[g + 1] if widths[g] > 0 else bounds[g], tile_rows):
                     r = min(bounds[g + 1] - at, tile_rows)
-                    _distances(rows, place, g, order, at, r, tile, flat)
-                    _nearest(flat, wide, widths[g], r, near, least)
-                    _decay(least, r if radius >= 0.0 else 0, radius, decays)
-                    column = decays if radius >= 0.0 else least
-                    _add(rows, order, at, r, near, column, names, g, sign[g], labels, sums, part)
+                    _distances(rows, geometry, g, order, at, r, tile, flat)
+                    _nearest_centres(flat, wide, widths[g], r, nearest, smallest)
+                    _decay(smallest, r if radius >= 0.0 else 0, radius, decays)
+                    column = decays if radius >= 0.0 else smallest
+                    _add(rows, order, at, r, nearest, column, names, g, sign[g], labels, sums, part)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -266,9 +266,9 @@ def assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_ro
             for i in range(r):
                 row, sign = start + i, dense.dtype.type(1.0 if codes[start + i] == 1 else -1.0)
                 c, best = 0, even[0] + sign * (buffer[i * k] + odd[0])
-                for other in range(1, k):
-                    score = even[other] + sign * (buffer[i * k + other] + odd[other])
-                    c = other if score < best else c
+                for candidate in range(1, k):
+                    score = even[candidate] + sign * (buffer[i * k + candidate] + odd[candidate])
+                    c = candidate if score < best else c
                     best = score if score < best else best
                 _fetch(dense, row + tile_rows, 0)  # as in _gather
                 _fetch(dense, row + tile_rows, d // 2)
@@ -281,22 +281,22 @@ def assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_ro
 
 
 @njit(cache=True, nogil=True)
-def score(rows, place, radius, mass, by_mass, own, scores, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
-    codes, weight, centers, widths = rows[4], rows[5], place[2], place[5]
+def score(rows, geometry, radius, mass, by_mass, clusters, scores, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
+    codes, weight, centers, widths = rows[4], rows[5], geometry[2], geometry[5]
     n, wide = codes.shape[0], centers.shape[1]
     tile = np.empty((tile_rows, centers.shape[2] + 2 if rows[3].shape[0] == 0 else 0))
     flat, decays = np.empty(wide * tile_rows), np.empty(wide * tile_rows)
-    order, bounds = np.empty(_SPAN, np.int64), np.empty(centers.shape[0] + 1, np.int64)
+    order, bounds = np.empty(_SPAN_ROWS, np.int64), np.empty(centers.shape[0] + 1, np.int64)
     for part in range(first, last):
         stop = min(n, (part + 1) * per_part)
-        for start in range(part * per_part, stop, _SPAN):
-            _by_class(codes, start, min(stop, start + _SPAN), bounds, order)
+        for start in range(part * per_part, stop, _SPAN_ROWS):
+            _by_class(codes, start, min(stop, start + _SPAN_ROWS), bounds, order)
             for g in range(centers.shape[0]):
                 for at in range(bounds[g], bounds[g + 1], tile_rows):
                     r, k = min(bounds[g + 1] - at, tile_rows), widths[g]
                     if k > 0:
-                        _distances(rows, place, g, order, at, r, tile, flat)
-                        if own.size > 0 and not by_mass:
-                            _stretch(flat, wide, own, r, order, at, weight, g, mass)
+                        _distances(rows, geometry, g, order, at, r, tile, flat)
+                        if clusters.size > 0 and not by_mass:
+                            _stretch(flat, wide, clusters, r, order, at, weight, g, mass)
                         _decay(flat, r * wide, radius, decays)
-                    _finish(decays, wide, own, r, order, at, weight, g, k, mass, by_mass, scores)
+                    _finish(decays, wide, clusters, r, order, at, weight, g, k, mass, by_mass, scores)

@@ -1,4 +1,4 @@
-"""Dual coordinate descent for squared losses outside a band: one variable a row, each step exact."""
+"""Dual coordinate descent for squared losses outside a band: one variable for each row, each step exact."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 @njit(cache=True, nogil=True)
 def _fenchel(gamma, u, cost, mu, theta):  # type: ignore[no-untyped-def]
-    """What a row adds to the duality gap: never negative, and zero exactly at a dual variable that fits its margin."""
+    """The part of a row in the duality gap: not negative, and zero exactly where the dual variable fits the margin."""
     below, above = 1.0 - theta - u, u - 1.0 - theta
     lower, upper = cost, mu * cost
     if gamma >= 0.0:
-        own = (gamma - lower * below) ** 2 / (2.0 * lower) if below >= 0.0 else gamma * (gamma / (2.0 * lower) - below)
-        return own + (0.5 * upper * above * above if above > 0.0 else 0.0)
+        term = (gamma - lower * below) ** 2 / (2.0 * lower) if below >= 0.0 else gamma * (gamma / (2.0 * lower) - below)
+        return term + (0.5 * upper * above * above if above > 0.0 else 0.0)
     n = -gamma
-    own = (n - upper * above) ** 2 / (2.0 * upper) if above >= 0.0 else n * (n / (2.0 * upper) - above)
-    return own + (0.5 * lower * below * below if below > 0.0 else 0.0)
+    term = (n - upper * above) ** 2 / (2.0 * upper) if above >= 0.0 else n * (n / (2.0 * upper) - above)
+    return term + (0.5 * lower * below * below if below > 0.0 else 0.0)
 
 
 @njit(cache=True, nogil=True)
-def _best(rest, square, cost, mu, theta):  # type: ignore[no-untyped-def]
+def _best_dual(rest, square, cost, mu, theta):  # type: ignore[no-untyped-def]
     """The dual variable that is best for its row, ``rest`` being the row's margin without its own part."""
     if rest < 1.0 - theta:
         return (1.0 - theta - rest) / (square + 1.0 / cost)
@@ -48,7 +48,7 @@ def _epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
         u *= signs[i]
         old = gamma[i]
         gap += _fenchel(old, u, cost[i], mu, theta)
-        new = _best(u - squares[i] * old, squares[i], cost[i], mu, theta)
+        new = _best_dual(u - squares[i] * old, squares[i], cost[i], mu, theta)
         if new != old:
             gamma[i] = new
             move = (new - old) * signs[i]
@@ -70,7 +70,7 @@ def _epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, co
         u *= signs[i]
         old = gamma[i]
         gap += _fenchel(old, u, cost[i], mu, theta)
-        new = _best(u - squares[i] * old, squares[i], cost[i], mu, theta)
+        new = _best_dual(u - squares[i] * old, squares[i], cost[i], mu, theta)
         if new != old:
             gamma[i] = new
             move = (new - old) * signs[i]
@@ -103,13 +103,13 @@ def coordinate_epoch(
 ) -> float:
     """One exact step in the dual variable of each row of ``order``; ``gamma`` (n,) and ``v`` (d + 1,) are changed.
 
-    v = sum_i gamma_i signs_i (x_i, constant); ``squares`` are |(x_i, constant)|^2. Gives the duality gap as the
-    rows saw it when their turn came.
+    v = sum_i gamma_i signs_i (x_i, constant); ``squares`` are |(x_i, constant)|^2. Returns the duality gap, each row
+    taken at the time of its own step.
     """
-    rest = (signs, cost, squares, order, mu, theta, constant, gamma, v)
+    args = (signs, cost, squares, order, mu, theta, constant, gamma, v)
     if sparse.issparse(X):
-        return float(_epoch_csr(X.data, X.indices, X.indptr, *rest))
-    return float(_epoch_dense(X, *rest))
+        return float(_epoch_csr(X.data, X.indices, X.indptr, *args))
+    return float(_epoch_dense(X, *args))
 
 
 def duality_gap(gamma: Array, margins: Array, cost: Array, *, mu: float, theta: float) -> float:

@@ -14,8 +14,8 @@ from tithe.kernels.parts import add_parts, part_rows
 Array = np.ndarray[Any, Any]
 
 _FAST = {"reassoc", "contract", "nsz"}
-_BLOCK = 1 << 16  # numbers of a block of rows that is worked on at a time: it stays in the cache
-_PARTS, _PARTIALS = 8, 1 << 26  # sums that are kept side by side, and the bytes they may take
+_BLOCK_NUMBERS = 1 << 16  # numbers of a block of rows that is worked on at a time: it stays in the cache
+_MAX_PARTS, _MAX_PARTIAL_BYTES = 8, 1 << 26  # sums that are kept side by side, and the bytes they may take
 
 
 @njit(cache=True, nogil=True)
@@ -36,16 +36,16 @@ def _gram_csr(data, indices, indptr, weight, grams, first, last, rows):  # type:
 
 def block_rows(d: int) -> int:
     """Rows of a dense block that stays in the cache."""
-    return max(64, _BLOCK // max(d, 1))
+    return max(64, _BLOCK_NUMBERS // max(d, 1))
 
 
 def gram(X: Any, weight: Array) -> Array:
-    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1), of which the lower half is meant.
+    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1); only the lower half is valid.
 
     Weights may be negative; rows of weight zero are not read. The same bits for any number of threads.
     """
     n, d = X.shape
-    n_parts = max(1, min(_PARTS, n // 1024, _PARTIALS // (8 * (d + 1) ** 2)))
+    n_parts = max(1, min(_MAX_PARTS, n // 1024, _MAX_PARTIAL_BYTES // (8 * (d + 1) ** 2)))
     rows = -(-n // n_parts)
     n_parts = -(-n // rows)
     grams = np.zeros((n_parts, d + 1, d + 1))
@@ -57,7 +57,7 @@ def gram(X: Any, weight: Array) -> Array:
     else:
 
         def run(a: int, b: int) -> None:
-            with np.errstate(over="ignore", invalid="ignore"):  # whoever divides by the sum will say so
+            with np.errstate(over="ignore", invalid="ignore"):  # checked where the sum is used
                 for part in range(a, b):
                     for start in range(part * rows, min(n, (part + 1) * rows), step):
                         _add_gram(X, weight, start, min(n, (part + 1) * rows, start + step), grams[part])
@@ -69,20 +69,20 @@ def gram(X: Any, weight: Array) -> Array:
 
 
 def _add_gram(X: Array, weight: Array, start: int, stop: int, total: Array) -> None:
-    own = weight[start:stop]
-    seen = np.flatnonzero(own)
-    if not len(seen):
+    weights = weight[start:stop]
+    nonzero = np.flatnonzero(weights)
+    if not len(nonzero):
         return
-    block = X[start:stop] if len(seen) == stop - start else X[start + seen]
-    own = own[seen]
+    block = X[start:stop] if len(nonzero) == stop - start else X[start + nonzero]
+    weights = weights[nonzero]
     block = block.astype(np.float64, copy=False)
-    if own.min() > 0.0:
-        scaled = block * np.sqrt(own)[:, None]
+    if weights.min() > 0.0:
+        scaled = block * np.sqrt(weights)[:, None]
         total[:-1, :-1] += scaled.T @ scaled  # a product with itself takes half the work
     else:
-        total[:-1, :-1] += (block * own[:, None]).T @ block
-    total[-1, :-1] += own @ block
-    total[-1, -1] += own.sum()
+        total[:-1, :-1] += (block * weights[:, None]).T @ block
+    total[-1, :-1] += weights @ block
+    total[-1, -1] += weights.sum()
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

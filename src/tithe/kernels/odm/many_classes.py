@@ -15,15 +15,15 @@ from numba import njit
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
-_FEW = 48  # numbers up to which sorting by insertion is the fastest
-_CLOSE = 1e-13  # of the scale of beta: where the search for it ends
-_TRIES = 200
-_SETTLED = 1e-3  # share of the first sweep's movement below which another is not worth its time
+_MAX_INSERTION_SORT = 48  # numbers up to which sorting by insertion is the fastest
+_BETA_TOLERANCE = 1e-13  # of the scale of beta: where the search for it ends
+_MAX_ROOT_STEPS = 200
+_MIN_MOVEMENT_SHARE = 1e-3  # share of the first sweep's movement below which another is not worth its time
 
 
 @njit(cache=True, nogil=True)
 def _sort_descending(numbers, n):  # type: ignore[no-untyped-def]
-    if n > _FEW:
+    if n > _MAX_INSERTION_SORT:
         ascending = np.sort(numbers[:n])
         for i in range(n):
             numbers[i] = ascending[n - 1 - i]
@@ -38,15 +38,15 @@ def _sort_descending(numbers, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _multiplier(pull, own, flat, steep, spare):  # type: ignore[no-untyped-def]
+def _multiplier(shift, own_label, numerator, denominator, spare):  # type: ignore[no-untyped-def]
     """nu = (flat + sum of pull over Phi) / (steep + |Phi|), Phi = {l != own class: pull_l > nu}."""
     n = 0
-    for label in range(len(pull)):
-        if label != own:
-            spare[n] = pull[label]
+    for label in range(len(shift)):
+        if label != own_label:
+            spare[n] = shift[label]
             n += 1
     _sort_descending(spare, n)
-    total, count = flat, steep
+    total, count = numerator, denominator
     nu = total / count
     for k in range(n):
         if nu >= spare[k]:
@@ -58,64 +58,64 @@ def _multiplier(pull, own, flat, steep, spare):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _lower_side(pull, label, square, soft, alpha, spare):  # type: ignore[no-untyped-def]
+def _lower_side(shift, label, square, soft, alpha, spare):  # type: ignore[no-untyped-def]
     """alpha of one row by case 1 of the subproblem: the upper side is idle or its multiplier is fixed."""
     ridge = square + soft
-    nu = _multiplier(pull, label, square * pull[label] / ridge, square / ridge, spare)
-    _alphas(pull, label, square, nu, alpha)
+    nu = _multiplier(shift, label, square * shift[label] / ridge, square / ridge, spare)
+    _alphas(shift, label, square, nu, alpha)
     return nu
 
 
 @njit(cache=True, nogil=True)
-def _alphas(pull, label, square, nu, alpha):  # type: ignore[no-untyped-def]
+def _alphas(shift, label, square, nu, alpha):  # type: ignore[no-untyped-def]
     total = 0.0
-    for other in range(len(pull)):
-        if other != label:
-            alpha[other] = min(0.0, (nu - pull[other]) / square)
-            total -= alpha[other]
+    for candidate in range(len(shift)):
+        if candidate != label:
+            alpha[candidate] = min(0.0, (nu - shift[candidate]) / square)
+            total -= alpha[candidate]
     alpha[label] = total
 
 
 @njit(cache=True, nogil=True)
-def _with_level(rest, label, square, soft, stiff, low, high, level, alpha, pull, spare):  # type: ignore[no-untyped-def]
+def _with_level(rest, label, square, soft, stiff, low, high, level, alpha, shift, spare):  # type: ignore[no-untyped-def]
     """alpha and beta where the upper side compares with a fixed number: cases 1 and 2, exactly one is consistent."""
-    for other in range(len(rest)):
-        pull[other] = rest[other] + (0.0 if other == label else low)
-    nu = _lower_side(pull, label, square, soft, alpha, spare)
+    for candidate in range(len(rest)):
+        shift[candidate] = rest[candidate] + (0.0 if candidate == label else low)
+    nu = _lower_side(shift, label, square, soft, alpha, spare)
     ridge, lack = square + soft, level + high - rest[label]
-    if stiff == np.inf or nu <= pull[label] + ridge * lack / square:
+    if stiff == np.inf or nu <= shift[label] + ridge * lack / square:
         return 0.0
-    steep = square + stiff
-    both = ridge * steep - square * square
-    flat = (square * square * lack + square * steep * pull[label]) / both
-    nu = _multiplier(pull, label, flat, square * steep / both, spare)
-    _alphas(pull, label, square, nu, alpha)
-    return max(0.0, (square * alpha[label] - lack) / steep)
+    upper_ridge = square + stiff
+    both = ridge * upper_ridge - square * square
+    numerator = (square * square * lack + square * upper_ridge * shift[label]) / both
+    nu = _multiplier(shift, label, numerator, square * upper_ridge / both, spare)
+    _alphas(shift, label, square, nu, alpha)
+    return max(0.0, (square * alpha[label] - lack) / upper_ridge)
 
 
 @njit(cache=True, nogil=True)
-def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, pull, spare):  # type: ignore[no-untyped-def]
+def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, shift, spare):  # type: ignore[no-untyped-def]
     """alpha and beta where the upper side compares with the score of a rival.
 
     Given beta, alpha is case 1 with shifted pulls; the derivative by beta rises and is linear in pieces, so its root
     is found by false position, halving the end that stays (Illinois).
     """
-    for other in range(len(rest)):
-        pull[other] = rest[other] + (0.0 if other == label else low)
-    _lower_side(pull, label, square, soft, alpha, spare)
+    for candidate in range(len(rest)):
+        shift[candidate] = rest[candidate] + (0.0 if candidate == label else low)
+    _lower_side(shift, label, square, soft, alpha, spare)
     if stiff == np.inf:
         return 0.0
     base = rest[rival] - rest[label] + high
     left, at_left = 0.0, square * (alpha[rival] - alpha[label]) + base
     if at_left >= 0.0:
         return 0.0
-    # alpha_q - alpha_y falls by at most 2 beta, so the derivative rises by stiff at the least
+    # alpha_q - alpha_y falls by at most 2 beta, so the derivative rises by at least stiff
     right = -at_left / stiff
     at_right, last, beta, weight = 0.0, 0, right, 1.0
-    for step in range(_TRIES):
-        pull[rival] = rest[rival] + low + square * beta
-        pull[label] = rest[label] - square * beta
-        _lower_side(pull, label, square, soft, alpha, spare)
+    for step in range(_MAX_ROOT_STEPS):
+        shift[rival] = rest[rival] + low + square * beta
+        shift[label] = rest[label] - square * beta
+        _lower_side(shift, label, square, soft, alpha, spare)
         slope = square * (alpha[rival] - alpha[label]) + (2.0 * square + stiff) * beta + base
         if slope == 0.0:
             break
@@ -129,7 +129,7 @@ def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, pull,
             at_right *= weight
         if step == 0 and slope < 0.0:
             break  # rounding alone: the end of the bracket is the root
-        if right - left <= _CLOSE * right:
+        if right - left <= _BETA_TOLERANCE * right:
             break
         beta = right - at_right * (right - left) / (at_right - at_left)
         if not left < beta < right:
@@ -140,29 +140,29 @@ def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, pull,
 @njit(cache=True, nogil=True)
 def _at_origin(rest, label, soft, low, alpha):  # type: ignore[no-untyped-def]
     strongest = 1 if label == 0 else 0
-    for other in range(len(rest)):
-        alpha[other] = 0.0
-        if other != label and rest[other] > rest[strongest]:
-            strongest = other
+    for candidate in range(len(rest)):
+        alpha[candidate] = 0.0
+        if candidate != label and rest[candidate] > rest[strongest]:
+            strongest = candidate
     alpha[label] = max(0.0, low - rest[label] + rest[strongest]) / soft
     alpha[strongest] = -alpha[label]
 
 
 @njit(cache=True, nogil=True)
-def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, change, alpha, pull, spare):  # type: ignore[no-untyped-def]
+def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, change, alpha, shift, spare):  # type: ignore[no-untyped-def]
     """The best (alpha, beta) of one row, given its scores ``rest`` (K,) without it and ``square``, k(x, x).
 
     Writes v into ``change`` and gives beta.
     """
-    if square <= 0.0:  # a row at the origin: its multipliers move nothing, and are what its loss asks for
+    if square <= 0.0:  # a row at the origin: its multipliers change no score, and follow from its loss
         beta = 0.0
         _at_origin(rest, label, soft, low, alpha)
     elif rival >= 0:
-        beta = _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, pull, spare)
+        beta = _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, shift, spare)
     else:
-        beta = _with_level(rest, label, square, soft, stiff, low, high, level, alpha, pull, spare)
-    for other in range(len(rest)):
-        change[other] = alpha[other]
+        beta = _with_level(rest, label, square, soft, stiff, low, high, level, alpha, shift, spare)
+    for candidate in range(len(rest)):
+        change[candidate] = alpha[candidate]
     change[label] -= beta
     if rival >= 0:
         change[rival] += beta
@@ -176,28 +176,28 @@ def descend_square(square, label, rival, level, score, value, beta, soft, stiff,
     score (K, b) and value (K, b) are scores and coefficients, rows in the second place; orders (sweeps, b).
     """
     n_classes, b = score.shape
-    rest, change, alpha, pull, spare = np.empty((5, n_classes))
+    rest, change, alpha, shift, spare = np.empty((5, n_classes))
     first = 0.0
     for sweep in range(len(orders)):
         moved = 0.0
         for k in range(b):
             i = orders[sweep, k]
-            own = square[i, i]
+            diag = square[i, i]
             for c in range(n_classes):
-                rest[c] = score[c, i] - own * value[c, i]
+                rest[c] = score[c, i] - diag * value[c, i]
             beta[i] = best_multipliers(
-                rest, label[i], rival[i], level[i], own, soft[i], stiff[i], low, high, change, alpha, pull, spare
+                rest, label[i], rival[i], level[i], diag, soft[i], stiff[i], low, high, change, alpha, shift, spare
             )
             for c in range(n_classes):
                 step = change[c] - value[c, i]
                 if step != 0.0:
                     value[c, i] = change[c]
-                    moved += own * step * step
+                    moved += diag * step * step
                     for j in range(b):
                         score[c, j] += step * square[i, j]
         if sweep == 0:
             first = moved
-        if moved <= _SETTLED * first:
+        if moved <= _MIN_MOVEMENT_SHARE * first:
             return
 
 
@@ -208,17 +208,17 @@ def descend_dense(X, constant, order, label, rival, level, weights, value, beta,
     value (n, K) are the coefficients, square (n,) the squares of the rows' lengths, the constant included.
     """
     n_classes, d = weights.shape[0], X.shape[1]
-    rest, change, alpha, pull, spare = np.empty((5, n_classes))
+    rest, change, alpha, shift, spare = np.empty((5, n_classes))
     for k in range(len(order)):
         i = order[k]
-        own = square[i]
+        diag = square[i]
         for c in range(n_classes):
             total = constant * weights[c, d]
             for j in range(d):
                 total += weights[c, j] * X[i, j]
-            rest[c] = total - own * value[i, c]
+            rest[c] = total - diag * value[i, c]
         beta[i] = best_multipliers(
-            rest, label[i], rival[i], level[i], own, soft[i], stiff[i], low, high, change, alpha, pull, spare
+            rest, label[i], rival[i], level[i], diag, soft[i], stiff[i], low, high, change, alpha, shift, spare
         )
         for c in range(n_classes):
             step = change[c] - value[i, c]
@@ -235,17 +235,17 @@ def descend_csr(
 ):  # type: ignore[no-untyped-def]  # fmt: skip
     """`descend_dense` for rows in CSR form."""
     n_classes, d = weights.shape[0], weights.shape[1] - 1
-    rest, change, alpha, pull, spare = np.empty((5, n_classes))
+    rest, change, alpha, shift, spare = np.empty((5, n_classes))
     for k in range(len(order)):
         i = order[k]
-        own = square[i]
+        diag = square[i]
         for c in range(n_classes):
             total = constant * weights[c, d]
             for p in range(indptr[i], indptr[i + 1]):
                 total += weights[c, indices[p]] * data[p]
-            rest[c] = total - own * value[i, c]
+            rest[c] = total - diag * value[i, c]
         beta[i] = best_multipliers(
-            rest, label[i], rival[i], level[i], own, soft[i], stiff[i], low, high, change, alpha, pull, spare
+            rest, label[i], rival[i], level[i], diag, soft[i], stiff[i], low, high, change, alpha, shift, spare
         )
         for c in range(n_classes):
             step = change[c] - value[i, c]
@@ -272,33 +272,33 @@ def best_rivals(score, label, rival, level):  # type: ignore[no-untyped-def]
 def classes_gap(score, value, beta, label, rival, level, cost, mu, low, high):  # type: ignore[no-untyped-def]
     """(gap, loss of the convex problem, loss of the true one, value . score), added up over the rows.
 
-    Rows add what is not negative: C (xi - alpha_y / C)^2 / 2 + sum of -alpha_l (xi - what l lacks), and the like for
-    the upper side.
+    The part of a row is not negative: C (xi - alpha_y / C)^2 / 2 + sum of -alpha_l (xi - what l lacks), and likewise
+    for the upper side.
     """
     gap, loss, true_loss, norm = 0.0, 0.0, 0.0, 0.0
     for i in range(len(label)):
         y, c, upper = label[i], cost[i], mu * cost[i]
-        own = score[i, y]
+        true_score = score[i, y]
         best = -np.inf
-        for other in range(score.shape[1]):
-            norm += value[i, other] * score[i, other]
-            if other != y:
-                best = max(best, score[i, other])
-        lower = max(0.0, low - own + best)
-        pull = 0.0
-        for other in range(score.shape[1]):
-            if other != y:
-                alpha = value[i, other] - (beta[i] if other == rival[i] else 0.0)
-                pull -= alpha
-                gap -= alpha * (lower - (low - own + score[i, other]))
-        gap += 0.5 * c * (lower - pull / c) ** 2
-        over = own - (score[i, rival[i]] if rival[i] >= 0 else level[i]) - high
+        for candidate in range(score.shape[1]):
+            norm += value[i, candidate] * score[i, candidate]
+            if candidate != y:
+                best = max(best, score[i, candidate])
+        lower = max(0.0, low - true_score + best)
+        alpha_sum = 0.0
+        for candidate in range(score.shape[1]):
+            if candidate != y:
+                alpha = value[i, candidate] - (beta[i] if candidate == rival[i] else 0.0)
+                alpha_sum -= alpha
+                gap -= alpha * (lower - (low - true_score + score[i, candidate]))
+        gap += 0.5 * c * (lower - alpha_sum / c) ** 2
+        over = true_score - (score[i, rival[i]] if rival[i] >= 0 else level[i]) - high
         excess = max(0.0, over)
         if upper > 0.0:
             gap += (
                 0.5 * upper * (over - beta[i] / upper) ** 2 if over >= 0.0 else beta[i] * (beta[i] / (2 * upper) - over)
             )
         loss += 0.5 * c * lower * lower + 0.5 * upper * excess * excess
-        beyond = max(0.0, own - best - high)
-        true_loss += 0.5 * c * lower * lower + 0.5 * upper * beyond * beyond
+        true_excess = max(0.0, true_score - best - high)
+        true_loss += 0.5 * c * lower * lower + 0.5 * upper * true_excess * true_excess
     return gap, loss, true_loss, norm

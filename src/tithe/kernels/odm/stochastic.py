@@ -32,10 +32,10 @@ def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, t
             u += X[i, j] * v[j]
         slope = _slope(u * signs[i], mu, theta)
         change = cost[i] * signs[i] * (slope - table[i])
-        pull = eta * change / share[i]
+        step = eta * change / share[i]
         for j in range(d):
-            v[j] = keep * v[j] - eta * mean[j] - pull * X[i, j]
-        v[d] = keep * v[d] - eta * mean[d] - pull * constant
+            v[j] = keep * v[j] - eta * mean[j] - step * X[i, j]
+        v[d] = keep * v[d] - eta * mean[d] - step * constant
         if follow and change != 0.0:
             table[i] = slope
             for j in range(d):
@@ -45,8 +45,10 @@ def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, t
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v, last):  # type: ignore[no-untyped-def]
-    """Coordinates are brought up to date when a row asks for them: k steps without one of their rows make
-    v <- q^k v - (1 - q^k) mean, q = 1 - eta. ``last`` (d,) holds zeros."""
+    """Coordinates are updated lazily: k steps on rows without them make v <- q^k v - (1 - q^k) mean, q = 1 - eta.
+
+    ``last`` (d,) holds zeros.
+    """
     d = v.shape[0] - 1
     log_keep = np.log1p(-eta)
     for at in range(draws.shape[0]):
@@ -61,12 +63,12 @@ def _run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, c
             u += data[p] * v[j]
         slope = _slope(u * signs[i], mu, theta)
         change = cost[i] * signs[i] * (slope - table[i])
-        pull = eta * change / share[i]
+        step = eta * change / share[i]
         for p in range(indptr[i], indptr[i + 1]):
             j = indices[p]
-            v[j] = (1.0 - eta) * v[j] - eta * mean[j] - pull * data[p]
+            v[j] = (1.0 - eta) * v[j] - eta * mean[j] - step * data[p]
             last[j] = at + 1
-        v[d] = (1.0 - eta) * v[d] - eta * mean[d] - pull * constant
+        v[d] = (1.0 - eta) * v[d] - eta * mean[d] - step * constant
         if follow and change != 0.0:
             table[i] = slope
             for p in range(indptr[i], indptr[i + 1]):
@@ -96,10 +98,10 @@ def stochastic_run(
     """Steps of length ``eta`` on the rows ``draws``, row i being drawn with chance ``share_i``; ``v`` is changed.
 
     The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, with ``mean`` (d + 1,) =
-    sum_i C_i table_i z_i. SVRG leaves ``table`` and ``mean`` where they are, SAGA follows (``follow``).
+    sum_i C_i table_i z_i. SVRG keeps ``table`` and ``mean``, SAGA updates them (``follow``).
     """
-    rest = (signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v)
+    args = (signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v)
     if sparse.issparse(X):
-        _run_csr(X.data, X.indices, X.indptr, *rest, np.zeros(X.shape[1], np.int64))
+        _run_csr(X.data, X.indices, X.indptr, *args, np.zeros(X.shape[1], np.int64))
     else:
-        _run_dense(X, *rest)
+        _run_dense(X, *args)

@@ -10,16 +10,16 @@ from numba import njit
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
-_SETTLED = 1e-3  # share of the first sweep's movement below which another is not worth its time
+_MIN_MOVEMENT_SHARE = 1e-3  # share of the first sweep's movement below which another is not worth its time
 
 
 @njit(cache=True, nogil=True)
-def exact_step(rest, own, low, high, soft, stiff):  # type: ignore[no-untyped-def]
-    """The best multiplier of a row whose margin is ``rest`` without it; ``own`` is its kernel with itself."""
+def exact_step(rest, diagonal, low, high, soft, stiff):  # type: ignore[no-untyped-def]
+    """The best multiplier of a row whose margin is ``rest`` without it; ``diagonal`` is its kernel with itself."""
     if rest < low:
-        return (low - rest) / (own + soft)
+        return (low - rest) / (diagonal + soft)
     if rest > high and stiff < np.inf:
-        return (high - rest) / (own + stiff)
+        return (high - rest) / (diagonal + stiff)
     return 0.0
 
 
@@ -36,38 +36,38 @@ def descend_square(square, sign, score, gamma, soft, stiff, low, high, orders): 
         moved = 0.0
         for k in range(b):
             i = orders[sweep, k]
-            own = square[i, i]
-            best = exact_step(sign[i] * score[i] - own * gamma[i], own, low, high, soft[i], stiff[i])
+            diagonal = square[i, i]
+            best = exact_step(sign[i] * score[i] - diagonal * gamma[i], diagonal, low, high, soft[i], stiff[i])
             change = best - gamma[i]
             if change == 0.0:
                 continue
             gamma[i] = best
-            moved += change * change * (own + (soft[i] if best > 0.0 else stiff[i] if best < 0.0 else 0.0))
+            moved += change * change * (diagonal + (soft[i] if best > 0.0 else stiff[i] if best < 0.0 else 0.0))
             step = change * sign[i]
             for j in range(b):
                 score[j] += step * square[i, j]
         if sweep == 0:
             first = moved
-        if moved <= _SETTLED * first:
+        if moved <= _MIN_MOVEMENT_SHARE * first:
             return
 
 
 @njit(cache=True, nogil=True)
-def _side(pull, slack, weight):  # type: ignore[no-untyped-def]
-    """What multiplier ``pull`` and a margin ``slack`` short of its band add to the gap; weight is C or mu C."""
-    if weight == 0.0:  # this side carries no loss, so it must not pull
-        return np.inf if pull > 0.0 else 0.0
+def _side(multiplier, slack, weight):  # type: ignore[no-untyped-def]
+    """The part of a multiplier and a margin ``slack`` short of its band in the gap; ``weight`` is C or mu C."""
+    if weight == 0.0:  # this side has no loss, so its multiplier must be zero
+        return np.inf if multiplier > 0.0 else 0.0
     if slack >= 0.0:
-        return (pull - weight * slack) ** 2 / (2.0 * weight)
-    return pull * pull / (2.0 * weight) - pull * slack
+        return (multiplier - weight * slack) ** 2 / (2.0 * weight)
+    return multiplier * multiplier / (2.0 * weight) - multiplier * slack
 
 
 @njit(cache=True, nogil=True)
 def margin_gap(gamma, margin, cost, mu, low, high):  # type: ignore[no-untyped-def]
     """(primal - dual, sum of the losses C l(u) / 2), from multipliers and margins: (n,) each.
 
-    Every row adds what is not negative (Fenchel and Young), so nothing cancels; the primal value is the
-    second number and half of gamma . margin.
+    The part of every row is not negative (Fenchel and Young), so nothing cancels. The primal value is the
+    second number plus half of gamma . margin.
     """
     gap = 0.0
     loss = 0.0

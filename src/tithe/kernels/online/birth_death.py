@@ -1,8 +1,8 @@
 """Online clustering by a birth-death chain: rows are predicted, taken in, and the chain goes on, row by row.
 
 Rows lie in columns, ``rows[:, i]``: distances of all of them to one point are then sums over few long vectors. The
-nearest and the second nearest centre of every row are kept, so that a birth, a death or a move costs one look at
-the rows. Random numbers are a function of the seed and the number of the row, never of how rows were batched.
+nearest and the second nearest centre of every row are kept, so that a birth, a death or a move costs one pass over
+the rows. Random numbers are a function of the seed and the number of the row, not of how rows were batched.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from numba import njit
 
 N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is replaced next
 RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
-LATEST = 8  # anchors at the end that follow surprising rows, where there are more
+LATEST = 8  # anchors at the end that are replaced by rows of large loss, if there are more anchors than this
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
-SLACK = (
-    1.0 + 1e-12
-)  # times the radius is not beyond it: norms differ in the last digits by the order they are summed in
-_SWAPS = 1.0 / 16.0  # share of the steps that propose all centres anew
+SLACK = 1.0 + 1e-12  # on the radius: norms differ in the last digits by the order of their sums
+_SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _DOF = 3.0  # of the Student law
 
@@ -46,29 +44,29 @@ def _set_dice(dice, seed, row):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _normals(dice, out):  # type: ignore[no-untyped-def]
     for i in range(0, out.shape[0], 2):
-        far, turn = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
-        out[i] = far * math.cos(turn)
+        radius, angle = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
+        out[i] = radius * math.cos(angle)
         if i + 1 < out.shape[0]:
-            out[i + 1] = far * math.sin(turn)
+            out[i + 1] = radius * math.sin(angle)
 
 
 @njit(cache=True, nogil=True)
-def _draw_student(dice, place, tau, out):  # type: ignore[no-untyped-def]
+def _draw_student(dice, centre, tau, out):  # type: ignore[no-untyped-def]
     """m + sqrt(2) tau g / sqrt(chi2_3 / 3)."""
-    three = np.empty(3)
-    _normals(dice, three)
-    chi = three[0] * three[0] + three[1] * three[1] + three[2] * three[2]
+    normals = np.empty(3)
+    _normals(dice, normals)
+    chi = normals[0] * normals[0] + normals[1] * normals[1] + normals[2] * normals[2]
     _normals(dice, out)
     stretch = math.sqrt(2.0 * _DOF / chi) * tau
     for j in range(out.shape[0]):
-        out[j] = place[j] + stretch * out[j]
+        out[j] = centre[j] + stretch * out[j]
 
 
 @njit(cache=True, nogil=True)
-def _log_student(point, place, tau, log_constant):  # type: ignore[no-untyped-def]
+def _log_student(point, centre, tau, log_constant):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(point.shape[0]):
-        total += (point[j] - place[j]) ** 2
+        total += (point[j] - centre[j]) ** 2
     return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
 
 
@@ -93,7 +91,7 @@ def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
-    """Of a new centre: uniform in the ball, or Student round one of the anchors."""
+    """The log density of a new centre: uniform in the ball, or Student round one of the anchors."""
     anchors, taus, log_constants, _, _ = draws
     if anchors.shape[0] == 0:
         return log_ball
@@ -114,15 +112,15 @@ def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
-    """Squared distances of n rows to a point; columns three at a time, so that ``out`` is gone over less often."""
+    """Squared distances of n rows to a point; three columns at a time, to read ``out`` less often."""
     for i in range(n):
         out[i] = 0.0
-    whole = rows.shape[0] - rows.shape[0] % 3
-    for j in range(0, whole, 3):
+    n_tripled = rows.shape[0] - rows.shape[0] % 3
+    for j in range(0, n_tripled, 3):
         for i in range(n):
             a, b, c = rows[j, i] - point[j], rows[j + 1, i] - point[j + 1], rows[j + 2, i] - point[j + 2]
             out[i] = out[i] + a * a + b * b + c * c
-    for j in range(whole, rows.shape[0]):
+    for j in range(n_tripled, rows.shape[0]):
         for i in range(n):
             gap = rows[j, i] - point[j]
             out[i] += gap * gap
@@ -150,7 +148,7 @@ def _gain(new, old, predicted, curb):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _look_at(past, i, centers, k):  # type: ignore[no-untyped-def]
+def _assign_row(past, i, centers, k):  # type: ignore[no-untyped-def]
     """Nearest and second nearest centre of one row, from all centres."""
     rows, _, _, _, near, second, first_label, second_label = past
     best, next_best, at, next_at = np.inf, np.inf, -1, -1
@@ -170,7 +168,7 @@ def _look_at(past, i, centers, k):  # type: ignore[no-untyped-def]
 def look_at_all(past, centers, state):  # type: ignore[no-untyped-def]
     """Fill in the nearest and second nearest centres of all rows held."""
     for i in range(state[N]):
-        _look_at(past, i, centers, state[K])
+        _assign_row(past, i, centers, state[K])
 
 
 @njit(cache=True, nogil=True)
@@ -224,7 +222,7 @@ def _note_death(past, n, centers, k, c):  # type: ignore[no-untyped-def]
     _, _, _, _, _, _, first_label, second_label = past
     for i in range(n):
         if first_label[i] == c or second_label[i] == c:
-            _look_at(past, i, centers, k)
+            _assign_row(past, i, centers, k)
         else:
             if first_label[i] == k:
                 first_label[i] = c
@@ -237,7 +235,7 @@ def _note_move(past, n, centers, k, c, gap):  # type: ignore[no-untyped-def]
     _, _, _, _, near, second, first_label, second_label = past
     for i in range(n):
         if first_label[i] == c or second_label[i] == c:
-            _look_at(past, i, centers, k)
+            _assign_row(past, i, centers, k)
         elif gap[i] < near[i]:
             second[i], second_label[i] = near[i], first_label[i]
             near[i], first_label[i] = gap[i], c
@@ -261,15 +259,15 @@ def _nearest_anchor(point, anchors, n_cut):  # type: ignore[no-untyped-def]
 def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):  # type: ignore[no-untyped-def]
     n, k = state[N], state[K]
     _draw_birth(dice, draws, prior[BALL], point)
-    luck = math.log(_uniform(dice))
+    log_uniform = math.log(_uniform(dice))
     if not _inside(point, prior[BALL]):
         return 0
     _distances(past[0], n, point, gap)
     change = -rate * _birth_change(past, n, gap) - eta + prior[LOG_BALL]
-    least = math.log(UNIFORM) + prior[LOG_BALL]  # the density is no lower: most births need not know it
-    if luck >= change - least + jump_ratios[k, 2]:
+    lowest_density = math.log(UNIFORM) + prior[LOG_BALL]  # a bound that decides most births
+    if log_uniform >= change - lowest_density + jump_ratios[k, 2]:
         return 0
-    if luck >= change - log_birth_density(point, draws, prior[LOG_BALL]) + jump_ratios[k, 2]:
+    if log_uniform >= change - log_birth_density(point, draws, prior[LOG_BALL]) + jump_ratios[k, 2]:
         return 0
     _copy(point, centers, k)
     state[K] = k + 1
@@ -281,13 +279,13 @@ def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice,
 def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice):  # type: ignore[no-untyped-def]
     n, k = state[N], state[K]
     c = min(int(_uniform(dice) * k), k - 1)
-    luck = math.log(_uniform(dice))
-    change, most = -rate * _death_change(past, n, c) + eta - prior[LOG_BALL], prior[LOG_BALL]
+    log_uniform = math.log(_uniform(dice))
+    change, highest_density = -rate * _death_change(past, n, c) + eta - prior[LOG_BALL], prior[LOG_BALL]
     for log_constant in draws[2]:
-        most = max(most, log_constant)  # the density is no higher: most deaths need not know it
-    if luck >= change + most + 1e-9 * abs(most) + jump_ratios[k, 0]:
+        highest_density = max(highest_density, log_constant)  # a bound that decides most deaths
+    if log_uniform >= change + highest_density + 1e-9 * abs(highest_density) + jump_ratios[k, 0]:
         return 0
-    if luck >= change + log_birth_density(centers[c], draws, prior[LOG_BALL]) + jump_ratios[k, 0]:
+    if log_uniform >= change + log_birth_density(centers[c], draws, prior[LOG_BALL]) + jump_ratios[k, 0]:
         return 0
     _copy(centers[k - 1], centers, c)
     state[K] = k - 1
@@ -297,13 +295,13 @@ def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
 
 @njit(cache=True, nogil=True)
 def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):  # type: ignore[no-untyped-def]
-    """One centre goes elsewhere: by a random walk, or to a draw round the anchor nearest to it."""
+    """Move one centre: by a random walk, or to a draw round the anchor nearest to it."""
     anchors, taus, log_constants, n_cut, _ = draws
     n, k, d = state[N], state[K], centers.shape[1]
     c = min(int(_uniform(dice) * k), k - 1)
-    back = 0.0
+    log_ratio = 0.0
     if n_cut == 0 or _uniform(dice) < 0.5:
-        # the scale knows k, which a move keeps, but not where centres are: the walk is symmetric
+        # the scale depends on k, which a move does not change, and not on the centres: the walk is symmetric
         width = 2.38 * math.sqrt(k / (2.0 * d * rate * total)) if rate * total > 0.0 else np.inf
         width = min(width * 2.0 ** (6.0 * _uniform(dice) - 3.0), prior[BALL])
         _normals(dice, point)
@@ -313,13 +311,13 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
         a = _nearest_anchor(centers[c], anchors, n_cut)
         _draw_student(dice, anchors[a], taus[a], point)
         b = _nearest_anchor(point, anchors, n_cut)
-        back = _log_student(centers[c], anchors[b], taus[b], log_constants[b])
-        back -= _log_student(point, anchors[a], taus[a], log_constants[a])
-    luck = math.log(_uniform(dice))
+        log_ratio = _log_student(centers[c], anchors[b], taus[b], log_constants[b])
+        log_ratio -= _log_student(point, anchors[a], taus[a], log_constants[a])
+    log_uniform = math.log(_uniform(dice))
     if not _inside(point, prior[BALL]):
         return 0
     _distances(past[0], n, point, gap)
-    if luck >= -rate * _move_change(past, n, c, gap) + back:
+    if log_uniform >= -rate * _move_change(past, n, c, gap) + log_ratio:
         return 0
     _copy(point, centers, c)
     _note_move(past, n, centers, k, c, gap)
@@ -330,7 +328,7 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
 def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
     """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
 
-    What comes out of the cell of its anchor is thrown away, so every set of centres comes about in one way only.
+    Draws outside the cell of their anchor are rejected, so every set of centres comes about in one way only.
     """
     anchors, taus, log_constants, _, levels = draws
     level, total, taken = levels[k], 0.0, np.zeros(k, np.bool_)
@@ -353,37 +351,37 @@ def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):  # type: ignore[no-untyped-def]
-    """All centres anew, round the anchors of a level of as many, one more or one fewer: the paper's step, unordered."""
+    """Propose all centres, round the anchors of a level of k, k + 1 or k - 1: the paper's step, unordered."""
     rows, weight, predicted, curb, near, _, _, _ = past
     anchors, taus, _, _, levels = draws
     n, k, chance = state[N], state[K], _uniform(dice)
-    here = _log_matched(centers, k, draws, False)
+    log_backward = _log_matched(centers, k, draws, False)
     way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
-    new = k + way - 1
-    if here == -np.inf or levels[new, 0] < 0:
+    new_k = k + way - 1
+    if log_backward == -np.inf or levels[new_k, 0] < 0:
         return 0
-    trial = np.empty((new, centers.shape[1]))
-    for c in range(new):
-        _draw_student(dice, anchors[levels[new, c]], taus[levels[new, c]], trial[c])
+    trial = np.empty((new_k, centers.shape[1]))
+    for c in range(new_k):
+        _draw_student(dice, anchors[levels[new_k, c]], taus[levels[new_k, c]], trial[c])
         if not _inside(trial[c], prior[BALL]):
             return 0
-    there, luck = _log_matched(trial, new, draws, True), math.log(_uniform(dice))
-    if there == -np.inf:
+    log_forward, log_uniform = _log_matched(trial, new_k, draws, True), math.log(_uniform(dice))
+    if log_forward == -np.inf:
         return 0
-    least, change = np.full(n, np.inf), 0.0
-    for c in range(new):
+    new_near, change = np.full(n, np.inf), 0.0
+    for c in range(new_k):
         _distances(rows, n, trial[c], gap)
         for i in range(n):
-            least[i] = gap[i] if gap[i] < least[i] else least[i]
+            new_near[i] = gap[i] if gap[i] < new_near[i] else new_near[i]
     for i in range(n):
-        change += weight[i] * _gain(least[i], near[i], predicted[i], curb[i])
-    orders = math.lgamma(new + 1.0) - math.lgamma(k + 1.0)  # in which a set of centres may stand
-    ratio = (new - k) * (prior[LOG_BALL] - eta) + orders + here - there + jump_ratios[k, way]
-    if luck >= -rate * change + ratio:
+        change += weight[i] * _gain(new_near[i], near[i], predicted[i], curb[i])
+    orders = math.lgamma(new_k + 1.0) - math.lgamma(k + 1.0)  # in which a set of centres may stand
+    ratio = (new_k - k) * (prior[LOG_BALL] - eta) + orders + log_backward - log_forward + jump_ratios[k, way]
+    if log_uniform >= -rate * change + ratio:
         return 0
-    for c in range(new):
+    for c in range(new_k):
         _copy(trial[c], centers, c)
-    state[K] = new
+    state[K] = new_k
     look_at_all(past, centers, state)
     return 1
 
@@ -392,7 +390,7 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
 def _chain(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps, dice, point, gap):  # type: ignore[no-untyped-def]
     accepted = 0
     for _ in range(n_steps):
-        if _uniform(dice) < _SWAPS:
+        if _uniform(dice) < _SWAP_SHARE:
             accepted += _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap)
             continue
         k, chance = state[K], _uniform(dice)
@@ -449,7 +447,7 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
                 weight[s] *= decay
         for j in range(d):
             rows[j, i] = X[r, j]
-        _look_at(past, i, centers, state[K])
+        _assign_row(past, i, centers, state[K])
         weight[i], predicted[i] = 1.0, near[i]
         curb[i] = schedule[CURB] / math.sqrt(max(1.0, clock[0]))
         if curb[i] * near[i] > schedule[CURB_MOST]:

@@ -1,4 +1,4 @@
-"""Chains that propose all centres anew round the k-means solutions of the past: the paper's, and its symmetric form."""
+"""Chains that propose all centres, round the k-means solutions of the past: the paper's, and its symmetric form."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numba import njit
 N, K = 0, 1  # places in ``state``: rows held, centres
 LOG_BALL, BALL = 0, 1  # places in ``prior``
 LARGEST = 8  # centres up to which the permanent of the symmetric form is computed
-_DOF = 3.0  # of the Student law
-_LLOYD = 10  # steps of a search
-_TRIES = 100  # to start a chain inside the ball
+_DOF = 3.0  # degrees of freedom of the Student distribution
+_LLOYD_STEPS = 10  # steps of a search
+_MAX_START_DRAWS = 100  # to start a chain inside the ball
 
 
 @njit(cache=True, nogil=True)
@@ -27,10 +27,10 @@ def _uniform(dice):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _set_dice(dice, seed, row, what):  # type: ignore[no-untyped-def]
+def _set_dice(dice, seed, row, purpose):  # type: ignore[no-untyped-def]
     """Throw for one purpose after one row of one seed."""
     dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
-    dice[0] += np.uint64(what) * np.uint64(0xA0761D6478BD642F)
+    dice[0] += np.uint64(purpose) * np.uint64(0xA0761D6478BD642F)
     start = _uniform(dice) * 4503599627370496.0
     dice[0] ^= np.uint64(start) << np.uint64(12)
 
@@ -57,7 +57,7 @@ def _losses(rows, n, centers, k, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _seed_means(rows, weight, n, k, dice, gap, out):  # type: ignore[no-untyped-def]
-    """D^2 seeding; where no row is away from the centres so far, the mean of all fills up."""
+    """D^2 seeding; if all rows lie on the centres so far, the mean of all rows is repeated."""
     d = rows.shape[0]
     mean, total = np.zeros(d), 0.0
     for i in range(n):
@@ -85,10 +85,10 @@ def _seed_means(rows, weight, n, k, dice, gap, out):  # type: ignore[no-untyped-
         for j in range(d):
             out[c, j] = rows[j, at]
         for i in range(n):
-            far = 0.0
+            distance = 0.0
             for j in range(d):
-                far += (rows[j, i] - out[c, j]) ** 2
-            gap[i] = far if c == 0 or far < gap[i] else gap[i]
+                distance += (rows[j, i] - out[c, j]) ** 2
+            gap[i] = distance if c == 0 or distance < gap[i] else gap[i]
     return mean
 
 
@@ -97,8 +97,8 @@ def _lloyd(rows, weight, n, means, k, mean):  # type: ignore[no-untyped-def]
     """A few steps of k-means from ``means``, which are replaced; empty ones go to ``mean``. Returns the last cost."""
     d = rows.shape[0]
     sums, mass = np.empty((k, d)), np.empty(k)
-    cost, last = np.inf, np.inf
-    for step in range(_LLOYD + 1):
+    cost, previous = np.inf, np.inf
+    for step in range(_LLOYD_STEPS + 1):
         sums[:], mass[:], cost = 0.0, 0.0, 0.0
         for i in range(n):
             best, at = np.inf, 0
@@ -113,9 +113,9 @@ def _lloyd(rows, weight, n, means, k, mean):  # type: ignore[no-untyped-def]
             mass[at] += weight[i]
             for j in range(d):
                 sums[at, j] += weight[i] * rows[j, i]
-        if step == _LLOYD or cost >= last:
+        if step == _LLOYD_STEPS or cost >= previous:
             break
-        last = cost
+        previous = cost
         for c in range(k):
             for j in range(d):
                 means[c, j] = sums[c, j] / mass[c] if mass[c] > 0.0 else mean[j]
@@ -131,7 +131,7 @@ def _copy(source, k, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):  # type: ignore[no-untyped-def]
-    """k-means of the past, once for each k after a row: a function of row and k, never of where the chain is."""
+    """k-means of the past, once for each k after a row: a function of row and k, not of the state of the chain."""
     if stamps[k] == row:
         return
     dice, fresh = np.empty(1, np.uint64), np.empty((k, rows.shape[0]))
@@ -144,7 +144,7 @@ def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _draw(dice, places, k, tau, shuffle, out):  # type: ignore[no-untyped-def]
+def _draw(dice, anchors, k, tau, shuffle, out):  # type: ignore[no-untyped-def]
     d = out.shape[1]
     for c in range(k):
         chi = 0.0
@@ -152,50 +152,50 @@ def _draw(dice, places, k, tau, shuffle, out):  # type: ignore[no-untyped-def]
             chi += _normal(dice) ** 2
         stretch = math.sqrt(2.0 * _DOF / chi) * tau
         for j in range(d):
-            out[c, j] = places[c, j] + stretch * _normal(dice)
+            out[c, j] = anchors[c, j] + stretch * _normal(dice)
     if shuffle:
         for c in range(k - 1, 0, -1):
-            other = min(int(_uniform(dice) * (c + 1)), c)
+            partner = min(int(_uniform(dice) * (c + 1)), c)
             for j in range(d):
-                out[c, j], out[other, j] = out[other, j], out[c, j]
+                out[c, j], out[partner, j] = out[partner, j], out[c, j]
 
 
 @njit(cache=True, nogil=True)
-def _log_student(point, place, tau, log_constant):  # type: ignore[no-untyped-def]
+def _log_student(point, centre, tau, log_constant):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(point.shape[0]):
-        total += (point[j] - place[j]) ** 2
+        total += (point[j] - centre[j]) ** 2
     return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
 
 
 @njit(cache=True, nogil=True)
-def log_proposal(centers, places, k, tau, log_constant, symmetric):  # type: ignore[no-untyped-def]
+def log_proposal(centers, anchors, k, tau, log_constant, symmetric):  # type: ignore[no-untyped-def]
     """ln of the density of k centres: in the order of the places, or in any order (permanent / k!)."""
     if not symmetric:
         total = 0.0
         for c in range(k):
-            total += _log_student(centers[c], places[c], tau, log_constant)
+            total += _log_student(centers[c], anchors[c], tau, log_constant)
         return total
     table, shift = np.empty((k, k)), 0.0
     for c in range(k):
         top = -np.inf
         for m in range(k):
-            table[c, m] = _log_student(centers[c], places[m], tau, log_constant)
+            table[c, m] = _log_student(centers[c], anchors[m], tau, log_constant)
             top = max(top, table[c, m])
         for m in range(k):
             table[c, m] = math.exp(table[c, m] - top)
         shift += top - math.log(c + 1.0)
     ways = np.zeros(1 << k)  # ways[set]: of giving the first |set| centres the places of the set
     ways[0] = 1.0
-    for given in range(1 << k):
+    for taken in range(1 << k):
         c = 0
         for m in range(k):
-            c += (given >> m) & 1
-        if c == k or ways[given] == 0.0:
+            c += (taken >> m) & 1
+        if c == k or ways[taken] == 0.0:
             continue
         for m in range(k):
-            if not (given >> m) & 1:
-                ways[given | (1 << m)] += ways[given] * table[c, m]
+            if not (taken >> m) & 1:
+                ways[taken | (1 << m)] += ways[taken] * table[c, m]
     final = ways[(1 << k) - 1]
     return shift + math.log(final) if final > 0.0 else -np.inf
 
@@ -218,44 +218,49 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
 
     The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre; ``past`` begins with
     (rows, weight, predicted, curb). ``means[k]`` are kept from row to row as a start for the next search, and
-    ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with as many centres as there are.
+    ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with the present number of centres.
     """
     rows, weight, predicted, curb = past[0], past[1], past[2], past[3]
     n = state[N]
     dice, trial = np.empty(1, np.uint64), np.empty_like(centers)
-    now, then, gap = np.empty(n), np.empty(n), np.empty(n)
+    losses, trial_losses, gap = np.empty(n), np.empty(n), np.empty(n)
     _set_dice(dice, seed, row, 0)
     k = state[K]
     _means_of(rows, weight, n, k, row, seed, means, stamps, gap)
-    for _ in range(_TRIES if fresh else 0):
+    for _ in range(_MAX_START_DRAWS if fresh else 0):
         _draw(dice, means[k], k, tau, symmetric, trial)
         if _all_inside(trial, k, prior[BALL]):
             _copy(trial, k, centers)
             break
-    _losses(rows, n, centers, k, now)
-    here = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
+    _losses(rows, n, centers, k, losses)
+    log_backward = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
     accepted = 0
     for _ in range(n_steps):
         chance = _uniform(dice)
         way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
-        new = k + way - 1
-        _means_of(rows, weight, n, new, row, seed, means, stamps, gap)
-        _draw(dice, means[new], new, tau, symmetric, trial)
-        luck = math.log(_uniform(dice))
-        if not _all_inside(trial, new, prior[BALL]):
+        new_k = k + way - 1
+        _means_of(rows, weight, n, new_k, row, seed, means, stamps, gap)
+        _draw(dice, means[new_k], new_k, tau, symmetric, trial)
+        log_uniform = math.log(_uniform(dice))
+        if not _all_inside(trial, new_k, prior[BALL]):
             continue
-        _losses(rows, n, trial, new, then)
+        _losses(rows, n, trial, new_k, trial_losses)
         change = 0.0
         for i in range(n):
-            step = (then[i] - now[i]) * (1.0 + 0.5 * curb[i] * (then[i] + now[i] - 2.0 * predicted[i]))
+            step = (trial_losses[i] - losses[i]) * (
+                1.0 + 0.5 * curb[i] * (trial_losses[i] + losses[i] - 2.0 * predicted[i])
+            )
             change += weight[i] * step
-        there = log_proposal(trial, means[new], new, tau, log_constant, symmetric)
-        if luck >= -rate * change + (prior[LOG_BALL] - eta) * (new - k) + here - there + jump_ratios[k, way]:
+        log_forward = log_proposal(trial, means[new_k], new_k, tau, log_constant, symmetric)
+        if (
+            log_uniform
+            >= -rate * change + (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
+        ):
             continue
-        _copy(trial, new, centers)
+        _copy(trial, new_k, centers)
         for i in range(n):
-            now[i] = then[i]
-        k, here = new, there
+            losses[i] = trial_losses[i]
+        k, log_backward = new_k, log_forward
         accepted += 1
     state[K] = k
     return accepted

@@ -8,7 +8,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def ward_tree(centers, weights):  # type: ignore[no-untyped-def]
-    """Join, again and again, the two clusters whose union costs least.
+    """Repeatedly join the two clusters whose union costs least.
 
     Joining clusters of weights a and b costs a b / (a + b) |c_a - c_b|^2, which is what the k-means cost grows by.
     Returns the nodes, the p given ones first and then those that came about (2p - 1, d), their weights, the

@@ -29,7 +29,7 @@ from tithe.learners.odm.base import (
     row_costs,
 )
 from tithe.solvers.odm.kernel_functions import KERNELS, GivenKernel, KernelFunction, checked_matrix, entry_variance
-from tithe.solvers.odm.kernel_matrix import WHOLE, Gram, NotAKernelError
+from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes
 from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
 from tithe.solvers.odm.solution import KernelSolution
@@ -329,7 +329,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
             coef0=self.coef0,
             centre=column_means(block) if isinstance(block.X, np.ndarray) else None,
         )
-        if len(block) <= WHOLE or self.tol < _SINGLE:
+        if len(block) <= MAX_SINGLE_SQUARE_ROWS or self.tol < _SINGLE:
             return function
         if not callable(self.kernel) and np.abs(function.diagonal(function.prepare(block.X))).max() > _LARGE:
             return function

@@ -1,4 +1,4 @@
-"""The band in which margins cost nothing, and how hard rows are drawn into it."""
+"""The band in which margins cost nothing, and the costs outside it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Band:
     @cached_property
     def soft(self) -> Array:
         """1 / C: (n,)."""
-        found: Array = 1.0 / self.cost
-        return found
+        inverse: Array = 1.0 / self.cost
+        return inverse
 
     def stiff_at(self, mu: float) -> Array:
         """1 / (mu C): (n,), infinite without an upper side."""
-        with np.errstate(over="ignore"):  # a mu so small that it is none
+        with np.errstate(over="ignore"):  # a tiny mu
             return self.soft / mu if mu > 0.0 else np.full(len(self.cost), np.inf)

@@ -1,37 +1,36 @@
-"""CoresetSVRG: stochastic descent whose anchors look at a cover of the rows instead of at all of them."""
+"""CoresetSVRG: stochastic descent whose anchor gradients come from a cover of the rows instead of all of them."""
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
 from tithe.kernels.cover import FarthestFirst
 from tithe.kernels.odm.stochastic import stochastic_run
 from tithe.solvers.odm.linear_newton import better
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 from tithe.solvers.odm.linear_solvers import drawn
 
-_FEW = 250  # centres that a shrinking radius starts with
+_INITIAL_CENTRES = 250  # centres that a shrinking radius starts with
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoverSolution(Solution):
-    """Where `coreset_svrg` stopped.
+    """The result of `coreset_svrg`.
 
     Parameters
     ----------
     radius : float
-        What every z_i is within of its centre, at the end.
+        The largest distance of a z_i from its centre, at the end.
     sizes : list of int
-        Centres in each round; the number of rows where the anchor looked at all of them.
+        Centres in each round; the number of rows if the anchor used all of them.
     n_gradients : int
-        Gradients of single rows that were computed, the last look at all rows, for ``gap``, left out.
+        Gradients of single rows that were computed, without the last pass, which is for ``gap``.
     switched : bool
-        Whether rows were drawn from the cover in the end although all were asked for.
+        Whether rows were drawn from the cover in the end although ``everywhere`` was set.
     centres : (k,) int
         Positions of the centres.
     """
@@ -54,9 +53,9 @@ def gradient_bound(problem: LinearProblem, params: Array, radius: float) -> floa
     G = sum C_i (R |v| + max(1 - theta + R |v|, mu [R |v| - 1 - theta]_+)), R the largest |z_i|: moving z by at most r
     moves the margin by r |v|, hence the slope by as much, and turns z itself, whose slope is at most the maximum.
     """
-    far = float(np.sqrt(problem.squares.max())) * float(np.linalg.norm(params))
-    slope = max(1.0 - problem.theta + far, problem.mu * max(far - 1.0 - problem.theta, 0.0))
-    return radius * float(problem.cost.sum()) * (far + slope)
+    score_bound = float(np.sqrt(problem.squares.max())) * float(np.linalg.norm(params))
+    slope = max(1.0 - problem.theta + score_bound, problem.mu * max(score_bound - 1.0 - problem.theta, 0.0))
+    return radius * float(problem.cost.sum()) * (score_bound + slope)
 
 
 def coreset_svrg(
@@ -76,52 +75,54 @@ def coreset_svrg(
 
     A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it,
     and 2 k steps on drawn rows. Its fixed point is the minimiser of P_C, which is no farther from that of P than
-    |grad P| there, at most r G (`gradient_bound`). Where P_C rises in a round, the round is taken back and rows are
-    drawn from the cover from then on; where they were, the steps are halved.
+    |grad P| there, at most r G (`gradient_bound`). If P_C rises in a round, the round is undone and rows are
+    drawn from the cover from then on; if they were already, the steps are halved.
 
     Parameters
     ----------
     radius : float or None
-        Of the cover; 0: rows that are equal are taken together, and nothing else. None: ``size`` decides.
+        Of the cover; 0: only equal rows are merged. None: ``size`` decides.
     size : int or None
-        Centres at the most. None with a radius: as many as it takes; else one for every 16 rows.
+        The largest number of centres. None with a radius: as many as needed; else one for every 16 rows.
     shrink : float or None
-        Rounds begin with a few centres, and the radius is multiplied by this after each until it is what was asked
-        for; centres stay centres. None: all rounds are at that radius.
+        Rounds begin with a few centres, and the radius is multiplied by this factor after each until ``radius`` is
+        reached; centres stay centres. None: all rounds are at that radius.
     everywhere : bool
         Rows are drawn from all, each costing two gradients; else from the cover, where one is known from the anchor.
     finish : int
-        Rounds at the end, at the most, whose anchors and steps are those of plain SVRG on all rows.
+        The largest number of rounds at the end whose anchors and steps are those of plain SVRG on all rows.
     tol, max_iter : float, int
-        Rounds on the cover stop at a gap of ``tol`` P_C, those on all rows at one of ``tol`` P; or after so many.
+        Rounds on the cover stop at a gap of ``tol`` P_C, or after ``max_iter``; those on all rows at ``tol`` P.
     start : (d + 1,) or None
     """
-    _check(radius, size, shrink)
+    check_value("radius", radius, OneOf(None) | RealNumber(least=0.0))
+    check_value("size", size, OneOf(None) | WholeNumber(least=1))
+    check_value("shrink", shrink, OneOf(None) | RealNumber(above=0.0, below=1.0))
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")
     walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
-    most = size if size is not None else len(problem) if radius is not None else max(1, -(-len(problem) // 16))
-    last = 0.0 if radius is None else float(radius)
+    max_centres = size if size is not None else len(problem) if radius is not None else max(1, -(-len(problem) // 16))
+    final_radius = 0.0 if radius is None else float(radius)
     cover = FarthestFirst(problem.X, signs=problem.signs, constant=problem.constant, weight=problem.cost)
-    cover.grow(size=min(_FEW, most) if shrink is not None else most, radius=last)
-    small, done = _covered(problem, cover), False
+    cover.grow(size=min(_INITIAL_CENTRES, max_centres) if shrink is not None else max_centres, radius=final_radius)
+    cover_problem, done = _covered(problem, cover), False
     for _ in range(max_iter):
-        done = walk.round(small, tol, everywhere=walk.everywhere)
-        if cover.radius > last and len(cover.centres) < most:
+        done = walk.round(cover_problem, tol, everywhere=walk.everywhere)
+        if cover.radius > final_radius and len(cover.centres) < max_centres:
             assert shrink is not None
-            cover.grow(size=most, radius=max(last, shrink * cover.radius))
-            small, done = _covered(problem, cover), False
+            cover.grow(size=max_centres, radius=max(final_radius, shrink * cover.radius))
+            cover_problem, done = _covered(problem, cover), False
         elif done:
             break
     for _ in range(finish):
         if walk.round(problem, tol):
             break
-    place = walk.look(problem, count=False)
+    point = walk.evaluate(problem, count=False)
     return CoverSolution(
-        place=place,
-        duals=problem.duals(place.margins),
-        gap=place.gap,
-        converged=place.gap <= tol * place.value if finish else done,
+        place=point,
+        duals=problem.duals(point.margins),
+        gap=point.gap,
+        converged=point.gap <= tol * point.value if finish else done,
         n_iter=len(walk.sizes),
         curve=walk.curve,
         solver="coreset_svrg",
@@ -150,19 +151,19 @@ class _Walk:
         self.sizes: list[int] = []
         self.curve: list[float] = []
         self._v, self._caution = v, 1.0
-        self._known: tuple[LinearProblem, Place] | None = None
+        self._evaluated: tuple[LinearProblem, Place] | None = None
 
-    def look(self, anchor: LinearProblem, *, count: bool = True) -> Place:
-        """A problem at the present place, unless it is known there already."""
-        if self._known is None or self._known[0] is not anchor:
-            self._known = anchor, anchor.at(self._v)
+    def evaluate(self, anchor: LinearProblem, *, count: bool = True) -> Place:
+        """The anchor's problem at the present parameters; the last evaluation is kept."""
+        if self._evaluated is None or self._evaluated[0] is not anchor:
+            self._evaluated = anchor, anchor.at(self._v)
             self.n_gradients += len(anchor) if count else 0
-        return self._known[1]
+        return self._evaluated[1]
 
     def round(self, anchor: LinearProblem, tol: float, *, everywhere: bool = False) -> bool:
-        """One anchor and its steps; True where the gap of the anchor's problem is small enough without any."""
-        place = self.look(anchor)
-        if place.gap <= tol * place.value:
+        """One anchor and its steps; True if the gap of the anchor's problem is small enough without any."""
+        point = self.evaluate(anchor)
+        if point.gap <= tol * point.value:
             return True
         n = len(anchor)
         self.sizes.append(n)
@@ -170,8 +171,8 @@ class _Walk:
         rough = 1.0 + len(rows) * rows.cost * max(1.0, rows.mu) * rows.squares
         share = rough / rough.sum()
         draws = drawn(share, 2 * n, self._rng)
-        table = self._slopes_at(place, draws) if everywhere else -anchor.duals(place.margins) / anchor.cost
-        v = place.params.copy()
+        table = self._slopes_at(point, draws) if everywhere else -anchor.duals(point.margins) / anchor.cost
+        v = point.params.copy()
         stochastic_run(
             rows.X,
             rows.signs,
@@ -184,39 +185,25 @@ class _Walk:
             constant=rows.constant,
             follow=False,
             table=table,
-            mean=place.gradient - place.params,
+            mean=point.gradient - point.params,
             v=v,
         )
-        there = anchor.at(v)
+        candidate = anchor.at(v)
         self.n_gradients += 3 * n
-        if better(there, place):
-            self._v, self._known = v, (anchor, there)
+        if better(candidate, point):
+            self._v, self._evaluated = v, (anchor, candidate)
         elif everywhere:
             self.everywhere = False
         else:
             self._caution *= 0.5
-        self.curve.append(min(there.value, place.value))
+        self.curve.append(min(candidate.value, point.value))
         return False
 
-    def _slopes_at(self, place: Place, draws: Array) -> Array:
+    def _slopes_at(self, point: Place, draws: Array) -> Array:
         """Half the derivative of the loss at the anchor, of the rows that will be drawn: (n,), zero elsewhere."""
         problem, rows = self._problem, np.unique(draws)
-        some = replace(problem, X=problem.X[rows], signs=problem.signs[rows], cost=problem.cost[rows])
+        sample = replace(problem, X=problem.X[rows], signs=problem.signs[rows], cost=problem.cost[rows])
         table = np.zeros(len(problem))
-        table[rows] = -some.duals(some.margins(place.params)) / some.cost
+        table[rows] = -sample.duals(sample.margins(point.params)) / sample.cost
         self.n_gradients += len(rows)
         return table
-
-
-def _check(radius: Any, size: Any, shrink: Any) -> None:
-    """Ranges of what is asked for."""
-    if radius is not None and not (_is_number(radius) and 0.0 <= radius < np.inf):
-        raise ValueError(f"radius must be None or a finite number of at least 0, got {radius!r}.")
-    if shrink is not None and not (_is_number(shrink) and 0.0 < shrink < 1.0):
-        raise ValueError(f"shrink must be None or a number between 0 and 1, got {shrink!r}.")
-    if size is not None and (isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1):
-        raise ValueError(f"size must be None or a whole number of at least 1, got {size!r}.")
-
-
-def _is_number(given: Any) -> bool:
-    return isinstance(given, numbers.Real) and not isinstance(given, bool)

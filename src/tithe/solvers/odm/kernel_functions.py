@@ -1,4 +1,4 @@
-"""Kernels of rows with rows, a rectangle at a time."""
+"""Kernel functions, computed in rectangles of the kernel matrix."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tithe.solvers.linear_algebra import jittered_cholesky
 from tithe.solvers.odm.kernel_matrix import kernel_not_psd_error
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
-_CHECKED = 2000  # rows up to which a given matrix is checked to be positive semi-definite beforehand
-_DENSE = 4096  # columns up to which sparse rows are multiplied as dense ones, a few hundred at a time
+_MAX_CHECKED_ROWS = 2000  # rows up to which a given matrix is checked to be positive semi-definite beforehand
+_MAX_DENSE_COLUMNS = 4096  # columns up to which sparse rows are multiplied as dense ones, a few hundred at a time
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows as a kernel wants them, and the squares of their lengths where it needs these."""
+    """Rows in the form that a kernel needs, and their squared lengths if it uses them."""
 
     X: Any
     squares: Array | None = None
@@ -40,7 +40,7 @@ class Prepared:
 class KernelFunction:
     """k(x, x'), by scikit-learn's names and parameters, or a callable (A, B) -> (len(A), len(B)).
 
-    Rows are prepared once (`prepare`) and asked for in rectangles. For the Gaussian kernel they are moved to
+    Rows are prepared once (`prepare`), and kernels computed in rectangles. For the Gaussian kernel they are moved to
     ``centre`` and scaled by the root of gamma, so that distances neither overflow nor cancel in single precision.
     """
 
@@ -67,35 +67,35 @@ class KernelFunction:
             return Prepared(X.astype(self.dtype, copy=False))
         return Prepared(X)
 
-    def rectangle(self, rows: Prepared, others: Prepared) -> Array:
+    def rectangle(self, rows: Prepared, columns: Prepared) -> Array:
         """(len(rows), len(others)) in this function's dtype."""
         if self.kernel == "linear":
-            return _product(rows.X, others.X)
+            return _product(rows.X, columns.X)
         if self.kernel == "rbf":
-            assert rows.squares is not None and others.squares is not None
-            found = _product(rows.X, others.X)
-            found *= 2.0
-            found -= rows.squares[:, None]
-            found -= others.squares
-            np.minimum(found, 0.0, out=found)  # rounding must not make a kernel larger than one
-            return np.exp(found, out=found)
+            assert rows.squares is not None and columns.squares is not None
+            values = _product(rows.X, columns.X)
+            values *= 2.0
+            values -= rows.squares[:, None]
+            values -= columns.squares
+            np.minimum(values, 0.0, out=values)  # rounding must not make a kernel larger than one
+            return np.exp(values, out=values)
         if callable(self.kernel):
-            found = np.asarray(self.kernel(rows.X, others.X), dtype=self.dtype)
-            if found.shape != (len(rows), len(others)):
+            values = np.asarray(self.kernel(rows.X, columns.X), dtype=self.dtype)
+            if values.shape != (len(rows), len(columns)):
                 raise ValueError(
-                    f"The kernel gave an array of shape {found.shape} for {len(rows)} and {len(others)} rows."
+                    f"The kernel gave an array of shape {values.shape} for {len(rows)} and {len(columns)} rows."
                 )
-            return found
-        found = pairwise_kernels(
+            return values
+        values = pairwise_kernels(
             rows.X,
-            others.X,
+            columns.X,
             metric=self.kernel,
             filter_params=True,
             gamma=self.gamma,
             degree=self.degree,
             coef0=self.coef0,
         )
-        return np.asarray(found, dtype=self.dtype)
+        return np.asarray(values, dtype=self.dtype)
 
     def diagonal(self, rows: Prepared) -> Array:
         """k(x, x) of every row, in double precision."""
@@ -123,23 +123,23 @@ class GivenKernel:
     def prepare(self, positions: Array) -> Prepared:
         return Prepared(positions)
 
-    def rectangle(self, rows: Prepared, others: Prepared) -> Array:
-        return self.matrix[np.ix_(rows.X, others.X)].astype(self.dtype)
+    def rectangle(self, rows: Prepared, columns: Prepared) -> Array:
+        return self.matrix[np.ix_(rows.X, columns.X)].astype(self.dtype)
 
     def diagonal(self, rows: Prepared) -> Array:
         return np.asarray(self.matrix[rows.X, rows.X], np.float64)
 
 
 def _product(A: Any, B: Any) -> Array:
-    if sparse.issparse(B) and B.shape[1] <= _DENSE:
+    if sparse.issparse(B) and B.shape[1] <= _MAX_DENSE_COLUMNS:
         B = B.toarray()
-    found = A @ B.T
-    dense: Array = found.toarray() if sparse.issparse(found) else np.asarray(found)
+    product = A @ B.T
+    dense: Array = product.toarray() if sparse.issparse(product) else np.asarray(product)
     return dense
 
 
 def entry_variance(block: Block) -> float:
-    """Of all entries of X, rows counted as often as their weights say; inf where it overflows."""
+    """The variance of all entries of X, rows weighted; inf where it overflows."""
     weight, X, centre = block.weights() / block.total_weight, block.X, column_means(block)
     middle = float(centre.mean())
     with np.errstate(over="ignore"):
@@ -155,7 +155,7 @@ def _slices(n_rows: int) -> list[slice]:
 
 
 def checked_matrix(K: Any) -> Array:
-    """A given kernel matrix, if it can be one."""
+    """A precomputed kernel matrix, checked."""
     if not isinstance(K, np.ndarray):
         raise ValueError("A precomputed kernel must be a dense matrix: call its toarray().")
     if K.shape[0] != K.shape[1]:
@@ -163,7 +163,7 @@ def checked_matrix(K: Any) -> Array:
     scale = float(np.abs(K).max())
     if not np.allclose(K, K.T, rtol=0.0, atol=1e-6 * scale):
         raise ValueError("A precomputed kernel must be symmetric: K[i, j] = K[j, i].")
-    if len(K) <= _CHECKED:
+    if len(K) <= _MAX_CHECKED_ROWS:
         try:
             jittered_cholesky(K.astype(np.float64), [1e-8 * (scale or 1.0) * len(K) ** 0.5])
         except LinAlgError:

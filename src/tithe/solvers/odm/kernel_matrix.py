@@ -12,25 +12,27 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts
 
-SIDE = 256  # rows of a square
-WHOLE = 4096  # rows up to which the whole matrix is one square: steps in any order settle fastest
-SWEEPS, SWEEPS_WHOLE = 2, 5  # over the rows of a square before the rest hears of it, or before the gap is looked at
+SQUARE_ROWS = 256  # rows of a square
+MAX_SINGLE_SQUARE_ROWS = 4096  # rows up to which the matrix is one square: steps in any order converge fastest
+SWEEPS, SWEEPS_OF_SINGLE = (
+    2,
+    5,
+)  # over the rows of a square before the other scores are updated; of a single square before the gap is computed
 
 
 class Gram:
     """K = k(x_i, x_j) + constant, held as far as ``cache_bytes`` allow and computed again beyond.
 
     The matrix is cut into squares of `SIDE` rows, or is one square where rows are few. Only those on and above the
-    diagonal are computed: the others are their mirror images. Squares are kept as they come until the memory is
-    used up, and stay: coordinate descent visits all of them in turn, and whatever is evicted would be wanted again
-    in the same round.
-    A product has the same bits for every number of threads and whatever is held.
+    diagonal are computed: the others are their mirror images. Squares are cached until the memory is used up, and
+    none is evicted: coordinate descent visits all of them in turn, and would need it again in the same round.
+    A product has the same bits for every number of threads and any state of the cache.
 
     Parameters
     ----------
     function : KernelFunction or GivenKernel
     X : array or CSR matrix of shape (n, d), or positions in a given matrix
-        In random order: squares are then small images of the whole.
+        In random order: each square is then a random sample of the matrix.
     constant : float
         The square of a constant feature: a penalised intercept.
     cache_bytes : float
@@ -42,11 +44,11 @@ class Gram:
         self.rows = rows = function.prepare(X)
         self.constant = constant
         self.cache_bytes = cache_bytes
-        side = len(rows) if len(rows) <= WHOLE else SIDE
+        side = len(rows) if len(rows) <= MAX_SINGLE_SQUARE_ROWS else SQUARE_ROWS
         self.slices = [slice(k, min(len(rows), k + side)) for k in range(0, len(rows), side)]
         self._chunks = [rows.take(at) for at in self.slices]
-        self._kept: dict[tuple[int, int], Array] = {}
-        self._room = cache_bytes
+        self._cache: dict[tuple[int, int], Array] = {}
+        self._free_bytes = cache_bytes
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -54,29 +56,29 @@ class Gram:
 
     def diagonal(self) -> Array:
         """(n,), in double precision."""
-        found: Array = self.function.diagonal(self.rows) + self.constant
-        return found
+        diagonal: Array = self.function.diagonal(self.rows) + self.constant
+        return diagonal
 
     def square(self, a: int, b: int) -> Array:
         """Rows of chunk a with rows of chunk b, a <= b."""
-        found = self._kept.get((a, b))
-        if found is not None:
-            return found
-        found = self.function.rectangle(self._chunks[a], self._chunks[b])
+        square = self._cache.get((a, b))
+        if square is not None:
+            return square
+        square = self.function.rectangle(self._chunks[a], self._chunks[b])
         if self.constant:
-            found += self.constant
-        if not np.isfinite(found).all():
+            square += self.constant
+        if not np.isfinite(square).all():
             raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
         with self._lock:
-            if found.nbytes <= self._room and (a, b) not in self._kept:
-                self._room -= found.nbytes
-                self._kept[a, b] = found
-        return found
+            if square.nbytes <= self._free_bytes and (a, b) not in self._cache:
+                self._free_bytes -= square.nbytes
+                self._cache[a, b] = square
+        return square
 
     def orders(self, chunk: int, rng: np.random.Generator) -> Array:
-        """Random orders (sweeps, b) in which to visit the rows of a chunk before the rest of the matrix hears of it."""
+        """Random orders (sweeps, b) in which to visit the rows of a chunk before the other scores are updated."""
         size = self.slices[chunk].stop - self.slices[chunk].start
-        n_sweeps = SWEEPS if len(self.slices) > 1 else SWEEPS_WHOLE
+        n_sweeps = SWEEPS if len(self.slices) > 1 else SWEEPS_OF_SINGLE
         return rng.permuted(np.broadcast_to(np.arange(size), (n_sweeps, size)), axis=1)
 
     def add_product(self, chunk: int, change: Array, scores: Array) -> None:
@@ -84,79 +86,79 @@ class Gram:
         change = change.astype(self.function.dtype, copy=False)
 
         def work(first: int, last: int) -> None:
-            for other in range(first, last):
-                if other < chunk:
-                    scores[self.slices[other]] += self.square(other, chunk) @ change
+            for number in range(first, last):
+                if number < chunk:
+                    scores[self.slices[number]] += self.square(number, chunk) @ change
                 else:
-                    scores[self.slices[other]] += self.square(chunk, other).T @ change
+                    scores[self.slices[number]] += self.square(chunk, number).T @ change
 
         over_parts(work, len(self.slices))
 
     def product(self, coefficients: Array) -> Array:
         """K @ coefficients: (n, k)."""
         scores = np.zeros((len(self), coefficients.shape[1]))
-        parts = [coefficients[at].astype(self.function.dtype, copy=False) for at in self.slices]
+        chunks = [coefficients[at].astype(self.function.dtype, copy=False) for at in self.slices]
 
         def work(first: int, last: int) -> None:
-            for own in range(first, last):
-                total = scores[self.slices[own]]
-                for other, part in enumerate(parts):
-                    total += self.square(own, other) @ part if own <= other else self.square(other, own).T @ part
+            for row in range(first, last):
+                total = scores[self.slices[row]]
+                for column, chunk in enumerate(chunks):
+                    total += self.square(row, column) @ chunk if row <= column else self.square(column, row).T @ chunk
 
         over_parts(work, len(self.slices))
         return scores
 
-    def whole(self, rows: Array) -> Array:
-        """K among some of the rows, in double precision."""
-        found = np.empty((len(self), len(self)))
-        for a, own in enumerate(self.slices):
+    def submatrix(self, rows: Array) -> Array:
+        """K restricted to ``rows``, in double precision."""
+        matrix = np.empty((len(self), len(self)))
+        for a, at in enumerate(self.slices):
             for b in range(a, len(self.slices)):
-                found[own, self.slices[b]] = square = self.square(a, b)
-                found[self.slices[b], own] = square.T
-        return found if len(rows) == len(found) else found[np.ix_(rows, rows)]
+                matrix[at, self.slices[b]] = square = self.square(a, b)
+                matrix[self.slices[b], at] = square.T
+        return matrix if len(rows) == len(matrix) else matrix[np.ix_(rows, rows)]
 
     def columns(self, rows: Array) -> Array:
-        """K[:, rows]: (n, len(rows)), computed afresh."""
-        found = np.empty((len(self), len(rows)), self.function.dtype)
-        self._over_columns(rows, lambda at, columns: found.__setitem__(at, columns))
-        return found
+        """K[:, rows]: (n, len(rows)), computed without the cache."""
+        matrix = np.empty((len(self), len(rows)), self.function.dtype)
+        self._over_columns(rows, lambda at, columns: matrix.__setitem__(at, columns))
+        return matrix
 
     def scores(self, rows: Array, coefficients: Array) -> Array:
-        """K[:, rows] @ coefficients: (n, k), computed afresh."""
-        found = np.empty((len(self), coefficients.shape[1]))
+        """K[:, rows] @ coefficients: (n, k), computed without the cache."""
+        scores = np.empty((len(self), coefficients.shape[1]))
         coefficients = coefficients.astype(self.function.dtype, copy=False)
-        self._over_columns(rows, lambda at, columns: found.__setitem__(at, columns @ coefficients))
-        return found
+        self._over_columns(rows, lambda at, columns: scores.__setitem__(at, columns @ coefficients))
+        return scores
 
     def _over_columns(self, rows: Array, use: Callable[[slice, Array], None]) -> None:
-        some = self.rows.take(rows)
+        chosen = self.rows.take(rows)
 
         def work(first: int, last: int) -> None:
             for number in range(first, last):
-                columns = self.function.rectangle(self._chunks[number], some)
+                columns = self.function.rectangle(self._chunks[number], chosen)
                 columns += self.constant
                 use(self.slices[number], columns)
 
         over_parts(work, len(self.slices))
 
-    def part(self, rows: Array) -> Gram:
-        """The kernel matrix of some of the rows. What is held here is let go: the two would not fit side by side."""
+    def restricted(self, rows: Array) -> Gram:
+        """The kernel matrix of ``rows``. The cache of this one is cleared: both might not fit into memory."""
         self._forget()
         return Gram(self.function, self.X[rows], constant=self.constant, cache_bytes=self.cache_bytes)
 
     def in_double(self) -> Gram:
-        """The same in double precision. What is held here is let go."""
+        """The same in double precision. The cache of this one is cleared."""
         self._forget()
         function = replace(self.function, dtype=np.float64)
         return Gram(function, self.X, constant=self.constant, cache_bytes=self.cache_bytes)
 
     def _forget(self) -> None:
-        self._kept.clear()
-        self._room = self.cache_bytes
+        self._cache.clear()
+        self._free_bytes = self.cache_bytes
 
 
 class NotAKernelError(ValueError):
-    """A kernel matrix that is not positive semi-definite, or is not any more once it is rounded."""
+    """A kernel matrix that is not positive semi-definite, or not after rounding."""
 
 
 def kernel_not_psd_error() -> NotAKernelError:

@@ -1,4 +1,4 @@
-"""The problem of a linear optimal margin distribution machine, and what every solver asks of it."""
+"""The problem of a linear optimal margin distribution machine: values, gradients, curvatures, gaps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tithe.kernels.parts import add_parts
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Place:
-    """What one look at all rows says of some parameters.
+    """The result of one pass over all rows at given parameters.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Place:
     value, gradient : float, (d + 1,)
         Of P.
     gap : float
-        Proved: P(params) exceeds the smallest value by no more than this.
+        Proved upper bound on the excess of P(params) over the smallest value.
     """
 
     params: Array
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solution:
-    """Where a solver stopped.
+    """The result of a solver.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Solution:
     duals : (n,)
         Dual variables: those of the solver where it has some, else those that belong to the margins.
     gap : float
-        Proved: what P exceeds its smallest value by, at the most.
+        Proved upper bound on the excess of P over its smallest value.
     converged : bool
     n_iter : int
         Rounds: steps of Newton, epochs, or steps of L-BFGS.
@@ -117,7 +117,7 @@ class LinearProblem:
 
     @property
     def ridge(self) -> Array:
-        """What the penalty adds to the diagonal of the curvature: (d + 1,)."""
+        """The second derivative of the penalty: (d + 1,)."""
         ridge = np.ones(self.size)
         ridge[-1] = 0.0 if self.free else 1.0
         return ridge
@@ -125,8 +125,8 @@ class LinearProblem:
     @cached_property
     def squares(self) -> Array:
         """|z_i|^2: (n,)."""
-        found: Array = row_squares(self.X) + self.constant**2
-        return found
+        squares: Array = row_squares(self.X) + self.constant**2
+        return squares
 
     def check(self) -> None:
         """Refuse rows whose squares, in units of the penalty, are beyond double precision."""
@@ -138,62 +138,64 @@ class LinearProblem:
 
     def margins(self, params: Array) -> Array:
         """u at v, or its change along v: (n,)."""
-        return self._look(params, None)[0]
+        return self._pass_over(params, None)[0]
 
     def combine(self, duals: Array) -> Array:
         """sum_i g_i z_i: (d + 1,)."""
-        return self._look(None, duals)[1].sum(axis=0)
+        return self._pass_over(None, duals)[1].sum(axis=0)
 
-    def curve(self, bends: Array, step: Array) -> Array:
+    def curve(self, curvatures: Array, step: Array) -> Array:
         """H step, H = diag(ridge) + sum_i bends_i z_i z_i^T."""
-        return self.ridge * step + self._look(step, bends)[1].sum(axis=0)
+        return self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
 
-    def hessian(self, bends: Array) -> Array:
-        """sum_i bends_i z_i z_i^T: (d + 1, d + 1), of which the lower half is meant."""
-        found = gram(self.X, bends)
-        found[-1] *= self.constant
-        found[-1, -1] *= self.constant
-        return found
+    def hessian(self, curvatures: Array) -> Array:
+        """sum_i bends_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""
+        matrix = gram(self.X, curvatures)
+        matrix[-1] *= self.constant
+        matrix[-1, -1] *= self.constant
+        return matrix
 
-    def diagonal(self, bends: Array) -> Array:
+    def diagonal(self, curvatures: Array) -> Array:
         """The diagonal of `hessian`: (d + 1,)."""
-        return np.append(column_squares(self.X, bends), self.constant**2 * bends.sum())
+        return np.append(column_squares(self.X, curvatures), self.constant**2 * curvatures.sum())
 
     def at(self, params: Array) -> Place:
-        """Margins, value, gradient and gap: one look at all rows."""
-        margins, pulls, losses = self._look(params, None, pull=True)
-        own = params * self.ridge
-        gradient = own - pulls.sum(axis=0)
+        """Margins, value, gradient and gap, in one pass over all rows."""
+        margins, sums, losses = self._pass_over(params, None, at_duals=True)
+        penalty_gradient = params * self.ridge
+        gradient = penalty_gradient - sums.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore"):
-            value = 0.5 * float(own @ params) + float(losses.sum())
-            gap = self._free_gap(params, pulls, losses) if self.free else 0.5 * float(gradient @ gradient)
+            value = 0.5 * float(penalty_gradient @ params) + float(losses.sum())
+            gap = self._free_gap(params, sums, losses) if self.free else 0.5 * float(gradient @ gradient)
         return Place(params=params, margins=margins, value=value, gradient=gradient, gap=min(gap, value))
 
-    def _free_gap(self, params: Array, pulls: Array, losses: Array) -> float:
-        most = np.abs(pulls[:, -1])
-        share = np.minimum(np.divide(most[::-1], most, out=np.ones(2), where=most > 0.0), 1.0)
-        rest = (params - share @ pulls)[:-1]
-        return 0.5 * float(rest @ rest) + float((1.0 - share) ** 2 @ losses)
+    def _free_gap(self, params: Array, sums: Array, losses: Array) -> float:
+        sizes = np.abs(sums[:, -1])
+        share = np.minimum(np.divide(sizes[::-1], sizes, out=np.ones(2), where=sizes > 0.0), 1.0)
+        residual = (params - share @ sums)[:-1]
+        return 0.5 * float(residual @ residual) + float((1.0 - share) ** 2 @ losses)
 
-    def _look(self, params: Array | None, factor: Array | None, *, pull: bool = False) -> tuple[Array, Array, Array]:
-        """Margins at ``params``; sums of z times a number a row; losses.
+    def _pass_over(
+        self, params: Array | None, factor: Array | None, *, at_duals: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """Margins at ``params``; sums of z times a number for each row; losses.
 
-        The number is ``factor``, times the margin where there are ``params``; with ``pull`` it is the dual variable
+        The number is ``factor``, times the margin where there are ``params``; with ``at_duals`` it is the dual variable
         at the margin, and where b is free, sums (2, d + 1) and losses (2,) are those of y g <= 0 and of y g > 0.
         """
         n, d = self.X.shape
         step = n if sparse.issparse(self.X) else block_rows(d)
-        rows = -(-n // (32 * step)) * step  # of a part, which sums belong to, whatever the threads
+        rows = -(-n // (32 * step)) * step  # of a part: sums do not depend on the number of threads
         n_parts = -(-n // rows)
         margins = np.empty(0 if params is None else n)
         sums, losses = np.zeros((n_parts, 2, d + 1)), np.zeros((n_parts, 2))
 
         def run(first: int, last: int) -> None:
-            with np.errstate(over="ignore", invalid="ignore"):  # what is tried may lie too far out
+            with np.errstate(over="ignore", invalid="ignore"):  # a trial point may lie too far out
                 for start in range(first * rows, min(n, last * rows), step):
                     part = start // rows
                     at = slice(start, min(n, start + step))
-                    self._block(at, params, factor, pull, margins, sums[part], losses[part])
+                    self._block(at, params, factor, at_duals, margins, sums[part], losses[part])
 
         with single_blas_thread():
             over_parts(run, n_parts, serial=n * d < 50_000)
@@ -204,7 +206,7 @@ class LinearProblem:
         at: slice,
         params: Array | None,
         factor: Array | None,
-        pull: bool,
+        at_duals: bool,
         margins: Array,
         sums: Array,
         losses: Array,
@@ -212,26 +214,26 @@ class LinearProblem:
         rows = self.X if at.stop - at.start == len(self) else self.X[at]
         rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
         signs = self.signs[at]
-        along = np.ones(1) if factor is None else factor[at]
+        factors = np.ones(1) if factor is None else factor[at]
         if params is not None:
-            own = rows @ params[:-1]
-            own += self.constant * params[-1]
-            own *= signs
-            margins[at] = own
-            if factor is None and not pull:
+            scores = rows @ params[:-1]
+            scores += self.constant * params[-1]
+            scores *= signs
+            margins[at] = scores
+            if factor is None and not at_duals:
                 return
-            along = self.duals(own, at) if pull else own * along
-        along = along * signs
+            factors = self.duals(scores, at) if at_duals else scores * factors
+        factors = factors * signs
         groups: list[Any] = [slice(None)]
-        if pull and self.free:
-            groups = [along <= 0.0, along > 0.0]
-        for number, seen in enumerate(groups):
-            chosen = np.zeros_like(along)
-            chosen[seen] = along[seen]
+        if at_duals and self.free:
+            groups = [factors <= 0.0, factors > 0.0]
+        for number, members in enumerate(groups):
+            chosen = np.zeros_like(factors)
+            chosen[members] = factors[members]
             sums[number, :-1] += rows.T @ chosen
             sums[number, -1] += self.constant * chosen.sum()
-            if pull:
-                losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(own) - own)))
+            if at_duals:
+                losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
 
     # -- margins -------------------------------------------------------------------------------
 
@@ -243,10 +245,10 @@ class LinearProblem:
         """g of the class docstring: (n,)."""
         below = np.maximum(1.0 - self.theta - margins, 0.0)
         above = np.maximum(margins - 1.0 - self.theta, 0.0)
-        found: Array = self.cost[at] * (below - self.mu * above)
-        return found
+        duals: Array = self.cost[at] * (below - self.mu * above)
+        return duals
 
-    def bends(self, margins: Array) -> Array:
+    def curvatures(self, margins: Array) -> Array:
         """Second derivatives of the rows' losses in their margins, C below the band and mu C above it: (n,)."""
-        found: Array = self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta))
-        return found
+        curvatures: Array = self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta))
+        return curvatures

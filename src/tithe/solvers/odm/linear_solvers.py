@@ -16,9 +16,10 @@ from tithe.kernels.odm.stochastic import stochastic_run
 from tithe.solvers.odm.linear_newton import better, factorable, newton
 from tithe.solvers.odm.linear_problem import LinearProblem, Place, Solution
 
-_CHECK = 10  # epochs of coordinate descent between two exact gaps, at the most
-_SLOW, _DEAR = 10, 60  # epochs still to come, by the pace so far, at which Newton's method takes over: cheap, dear
-_STIFF = 100.0  # mean C_i |z_i|^2 beyond which coordinate descent is not tried
+_MAX_EPOCHS_UNCHECKED = 10  # epochs of coordinate descent between two exact gaps
+# estimated remaining epochs at which Newton's method takes over: if its steps are cheap, and if they are expensive
+_PATIENCE_IF_CHEAP, _PATIENCE_IF_EXPENSIVE = 10, 60
+_MAX_STIFFNESS = 100.0  # mean C_i |z_i|^2 beyond which coordinate descent is not tried
 
 
 def solve(
@@ -34,15 +35,15 @@ def solve(
     check_solver(solver, free=problem.free)
     problem.check()
     name = chosen(problem) if solver == "auto" else solver
-    with single_blas_thread():  # threads of BLAS wait for one another more than they help with so little
+    with single_blas_thread():  # products are too small for threads of BLAS
         return SOLVERS[name](problem, tol=tol, max_iter=max_iter, rng=rng, start=start)
 
 
 def check_solver(solver: Any, *, free: bool, more: tuple[str, ...] = ()) -> None:
     """Refuse unknown names, ``more`` being others that are known, and solvers that cannot leave the intercept free."""
-    known = ("auto", *SOLVERS, *more)
-    if solver not in known:
-        raise ValueError(f"solver must be one of {', '.join(map(repr, known))}, got {solver!r}.")
+    names = ("auto", *SOLVERS, *more)
+    if solver not in names:
+        raise ValueError(f"solver must be one of {', '.join(map(repr, names))}, got {solver!r}.")
     if free and solver not in ("auto", "newton"):
         raise ValueError(f"solver={solver!r} needs a penalised intercept: intercept_scaling=inf is for 'newton'.")
 
@@ -51,12 +52,11 @@ def chosen(problem: LinearProblem) -> str:
     """The solver that ``"auto"`` stands for.
 
     Measured: where the curvature can be factored, a step of Newton costs no more than a few epochs and two or three
-    are enough whatever lam is. Where it cannot, coordinate descent is ahead until lam is so large that the rows
-    pull at one another a hundred times as hard as the penalty does.
+    are enough for any lam. If it cannot, coordinate descent is faster up to a mean C_i |z_i|^2 of 100.
     """
     if problem.free or factorable(problem):
         return "newton"
-    return "dcd" if float(problem.cost @ problem.squares) <= _STIFF * len(problem) else "newton"
+    return "dcd" if float(problem.cost @ problem.squares) <= _MAX_STIFFNESS * len(problem) else "newton"
 
 
 # -- dual coordinate descent -------------------------------------------------------------------
@@ -65,58 +65,60 @@ def chosen(problem: LinearProblem) -> str:
 def coordinate_descent(
     problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
 ) -> Solution:
-    """Dual coordinate descent with gap-safe shrinking; Newton's method takes over where it would take long.
+    """Dual coordinate descent with gap-safe shrinking; Newton's method takes over if it is slow.
 
-    Each epoch takes the rows in a new random order. Now and then v is added up anew from the dual variables, and
-    the exact gap G, a sum of terms that are not negative, is taken. A row whose margin is farther inside the band
-    than sqrt(2 G) |z_i| has no dual variable at the solution either, and is dropped for good.
+    Each epoch takes the rows in a new random order. Every few epochs v is recomputed from the dual variables, and so
+    is the exact gap G, a sum of terms that are not negative. A row whose margin is farther inside the band than
+    sqrt(2 G) |z_i| has a dual variable of zero at the solution, and is dropped.
     """
     cost, squares = problem.cost, problem.squares
     gamma = np.zeros(len(problem)) if start is None else problem.duals(problem.margins(start))
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
     options = {"mu": problem.mu, "theta": problem.theta}
     active = np.arange(len(problem))
-    patience = _SLOW if factorable(problem) else _DEAR
+    patience = _PATIENCE_IF_CHEAP if factorable(problem) else _PATIENCE_IF_EXPENSIVE
     curve: list[float] = []
-    before, since, gap = np.inf, 0, np.inf
+    previous_gap, n_unchecked, gap = np.inf, 0, np.inf
     for epoch in range(1, max_iter + 1):
         rng.shuffle(active)
-        seen = coordinate_epoch(
+        epoch_gap = coordinate_epoch(
             problem.X, problem.signs, cost, squares, active, constant=problem.constant, gamma=gamma, v=v, **options
         )
-        since += 1
-        if curve and seen > tol * curve[-1] and since < _CHECK and epoch < max_iter:
+        n_unchecked += 1
+        if curve and epoch_gap > tol * curve[-1] and n_unchecked < _MAX_EPOCHS_UNCHECKED and epoch < max_iter:
             continue
         v = problem.combine(gamma)
-        place = problem.at(v)
-        gap = duality_gap(gamma, place.margins, cost, **options)
-        curve.append(place.value)
-        if gap <= tol * place.value:
-            return _dual_solution(place, gamma, gap, True, epoch, curve)
-        if before < np.inf and since * np.log(gap / (tol * place.value)) > patience * np.log(max(before / gap, 1.0)):
+        point = problem.at(v)
+        gap = duality_gap(gamma, point.margins, cost, **options)
+        curve.append(point.value)
+        if gap <= tol * point.value:
+            return _dual_solution(point, gamma, gap, True, epoch, curve)
+        if previous_gap < np.inf and n_unchecked * np.log(gap / (tol * point.value)) > patience * np.log(
+            max(previous_gap / gap, 1.0)
+        ):
             break
-        before, since = gap, 0
-        idle = safely_idle(problem, place.margins, gap)
+        previous_gap, n_unchecked = gap, 0
+        idle = safely_idle(problem, point.margins, gap)
         if gamma[idle].any():
             gamma[idle] = 0.0
             v = problem.combine(gamma)
         active = active[~idle[active]]
     if epoch == max_iter:
-        return _dual_solution(place, gamma, gap, False, epoch, curve)
-    rest = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
-    return replace(rest, n_iter=epoch + rest.n_iter, curve=[*curve, *rest.curve[1:]], solver="dcd")
+        return _dual_solution(point, gamma, gap, False, epoch, curve)
+    solution = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
+    return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]], solver="dcd")
 
 
-def _dual_solution(place: Place, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
-    return Solution(place=place, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
+def _dual_solution(point: Place, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
+    return Solution(place=point, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
 
 
 def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
     """Rows that provably have no dual variable at the solution, which is no farther than sqrt(2 gap): (n,) bool."""
     reach = np.sqrt(2.0 * gap * problem.squares)
     above = margins > 1.0 - problem.theta + reach
-    found: Array = above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach)
-    return found
+    inside: Array = above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach)
+    return inside
 
 
 # -- stochastic descent and L-BFGS -------------------------------------------------------------
@@ -131,20 +133,20 @@ def _stochastic(
     start: Array | None,
     follow: bool,
 ) -> Solution:
-    """Rounds of steps on drawn rows, the exact gradient between them; a round that leads uphill is taken back."""
+    """Rounds of steps on drawn rows, with the exact gradient between them; a round that leads uphill is undone."""
     n = len(problem)
     rough = 1.0 + n * problem.cost * problem.squares
     share = rough / rough.sum()
     eta = min(0.5, 1.0 / (3.0 * float(rough.mean())))
-    place = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
-    curve, epoch, table = [place.value], 0, np.empty(0)
+    point = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
+    curve, epoch, table = [point.value], 0, np.empty(0)
     for epoch in range(1, max_iter + 1):
-        if place.gap <= tol * place.value:
+        if point.gap <= tol * point.value:
             epoch -= 1
             break
-        v = place.params.copy()
+        v = point.params.copy()
         if not follow or not len(table):
-            table, mean = -problem.duals(place.margins) / problem.cost, place.gradient - place.params
+            table, mean = -problem.duals(point.margins) / problem.cost, point.gradient - point.params
         stochastic_run(
             problem.X,
             problem.signs,
@@ -160,17 +162,17 @@ def _stochastic(
             mean=mean,
             v=v,
         )
-        there = problem.at(v)
-        if there.value <= place.value:
-            place = there
+        candidate = problem.at(v)
+        if candidate.value <= point.value:
+            point = candidate
         else:
             eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
-        curve.append(place.value)
+        curve.append(point.value)
     return Solution(
-        place=place,
-        duals=problem.duals(place.margins),
-        gap=place.gap,
-        converged=place.gap <= tol * place.value,
+        place=point,
+        duals=problem.duals(point.margins),
+        gap=point.gap,
+        converged=point.gap <= tol * point.value,
         n_iter=epoch,
         curve=curve,
         solver="saga" if follow else "svrg",
@@ -178,7 +180,7 @@ def _stochastic(
 
 
 def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
-    """``size`` rows in random order, each as often as its share of them says, rounded up or down at random."""
+    """``size`` rows in random order, each drawn in proportion to its share, rounded up or down at random."""
     edges = np.cumsum(share)
     points = (np.arange(size) + rng.random()) * (edges[-1] / size)
     rows = np.minimum(np.searchsorted(edges, points, side="right"), len(share) - 1)
@@ -204,10 +206,10 @@ def lbfgs(
     curve: list[float] = []
 
     def evaluate(params: Array) -> tuple[float, Array]:
-        place = problem.at(params.copy())
-        if not best or better(place, best[0]):
-            best[:] = [place]
-        return place.value, place.gradient
+        point = problem.at(params.copy())
+        if not best or better(point, best[0]):
+            best[:] = [point]
+        return point.value, point.gradient
 
     def stop(intermediate_result: Any) -> None:
         curve.append(float(intermediate_result.fun))
@@ -216,14 +218,14 @@ def lbfgs(
 
     begin = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
     options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
-    found = minimize(evaluate, begin, jac=True, method="L-BFGS-B", callback=stop, options=options)
-    place = best[0]
+    result = minimize(evaluate, begin, jac=True, method="L-BFGS-B", callback=stop, options=options)
+    point = best[0]
     return Solution(
-        place=place,
-        duals=problem.duals(place.margins),
-        gap=place.gap,
-        converged=place.gap <= tol * place.value,
-        n_iter=int(found.nit),
+        place=point,
+        duals=problem.duals(point.margins),
+        gap=point.gap,
+        converged=point.gap <= tol * point.value,
+        n_iter=int(result.nit),
         curve=curve,
         solver="lbfgs",
     )

@@ -1,4 +1,4 @@
-"""Many classes: block coordinate descent on the dual, inside rounds that make the upper side convex."""
+"""Many classes: block coordinate descent on the dual, within rounds in which the upper side is convex."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from tithe.solvers.odm.many_classes_cg import subspace_step
 from tithe.solvers.odm.many_classes_dual import MulticlassDual
 
 NONCONVEX = ("cccp", "fixed_score")
-_RENEW = 50  # rounds after which scores are computed afresh from the coefficients
-_ROUGH = 1e-2  # relative gap of the start, where only the lower side counts
-_STILL, _PATIENCE = 1e-13, 5  # relative gap below which rounds that bring little are rounding
-_SLOW, _SLOW_ROUNDS = 0.9, 5  # so many rounds in which the gap kept more than this share: sweeps alone are too slow
-_SHARP = 50  # sweeps, of all rounds together, after which a tolerance sharper than what was asked for is given up
-_OUTER = 20  # times that rivals are chosen anew, at the most
+_RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the coefficients
+_START_TOL = 1e-2  # relative gap of the start, where only the lower side counts
+_ROUNDING_GAP = 1e-13  # relative gap below which rounds with little progress are at rounding level
+_MAX_STILL_ROUNDS = 5  # such rounds, after which the search ends
+_SLOW_RATIO = 0.9  # a round is slow if the gap keeps more than this share
+_MAX_SLOW_ROUNDS = 5  # slow rounds, after which conjugate gradients are used too
+_MAX_SHARP_SWEEPS = 50  # sweeps after which a tolerance sharper than the requested one is given up
+_MAX_RIVAL_ROUNDS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +43,22 @@ def solve_many_classes(
     rng: np.random.Generator,
     patient: bool = True,
 ) -> MulticlassSolution:
-    """Coefficients (n, K): first for the lower side alone, then with rivals chosen anew until J stays.
+    """Coefficients (n, K): first for the lower side alone, then with rivals chosen again until J stops falling.
 
     The rival that wins is the one that stays for a round (``nonconvex="cccp"``) or its score (``"fixed_score"``). The
-    coefficients with the smallest J are given. ``asked_tol`` is the tolerance that was asked for: where ``tol`` is
-    sharper, it is given up after a number of sweeps that take next to no time. If ``patient`` is False, the search
+    coefficients with the smallest J are returned. ``asked_tol`` is the requested tolerance: if ``tol`` is sharper,
+    it is given up after a number of sweeps. If ``patient`` is False, the search
     ends as soon as coordinate sweeps converge slowly, instead of adding conjugate-gradient steps.
     """
-    enough = max(tol, asked_tol)
-    rounds = _inner(dual, max(tol, _ROUGH) if dual.mu > 0.0 else tol, enough, max_iter, rng, patient)
+    final_tol = max(tol, asked_tol)
+    rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, patient)
     dual.mu_now = dual.mu
     gap, primal, true = dual.measure()
     best, curve = (true, dual.value.copy(), gap, primal), [true]
-    for _ in range(_OUTER if dual.mu > 0.0 else 0):
+    for _ in range(_MAX_RIVAL_ROUNDS if dual.mu > 0.0 else 0):
         dual.choose_rivals(nonconvex)
-        tol = tol if rounds < _SHARP else enough
-        rounds += _inner(dual, tol, enough, max_iter - rounds, rng, patient)
+        tol = tol if rounds < _MAX_SHARP_SWEEPS else final_tol
+        rounds += _inner(dual, tol, final_tol, max_iter - rounds, rng, patient)
         gap, primal, true = dual.measure()
         curve.append(true)
         gained = best[0] - true
@@ -74,7 +76,7 @@ def solve_many_classes(
 
 
 def _shorten(dual: MulticlassDual) -> float:
-    """Coefficients cut to the share, down to none, that J is smallest for; gives J. The gap is not made worse by it."""
+    """Scale the coefficients by the share in [0, 1] with the smallest J; returns J. The gap does not grow."""
     scores, rivals, level = dual.scores(), np.empty_like(dual.rival), np.empty_like(dual.level)
     best_rivals(scores, dual.label, rivals, level)
     margin = scores[np.arange(len(level)), dual.label] - level
@@ -93,30 +95,30 @@ def _shorten(dual: MulticlassDual) -> float:
 
 
 def _inner(
-    dual: MulticlassDual, tol: float, enough: float, max_iter: int, rng: np.random.Generator, patient: bool
+    dual: MulticlassDual, tol: float, final_tol: float, max_iter: int, rng: np.random.Generator, patient: bool
 ) -> int:
-    """Sweeps until the gap of the convex problem is small, or as small as rounding lets it be; gives their number.
+    """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
-    Small is ``tol`` of the value, and ``enough`` of it once sweeps have become many.
+    Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many.
     Where sweeps alone get slow, conjugate gradients on the multipliers that are not zero go between them.
     """
-    slow, still, before = 0, 0, np.inf
+    slow, still, previous_gap = 0, 0, np.inf
     for number in range(1, max_iter + 1):
         dual.sweep(rng)
-        if slow >= _SLOW_ROUNDS:
+        if slow >= _MAX_SLOW_ROUNDS:
             if not patient:
                 return number
             subspace_step(dual)
         gap, primal, _ = dual.measure()
-        small = tol if number <= _SHARP else max(tol, enough)
-        if gap <= small * primal or number % _RENEW == 0:
+        small = tol if number <= _MAX_SHARP_SWEEPS else max(tol, final_tol)
+        if gap <= small * primal or number % _RENEWAL_ROUNDS == 0:
             dual.renew()
             gap, primal, _ = dual.measure()
         if gap <= small * primal:
             return number
-        slow += gap > _SLOW * before
-        still = still + 1 if _STILL * primal > gap > 0.5 * before else 0
-        if still >= _PATIENCE:
+        slow += gap > _SLOW_RATIO * previous_gap
+        still = still + 1 if _ROUNDING_GAP * primal > gap > 0.5 * previous_gap else 0
+        if still >= _MAX_STILL_ROUNDS:
             return number
-        before = gap
+        previous_gap = gap
     return max_iter

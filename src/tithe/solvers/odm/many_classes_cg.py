@@ -1,4 +1,4 @@
-"""Many classes: conjugate gradients on the multipliers that are not zero, where single rows settle too slowly."""
+"""Many classes: conjugate gradients on the multipliers that are not zero, if coordinate sweeps converge slowly."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tithe.core.data import Array
 from tithe.solvers.linear_algebra import conjugate_gradients
 from tithe.solvers.odm.many_classes_dual import MulticlassDual
 
-_STEPS = 50  # of conjugate gradients
-_ENOUGH = 1e-2  # of what the slope was, in the end
-_HALVINGS = 12
+_MAX_CG_STEPS = 50  # of conjugate gradients
+_CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start
+_MAX_HALVINGS = 12
 
 
 class Multipliers:
@@ -42,12 +42,12 @@ class Multipliers:
 
     def curve(self, a: Array, beta: Array, scores: Array) -> tuple[Array, Array]:
         """H x, from the scores of v."""
-        own = scores[self.rows, self.dual.label]
-        along = own[:, None] - scores + (self.dual.soft * a.sum(axis=1))[:, None]
-        upper = self.stiff * beta - own
+        true_scores = scores[self.rows, self.dual.label]
+        lower = true_scores[:, None] - scores + (self.dual.soft * a.sum(axis=1))[:, None]
+        upper = self.stiff * beta - true_scores
         if self.with_rival:
             upper += scores[self.rows, self.dual.rival]
-        return along, upper
+        return lower, upper
 
     def linear(self) -> tuple[float, Array]:
         """c: the same number for all of a, and one for each beta."""
@@ -60,18 +60,18 @@ class Multipliers:
 
 
 def subspace_step(dual: MulticlassDual) -> bool:
-    """Multipliers that are not zero move to where they are best together, as far as signs allow; False if none does."""
+    """Move all nonzero multipliers towards their joint optimum, as far as signs allow; False if none moves."""
     at = Multipliers(dual)
     free_a, free_beta = at.a > 0.0, at.beta > 0.0
-    here = at.curve(at.a, at.beta, dual.scores())
-    step_a, step_beta, along = _towards_best(at, here, free_a, free_beta)
-    before, length = at.value(at.a, at.beta, here), 1.0
-    for _ in range(_HALVINGS):
+    curved = at.curve(at.a, at.beta, dual.scores())
+    step_a, step_beta, score_change = _towards_best(at, curved, free_a, free_beta)
+    old_value, length = at.value(at.a, at.beta, curved), 1.0
+    for _ in range(_MAX_HALVINGS):
         a, beta = np.maximum(at.a + length * step_a, 0.0), np.maximum(at.beta + length * step_beta, 0.0)
         values = at.values(a, beta)
         inside = length == 1.0 and not (at.a + step_a < 0.0).any() and not (at.beta + step_beta < 0.0).any()
-        scores = dual.scores() + along if inside else dual.product(values)
-        if at.value(a, beta, at.curve(a, beta, scores)) < before:
+        scores = dual.scores() + score_change if inside else dual.product(values)
+        if at.value(a, beta, at.curve(a, beta, scores)) < old_value:
             dual.value, dual.beta = values, beta
             dual.renew()
             return True
@@ -92,21 +92,21 @@ def _towards_best(
     right = np.concatenate([((low - curved[0]) * free_a).ravel(), (goal - curved[1]) * free_beta])
     free = np.concatenate([free_a.ravel(), free_beta])
 
-    def parts(x: Array) -> tuple[Array, Array]:
+    def split(x: Array) -> tuple[Array, Array]:
         return x[:n_a].reshape(at.a.shape), x[n_a:]
 
     def product(x: Array) -> Array:
-        a, beta = parts(x)
+        a, beta = split(x)
         curve_a, curve_beta = at.curve(a, beta, dual.product(at.values(a, beta)))
         return np.concatenate([curve_a.ravel(), curve_beta]) * free
 
-    enough = _ENOUGH**2 * float(right @ (inverse * right))
+    small = _CG_TOLERANCE**2 * float(right @ (inverse * right))
     step, _ = conjugate_gradients(
         product,
         right,
         precondition=lambda x: inverse * x,
-        is_small=lambda _, size: size <= enough,
-        max_steps=_STEPS,
+        is_small=lambda _, size: size <= small,
+        max_steps=_MAX_CG_STEPS,
     )
-    step_a, step_beta = parts(step)
+    step_a, step_beta = split(step)
     return step_a, step_beta, dual.product(at.values(step_a, step_beta))

@@ -62,7 +62,7 @@ class MulticlassDual(Band, ABC):
 
     @abstractmethod
     def renew(self) -> None:
-        """Whatever follows from the coefficients is computed afresh: rounding is gone."""
+        """Recompute scores or weights from the coefficients, which removes rounding errors."""
 
     def measure(self) -> tuple[float, float, float]:
         """Gap and primal value of this round's convex problem, and the true objective J."""
@@ -85,7 +85,7 @@ class MulticlassDual(Band, ABC):
         return gap, loss + 0.5 * norm, true_loss + 0.5 * norm
 
     def choose_rivals(self, nonconvex: str) -> None:
-        """Rivals or their scores as they are now; multipliers of the upper side move along with them."""
+        """Fix the present rivals or their scores; multipliers of the upper side move to the new rivals."""
         best, level = np.empty_like(self.rival), np.empty_like(self.level)
         best_rivals(self.scores(), self.label, best, level)
         if nonconvex == "fixed_score":
@@ -177,8 +177,8 @@ class LinearMulticlassDual(MulticlassDual):
         return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
 
     def _scores_of(self, weights: Array) -> Array:
-        found: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
-        return found
+        scores: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
+        return scores
 
     def sweep(self, rng: np.random.Generator) -> None:
         rows = (self.X.data, self.X.indices, self.X.indptr) if sparse.issparse(self.X) else (self.X,)

@@ -1,4 +1,4 @@
-"""Where a solver of a kernel machine stopped."""
+"""The result of a solver of a kernel machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class KernelSolution:
     Parameters
     ----------
     coefficients : (k, n)
-        k = 1 for two classes, else one row a class.
+        k = 1 for two classes, else one row for each class.
     scores : (n, k)
         Of the training rows, the intercept included.
     intercept : float

@@ -13,19 +13,20 @@ from tithe.core.data import Array
 from tithe.kernels.odm.two_classes import descend_square, margin_gap
 from tithe.solvers.linear_algebra import conjugate_gradients, jittered_cholesky
 from tithe.solvers.odm.band import Band
-from tithe.solvers.odm.kernel_matrix import WHOLE, Gram, kernel_not_psd_error
+from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Gram, kernel_not_psd_error
 from tithe.solvers.odm.solution import KernelSolution
 
-_SLOW, _PATIENCE = 0.7, 2  # rounds in which the gap kept more than this share, after which Newton takes over
-_RENEW = 50  # rounds after which scores are computed afresh from the multipliers
-_SHRINK = 0.5  # share of the rows below which those that are left get a matrix of their own
-_ACCURACY, _FINEST = 1e-4, 1e-9  # of a Newton step found by iteration: first, and the last tried when none moves
-_FOR_OTHERS = 0.5  # share of the tolerance that a shrunk problem is solved to
-DIRECT = 5000  # rows up to which systems are solved directly
-_LANDMARKS = 1000  # rows that precondition larger ones, at the most
+_SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
+_MAX_SLOW_ROUNDS = 2  # slow rounds in a row, after which Newton's method takes over
+_RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the multipliers
+_SHRINK_SHARE = 0.5  # share of the rows below which the remaining ones get a matrix of their own
+_FIRST_ACCURACY, _LAST_ACCURACY = 1e-4, 1e-9  # of an iterative Newton step: raised while no step moves
+_SHRUNK_TOL_SHARE = 0.5  # share of the tolerance that a shrunk problem is solved to
+MAX_DIRECT_ROWS = 5000  # rows up to which systems are solved directly
+_MAX_LANDMARKS = 1000  # rows of the preconditioner of larger systems
 _JITTERS = (1e-6, 1e-5, 1e-4, 1e-3)  # shares of the mean diagonal: single precision takes much from a low rank
-_STEPS = 200  # of conjugate gradients in one Newton step, at the most
-_STILL = 1e-14  # change of the value, as a share of it, below which nothing moves
+_MAX_CG_STEPS = 200  # of conjugate gradients in one Newton step
+_ROUNDING = 1e-14  # relative change of the value below which a step is not taken
 
 
 @dataclass(kw_only=True)
@@ -55,7 +56,7 @@ class Dual(Band):
         return self.sign * (self.score + self.intercept)
 
     def renew(self) -> None:
-        """Scores afresh from the multipliers: the rounding of many small changes is gone."""
+        """Recompute scores from the multipliers, which removes the rounding errors of many small changes."""
         self.score = self.gram.product((self.sign * self.gamma)[:, None])[:, 0]
 
     def gap(self) -> tuple[float, float]:
@@ -72,20 +73,20 @@ class Dual(Band):
             raise kernel_not_psd_error()
 
     def outside(self, margin: Array) -> Array:
-        """Where multipliers are not zero at these margins."""
+        """A mask of the rows whose multipliers are not zero at these margins."""
         below: Array = margin < self.low
         return below | (margin > self.high) if self.mu > 0.0 else below
 
     def clipped(self) -> Dual:
-        """The same without negative multipliers, which a loss of one side alone does not allow."""
-        other = copy(self)
-        other.gamma = np.maximum(self.gamma, 0.0)
-        other.renew()
-        return other
+        """A copy without negative multipliers, which a one-sided loss does not allow."""
+        result = copy(self)
+        result.gamma = np.maximum(self.gamma, 0.0)
+        result.renew()
+        return result
 
-    def known_inside(self, gap: float, own: Array) -> Array:
+    def known_inside(self, gap: float, squares: Array) -> Array:
         """Rows that lie inside the band at the solution too, since w is within sqrt(2 gap) of it."""
-        reach = np.sqrt(2.0 * gap * own)
+        reach = np.sqrt(2.0 * gap * squares)
         margin = self.margins()
         inside: Array = margin > self.low + reach
         return inside & (margin < self.high - reach) if self.mu > 0.0 else inside
@@ -94,8 +95,8 @@ class Dual(Band):
 def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator, free: bool) -> KernelSolution:
     """The machine to a relative gap of ``tol``; the multipliers in ``dual`` are changed in place.
 
-    Coordinate descent goes first, on the rows that may still lie outside the band; where it gets slow, Newton's
-    method takes over. A ``free`` intercept ties all multipliers together: then Newton's method does all of it.
+    Coordinate descent goes first, on the rows that may still lie outside the band; if it gets slow, Newton's method
+    takes over. A ``free`` intercept couples all multipliers: then Newton's method is used alone.
     """
     rounds = _newton(dual, tol, max_iter, free=True) if free else _rounds(dual, tol, max_iter, rng)
     gap, primal = dual.gap()
@@ -117,38 +118,40 @@ def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.G
 
 
 def _rounds(dual: Dual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
-    """Rounds of coordinate descent over all squares, and Newton steps once these get slow; gives their number."""
-    own, slow, before, may_shrink = dual.gram.diagonal(), 0, np.inf, len(dual.gram) > WHOLE
+    """Rounds of coordinate descent over all squares, then Newton steps if these get slow; returns their number."""
+    squares, slow, previous_gap, may_shrink = dual.gram.diagonal(), 0, np.inf, len(dual.gram) > MAX_SINGLE_SQUARE_ROWS
     number = 0
     while number < max_iter:
         _round(dual, rng)
         number += 1
         gap, primal = dual.gap()
-        if gap <= tol * primal or number % _RENEW == 0:
+        if gap <= tol * primal or number % _RENEWAL_ROUNDS == 0:
             dual.renew()
             gap, primal = dual.gap()
         if gap <= tol * primal:
             return number
-        slow = slow + 1 if gap > _SLOW * before else 0
-        if slow >= _PATIENCE:
+        slow = slow + 1 if gap > _SLOW_RATIO * previous_gap else 0
+        if slow >= _MAX_SLOW_ROUNDS:
             dual.renew()
             return number + _newton(dual, tol, max_iter - number, free=False)
-        before = gap
-        inside = dual.known_inside(gap, own)
-        if may_shrink and inside.mean() >= 1.0 - _SHRINK:
+        previous_gap = gap
+        inside = dual.known_inside(gap, squares)
+        if may_shrink and inside.mean() >= 1.0 - _SHRINK_SHARE:
             number += _solve_shrunk(dual, ~inside, tol, max_iter - number, rng)
-            may_shrink = False  # the others are looked at once more, and are what they were found to be
+            may_shrink = False  # the next round checks the other rows
     return number
 
 
-def _solve_shrunk(dual: Dual, left: Array, tol: float, max_iter: int, rng: np.random.Generator) -> int:
-    """The same for the rows that are left; the multipliers of all others are known to be zero."""
-    rows = np.flatnonzero(left)
-    smaller = Dual(gram=dual.gram.part(rows), sign=dual.sign[rows], cost=dual.cost[rows], mu=dual.mu, theta=dual.theta)
+def _solve_shrunk(dual: Dual, remaining: Array, tol: float, max_iter: int, rng: np.random.Generator) -> int:
+    """Solve for the remaining rows; the multipliers of all others are known to be zero."""
+    rows = np.flatnonzero(remaining)
+    smaller = Dual(
+        gram=dual.gram.restricted(rows), sign=dual.sign[rows], cost=dual.cost[rows], mu=dual.mu, theta=dual.theta
+    )
     smaller.gamma = dual.gamma[rows]
     smaller.renew()
-    # rows left out add to the gap what their margins still lack: a little is kept for them
-    rounds = _rounds(smaller, _FOR_OTHERS * tol, max_iter, rng)
+    # the rows left out add to the gap: a part of the tolerance is left for them
+    rounds = _rounds(smaller, _SHRUNK_TOL_SHARE * tol, max_iter, rng)
     dual.gamma = np.zeros(len(dual.sign))
     dual.gamma[rows] = smaller.gamma
     dual.score = dual.gram.scores(rows, (smaller.sign * smaller.gamma)[:, None])[:, 0]
@@ -160,7 +163,7 @@ def _round(dual: Dual, rng: np.random.Generator) -> None:
     gram = dual.gram
     for chunk in rng.permutation(len(gram.slices)):
         at = gram.slices[chunk]
-        sign, before = dual.sign[at], dual.gamma[at].copy()
+        sign, previous = dual.sign[at], dual.gamma[at].copy()
         descend_square(
             gram.square(chunk, chunk),
             sign,
@@ -172,29 +175,29 @@ def _round(dual: Dual, rng: np.random.Generator) -> None:
             dual.high,
             gram.orders(chunk, rng),
         )
-        change = sign * (dual.gamma[at] - before)
+        change = sign * (dual.gamma[at] - previous)
         if change.any():
             gram.add_product(chunk, change[:, None], dual.score[:, None])
 
 
 def _newton(dual: Dual, tol: float, max_iter: int, *, free: bool) -> int:
-    """Active-set Newton steps until the gap is small or nothing moves; gives their number."""
-    basis = None if len(dual.gram) <= DIRECT else nystroem(dual.gram)
-    number, accuracy = 0, _ACCURACY
+    """Active-set Newton steps until the gap is small or nothing moves; returns their number."""
+    basis = None if len(dual.gram) <= MAX_DIRECT_ROWS else nystroem(dual.gram)
+    number, accuracy = 0, _FIRST_ACCURACY
     while True:
-        tried = dual if dual.mu > 0.0 or dual.gamma.min() >= 0.0 else dual.clipped()
-        gap, primal = tried.gap()
-        if gap <= tol * primal or accuracy < _FINEST or number == max_iter:
-            dual.gamma, dual.score = tried.gamma, tried.score
+        candidate = dual if dual.mu > 0.0 or dual.gamma.min() >= 0.0 else dual.clipped()
+        gap, primal = candidate.gap()
+        if gap <= tol * primal or accuracy < _LAST_ACCURACY or number == max_iter:
+            dual.gamma, dual.score = candidate.gamma, candidate.score
             return number
         moved = newton_step(dual, basis, free=free, accuracy=accuracy)
-        accuracy = _ACCURACY if moved else accuracy * 0.01 if basis is not None else 0.0
+        accuracy = _FIRST_ACCURACY if moved else accuracy * 0.01 if basis is not None else 0.0
         number += 1
 
 
 def nystroem(gram: Gram) -> Array:
     """L (n, r) with L L^T close to the kernel matrix: Nystroem, from the first rows, which are random ones."""
-    rows = np.arange(min(_LANDMARKS, len(gram) // 4))
+    rows = np.arange(min(_MAX_LANDMARKS, len(gram) // 4))
     columns = gram.columns(rows).astype(np.float64)
     square = columns[rows]
     scale = float(np.trace(square)) / len(square)
@@ -221,10 +224,10 @@ def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float)
     sign, goal = dual.sign[rows], np.where(over, dual.high, dual.low)
     target, intercept = system.solve(goal, dual.gamma[rows]), 0.0
     if free:
-        along = system.solve(sign, np.zeros(len(rows)))
-        intercept = float(sign @ target) / float(sign @ along)
-        target -= intercept * along
-        target -= along * (float(sign @ target) / float(sign @ along))  # what rounding left of y . gamma
+        response = system.solve(sign, np.zeros(len(rows)))
+        intercept = float(sign @ target) / float(sign @ response)
+        target -= intercept * response
+        target -= response * (float(sign @ target) / float(sign @ response))  # what rounding left of y . gamma
     step = -dual.gamma
     step[rows] += target
     lift = intercept - dual.intercept
@@ -232,21 +235,21 @@ def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float)
 
 
 def _move(dual: Dual, step: Array, lift: float) -> bool:
-    """Along the step as far as the primal value falls: it is convex, with pieces that are parabolas."""
+    """Move along the step as far as the primal value falls: it is convex and piecewise quadratic."""
     change = dual.gram.product((dual.sign * step)[:, None])[:, 0]
-    margin, bend = dual.margins(), dual.sign * (change + lift)
+    margin, margin_change = dual.margins(), dual.sign * (change + lift)
     straight = float((dual.sign * step) @ dual.score)
     curved = float((dual.sign * step) @ change)
     upper = dual.mu * dual.cost
 
     def slope(t: float) -> float:
-        u = margin + t * bend
-        pull = upper * np.maximum(u - dual.high, 0.0) - dual.cost * np.maximum(dual.low - u, 0.0)
-        return straight + t * curved + float(pull @ bend)
+        u = margin + t * margin_change
+        slopes = upper * np.maximum(u - dual.high, 0.0) - dual.cost * np.maximum(dual.low - u, 0.0)
+        return straight + t * curved + float(slopes @ margin_change)
 
     first = slope(0.0)
-    scale = abs(straight) + abs(curved) + float(np.abs(dual.cost * bend * margin).sum())
-    if not first < -_STILL * scale:
+    scale = abs(straight) + abs(curved) + float(np.abs(dual.cost * margin_change * margin).sum())
+    if not first < -_ROUNDING * scale:
         return False
     length = 1.0 if slope(1.0) <= 0.0 else _root(slope, 0.0, 1.0)
     dual.gamma = dual.gamma + length * step
@@ -256,7 +259,7 @@ def _move(dual: Dual, step: Array, lift: float) -> bool:
 
 
 def _root(slope: Callable[[float], float], left: float, right: float) -> float:
-    """Where a slope that rises from below zero to above crosses it, to a thousandth of the way: bisection."""
+    """The root of an increasing slope, to a relative accuracy of a thousandth: bisection."""
     while right - left > 1e-3 * right:
         middle = 0.5 * (left + right)
         left, right = (middle, right) if slope(middle) <= 0.0 else (left, middle)
@@ -271,7 +274,7 @@ class _System:
         sign = dual.sign[rows]
         self._factor = self._basis = None
         if basis is None:
-            matrix = dual.gram.whole(rows) * sign[:, None] * sign
+            matrix = dual.gram.submatrix(rows) * sign[:, None] * sign
             matrix[np.diag_indices_from(matrix)] += ridge
             try:
                 self._factor = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
@@ -288,14 +291,14 @@ class _System:
         if self._factor is not None:
             solution: Array = cho_solve(self._factor, right, check_finite=False)
             return solution
-        first = right - self._times(start)
-        enough = self._accuracy**2 * float(first @ self._precondition(first))
+        residual = right - self._times(start)
+        small = self._accuracy**2 * float(residual @ self._precondition(residual))
         solution, definite = conjugate_gradients(
             self._times,
             right,
             precondition=self._precondition,
-            is_small=lambda _, size: size <= enough,
-            max_steps=_STEPS,
+            is_small=lambda _, size: size <= small,
+            max_steps=_MAX_CG_STEPS,
             start=start,
         )
         if not definite:
