@@ -194,12 +194,13 @@ def test_a_first_leaf_of_one_class(problem: Block) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"coreset_size": 0}, "coreset_size must be at least 1"),
+        ({"coreset_size": 0}, "coreset_size must be a whole number of at least 1"),
         ({"coreset_size": 0.1}, "coreset_size must be an integer here"),
         ({"leaf_size": 0}, "leaf_size must be a whole number"),
         ({"leaf_size": 2.5}, "leaf_size must be a whole number"),
         ({"half_life": 0.0}, "half_life must be a positive number"),
         ({"half_life": np.nan}, "half_life must be a positive number"),
+        ({"half_life": "x"}, "half_life must be"),
         ({"window": 10}, "less than one leaf"),
         ({"window": "x"}, "window must be a whole number"),
         ({"random_state": -1}, "random_state must not be negative"),

@@ -13,6 +13,7 @@ from tithe.certify.certificate import percent
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
 from tithe.core.contracts import ConvexObjective, SteppedObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation
+from tithe.core.params import POLISH, check_value
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
 from tithe.solvers.descent import Descent, Metric
@@ -46,8 +47,7 @@ def polish_rounds(polish: Any) -> tuple[int, float]:
     """How many rounds at the most, and the gain below which to stop, for ``polish``."""
     if isinstance(polish, str) and polish == "auto":
         return AUTO_ROUNDS, AUTO_GAIN
-    if isinstance(polish, (bool, str)) or not isinstance(polish, (int, np.integer)) or polish < 0:
-        raise ValueError(f"polish must be 'auto' or a number of rounds of at least 0, got {polish!r}.")
+    check_value("polish", polish, POLISH)
     return int(polish), 0.0
 
 
