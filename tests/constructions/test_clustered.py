@@ -117,8 +117,8 @@ def test_a_sample_is_enough() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    clusters = ({"n_clusters": 0}, {"n_clusters": 2.5})
-    for wrong in (*clusters, {"radius": 0.0}, {"radius": "large"}, {"repair": "x"}, {"certified": "no"}, {"sample_size": 0}):
+    numbers = ({"n_clusters": 0}, {"n_clusters": 2.5}, {"radius": 0.0}, {"radius": "large"}, {"sample_size": 0})
+    for wrong in (*numbers, {"repair": "x"}, {"certified": "no"}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
             Acvs(**wrong)
     with pytest.raises(ValueError, match="prepare"):
