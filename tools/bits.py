@@ -27,8 +27,8 @@ QUICK = (
     "tests/kernels/test_logistic_sweep.py",
     "tests/kernels/test_pursuit.py",
     "tests/learners/test_logistic_regression.py",
-    "tests/test_build.py",
-    "tests/test_stream.py",
+    "tests/reduce/test_build.py",
+    "tests/reduce/test_stream.py",
     "-k",
     "not True-float64",
 )

@@ -6,7 +6,7 @@ own. A Python that is neither installed nor can be downloaded is a row that says
     python tools/matrix.py                            # every row; an hour or more on two cores
     python tools/matrix.py --only 3.11-lowest         # some rows
     python tools/matrix.py --python /opt/py/bin/python3.14    # an interpreter that is not on the path
-    python tools/matrix.py -- tests/test_build.py     # what follows -- goes to pytest
+    python tools/matrix.py -- tests/reduce/test_build.py     # what follows -- goes to pytest
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from leaf_source import LeafSource
 from tithe import CoresetLogisticRegression
 from tithe.certify.certificate import bound_certificate, excess_certificate
-from tithe.certify.gap import CurvatureDraw, _one_of_each, certify_gap
+from tithe.certify.gap import CurvatureDraw, _one_row_of_each_run, certify_gap
 from tithe.core.data import Block, Coreset, concat
 from tithe.core.parallel import limit_threads
 from tithe.core.passes import DataPass
@@ -47,8 +47,8 @@ def rare() -> tuple[Block, float]:
 def test_intervals_hold_the_truth_with_correlated_columns_and_few_positives(monkeypatch, rare, polish, sampled) -> None:
     """Polished ones held it in 0 of 10 when the curvature came from the rows that were fitted."""
     if sampled:
-        monkeypatch.setattr("tithe.certify.gap._ALL_ROWS_WORK", 0)
-        monkeypatch.setattr("tithe.certify.gap._SAMPLE_ROWS", 1500)
+        monkeypatch.setattr("tithe.certify.gap._MAX_WORK_ON_ALL_ROWS", 0)
+        monkeypatch.setattr("tithe.certify.gap._MIN_SAMPLE_ROWS", 1500)
     block, least = rare
     held = given = 0
     for seed in range(10):
@@ -66,8 +66,8 @@ def test_intervals_hold_the_truth_with_correlated_columns_and_few_positives(monk
 
 
 def test_which_rows_tell_the_curvature_does_not_depend_on_leaves(monkeypatch, rare) -> None:
-    monkeypatch.setattr("tithe.certify.gap._ALL_ROWS_WORK", 0)
-    monkeypatch.setattr("tithe.certify.gap._SAMPLE_ROWS", 1500)
+    monkeypatch.setattr("tithe.certify.gap._MAX_WORK_ON_ALL_ROWS", 0)
+    monkeypatch.setattr("tithe.certify.gap._MIN_SAMPLE_ROWS", 1500)
     block, _ = rare
     objective = LogisticObjective(classes=(0, 1))
     params = objective.solve(block.take(np.arange(0, 12_000, 8)), rng=np.random.default_rng(0))
@@ -84,7 +84,7 @@ def test_which_rows_tell_the_curvature_does_not_depend_on_leaves(monkeypatch, ra
 
 
 def test_rows_for_the_curvature_are_chosen_in_little_memory_and_on_any_number_of_threads(monkeypatch) -> None:
-    for name, value in {"_ALL_ROWS_WORK": 0, "_SAMPLE_ROWS": 1000, "_CANDIDATES": 20_000, "_CHUNK_ROWS": 512}.items():
+    for name, value in {"_MAX_WORK_ON_ALL_ROWS": 0, "_MIN_SAMPLE_ROWS": 1000, "_MAX_CANDIDATES": 20_000, "_CHUNK_ROWS": 512}.items():
         monkeypatch.setattr(f"tithe.certify.gap.{name}", value)
     X = np.random.default_rng(0).normal(size=(400_000, 2)).astype(np.float32)
     block = Block(X=X, y=(X[:, 0] > 0.3).astype(np.int32))
@@ -105,11 +105,11 @@ def test_rows_for_the_curvature_are_chosen_in_little_memory_and_on_any_number_of
 @pytest.mark.parametrize("ids", [None, "all", "later", "gaps"])
 def test_of_each_run_of_ids_the_same_row_is_chosen_wherever_the_rows_lie(ids) -> None:
     every = np.arange(1000)
-    chosen = _one_of_each(Block(X=np.zeros((1000, 1))), 7)
+    chosen = _one_row_of_each_run(Block(X=np.zeros((1000, 1))), 7)
     assert np.array_equal(chosen // 7, np.arange(143)[: len(chosen)])
     kept = {None: every, "all": every, "later": every[333:], "gaps": every[every % 3 > 0]}[ids]
     block = Block(X=np.zeros((len(kept), 1)), indices=None if ids is None else kept)
-    assert np.array_equal(kept[_one_of_each(block, 7)], np.intersect1d(kept, chosen))
+    assert np.array_equal(kept[_one_row_of_each_run(block, 7)], np.intersect1d(kept, chosen))
 
 
 def _everything(block: Block) -> Coreset:

@@ -155,5 +155,7 @@ def test_rows_that_are_all_alike_need_one_centre() -> None:
 def test_bad_radii(bad) -> None:
     with pytest.raises(ValueError, match="radius must be"):
         BallCover(radius=bad)
+    with pytest.raises(ValueError, match="leader must be True or False"):
+        BallCover(radius=1.0, leader="no")
     with pytest.raises(ValueError, match="needs a radius"):
         BallCover(leader=True)

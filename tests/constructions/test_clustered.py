@@ -98,7 +98,7 @@ def test_a_tree_warns_once(name: str) -> None:
 
 
 def test_a_warning_needs_no_more_rows_than_a_leaf_has(monkeypatch) -> None:
-    monkeypatch.setattr(cablr, "_ROWS_TO_JUDGE", 600)
+    monkeypatch.setattr(cablr, "_WARNING_SAMPLE_ROWS", 600)
     with pytest.warns(UserWarning, match="for 600 rows"):
         Cablr(radius=30.0).prepare(_problem(3000, 2), LogisticObjective(classes=(0, 1)), rng=np.random.default_rng(0))
 
@@ -117,7 +117,8 @@ def test_a_sample_is_enough() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    for wrong in ({"radius": 0.0}, {"radius": "large"}, {"n_clusters": 0}, {"repair": "x"}, {"sample_size": 0}):
+    numbers = ({"n_clusters": 0}, {"n_clusters": 2.5}, {"radius": 0.0}, {"radius": "large"}, {"sample_size": 0})
+    for wrong in (*numbers, {"repair": "x"}, {"certified": "no"}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
             Acvs(**wrong)
     with pytest.raises(ValueError, match="prepare"):

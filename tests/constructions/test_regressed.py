@@ -158,7 +158,7 @@ def test_mistakes_are_named() -> None:
         Regressed(regressor="laso")
     with pytest.raises(ValueError, match=r"fit\(\)"):
         Regressed(regressor=3)
-    for wrong in ({"mix": 2.0}, {"sample_size": 1}, {"n_clusters": 0}, {"radius": -1.0}):
+    for wrong in ({"mix": 2.0}, {"mix": "x"}, {"sample_size": 1}, {"n_clusters": "6"}, {"radius": -1.0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):
             Regressed(**wrong)
     with pytest.raises(ValueError, match="prepare"):

@@ -100,7 +100,8 @@ def test_no_more_leaves_at_work_than_there_is_memory_for() -> None:
 
 
 def test_bad_number_of_jobs() -> None:
-    with pytest.raises(ValueError, match="n_jobs"):
-        ThreadEngine(0)
-    with pytest.raises(ValueError, match="memory"):
-        ThreadEngine(memory=0)
+    for bad in (0, "2", 1.5):
+        with pytest.raises(ValueError, match="n_jobs must be"):
+            ThreadEngine(bad)
+        with pytest.raises(ValueError, match="memory must be"):
+            ThreadEngine(memory=bad)

@@ -1,4 +1,4 @@
-"""Certify and polish: what the small set cost, measured on all rows, and a few more passes to do better."""
+"""Certify a solution on all rows, and polish it in a few more passes."""
 
 from tithe.certify.certificate import Certificate, bound_certificate, certify_cost, coreset_cost, cost_certificate
 from tithe.certify.gap import certify_bound, certify_gap

@@ -1,4 +1,4 @@
-"""Certificates: what a small set cost, as a number with a stated meaning."""
+"""Certificates: what learning from a coreset cost, as a number with a stated meaning."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Certificate(Storable):
     relative_excess : float or None
         Of an excess loss: ``value`` divided by the loss. None for other quantities.
     coreset_error : float or None
-        Of a cost, score or mean squared error: what the coreset said about the same solution, as a relative error.
-        It is below 0 where the coreset's number was too low. None for excess losses.
+        Of a cost, score or mean squared error: the relative error of the same number on the coreset. It is negative
+        where the coreset's number is too low. None for excess losses.
     confidence : float or None
         Of an estimate; None otherwise.
     interval : (float, float) or None
         Where the value lies with that confidence.
     bound : float or None
-        What the value provably does not exceed, where that is known.
+        A proved upper bound on the value, if one is known.
     n_rows : int
         Rows it was measured on.
     passes : int
-        How often each of them was read.
+        Times that each of them was read.
     sentence : str
         The same in words.
     """
@@ -93,25 +93,25 @@ def weighted_total(block: Block, cost: Array) -> float:
 
 
 def certify_cost(objective: Objective, data: DataPass, params: Any, coreset: Block) -> Certificate:
-    """The exact cost of a solution on all rows, and how far off the coreset's idea of it is."""
+    """The exact cost of a solution on all rows, and the error of its cost on the coreset."""
     full = data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
     return cost_certificate(full, coreset_cost(objective, coreset, params), data.n_rows, passes=1)
 
 
 def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:
-    """The cost of a solution as the coreset sees it."""
+    """The cost of a solution on the coreset."""
     return weighted_total(coreset, objective.cost(coreset, params))
 
 
 def relative_error(coreset_value: float, value: float) -> float:
-    """How far off ``coreset_value`` is, as a share of ``value``."""
+    """The error of ``coreset_value`` as a share of ``value``."""
     if value == 0.0:
         return 0.0 if coreset_value == 0.0 else math.inf
     return (coreset_value - value) / abs(value)
 
 
 def coreset_clause(coreset_value: float, value: float, *, said_by: str = "the coreset says") -> str:
-    """The half sentence that compares the coreset's number; empty where both are equal."""
+    """A clause that compares the coreset's number; empty where both are equal."""
     error = relative_error(coreset_value, value)
     if error == 0.0:
         return ""
@@ -119,16 +119,16 @@ def coreset_clause(coreset_value: float, value: float, *, said_by: str = "the co
     return f"; {said_by} {coreset_value:.6g}{off}"
 
 
-def cost_certificate(full: float, small: float, n_rows: int, *, passes: int) -> Certificate:
+def cost_certificate(full: float, coreset_value: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate from the cost of one solution on all rows and that on the coreset."""
     return Certificate(
         kind="exact",
         quantity="cost",
         value=full,
-        coreset_error=relative_error(small, full),
+        coreset_error=relative_error(coreset_value, full),
         n_rows=n_rows,
         passes=passes,
-        sentence=f"The solution costs exactly {full:.6g} on all {n_rows} rows{coreset_clause(small, full)}.",
+        sentence=f"The solution costs exactly {full:.6g} on all {n_rows} rows{coreset_clause(coreset_value, full)}.",
     )
 
 
@@ -183,7 +183,7 @@ def exact_excess_certificate(loss: float, excess: float, bound: float, n_rows: i
 
 
 def bound_certificate(loss: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
-    """A certificate of what is proved: the loss exceeds the smallest one by no more than the bound."""
+    """A certificate of a proved bound on the excess of the loss over its minimum."""
     relative = bound / loss if loss > 0 else 0.0
     if relative <= USEFUL_BOUND:
         excess = f"It exceeds the loss of a fit on all rows provably by at most {percent(relative)}."

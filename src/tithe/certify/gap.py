@@ -18,25 +18,27 @@ from tithe.core.passes import DataPass
 from tithe.solvers.descent import Metric
 
 CONFIDENCE = 0.95
-N_GROUPS = 8  # groups of a sample that are left out in turn (jackknife)
-_QUANTILE = float(stdtrit(N_GROUPS - 1, 0.5 + 0.5 * CONFIDENCE))
-_ALL_ROWS_WORK = 100_000_000  # products up to which the curvature is taken from all rows
-_SAMPLE_ROWS, _ROWS_PER_COEFFICIENT = 20_000, 50  # else from a sample: rows at the least, and for each coefficient
-_SAMPLE_WORK, _LEAST_PER_COEFFICIENT = 5_000_000_000, 20  # products at the most; with fewer rows it is no use
-# a curvature that is the same everywhere is taken from all rows: coefficients, or products, up to which that is quick
-_EXACT_COEFFICIENTS, _EXACT_WORK = 64, 20_000_000_000
-_CANDIDATES = 100_000  # rows that the sample is chosen from, at the most
-_CHUNK_ROWS = 8192  # candidates that are looked at together
-_LARGEST_CHANGE = 5.0  # mean change of a margin beyond which the curvature here says nothing about the minimum
-_LARGEST_ERROR = 1.0  # standard error of the logarithm of the estimate from which it is no estimate
-_ROUGH_FACTOR = 100.0  # by which an estimate without a known curvature may be too small
-_NEARLY = 2.0  # a bound this close to the estimate is worth more than it
-_HASH_KEY = 0x7A3C_91F5_0D2B_E864  # rows are chosen by their ids alone: nothing else may steer what certifies
+N_GROUPS = 8  # groups of a sample, left out one at a time (jackknife)
+_T_QUANTILE = float(stdtrit(N_GROUPS - 1, 0.5 + 0.5 * CONFIDENCE))
+# work is the number of rows times the squared number of coefficients
+_MAX_WORK_ON_ALL_ROWS = 100_000_000  # with more work, the curvature is taken from a sample
+_MIN_SAMPLE_ROWS, _SAMPLE_ROWS_PER_COEFFICIENT = 20_000, 50
+_MAX_SAMPLE_WORK = 5_000_000_000
+_MIN_ROWS_PER_COEFFICIENT = 20  # with fewer rows in the sample the curvature is not known well enough
+# a curvature that does not depend on the parameters is taken from all rows, up to one of these limits
+_MAX_EXACT_COEFFICIENTS, _MAX_EXACT_WORK = 64, 20_000_000_000
+_MAX_CANDIDATES = 100_000  # rows that the sample is chosen from
+_CHUNK_ROWS = 8192  # candidates that are scored together
+_MAX_MARGIN_CHANGE = 5.0  # mean change of a margin above which the curvature tells nothing about the minimum
+_MAX_LOG_ERROR = 1.0  # standard error of the logarithm of the estimate, above which there is no interval
+_SAFETY_FACTOR = 100.0  # an estimate without a known curvature may be too small by this factor
+_CLOSE_BOUND = 2.0  # a bound of at most this multiple of the estimate is reported instead of it
+_HASH_KEY = 0x7A3C_91F5_0D2B_E864  # rows are chosen by their ids alone, independently of the fit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """What one pass over all rows says about P(theta) - P*.
+    """The gap P(theta) - P* between the loss on all rows and its minimum, from one pass over all rows.
 
     Parameters
     ----------
@@ -75,22 +77,22 @@ class Gap:
 
     @property
     def largest(self) -> float:
-        """What the gap may well amount to."""
+        """The upper end of what is known about the gap."""
         if self.exact:
             return self.estimate
         return self.bound if self.interval is None else self.interval[1]
 
     def below(self, tol: float) -> bool:
         """Whether the relative excess is ``tol`` at the most: proved, or by the upper end of the interval."""
-        enough = tol * self.evaluation.value
-        rough = self.interval is None and self.estimate * _ROUGH_FACTOR <= enough
-        return self.largest <= enough or self.bound <= enough or rough
+        allowed = tol * self.evaluation.value
+        surely_below = self.interval is None and self.estimate * _SAFETY_FACTOR <= allowed
+        return self.largest <= allowed or self.bound <= allowed or surely_below
 
     def certificate(self, n_rows: int, *, passes: int) -> Certificate:
         loss = self.evaluation.value
         if self.exact:
             return exact_excess_certificate(loss, self.estimate, self.bound, n_rows, passes=passes)
-        if self.interval is None or self.bound <= _NEARLY * self.estimate:
+        if self.interval is None or self.bound <= _CLOSE_BOUND * self.estimate:
             return bound_certificate(loss, self.bound, n_rows, passes=passes)
         return excess_certificate(
             loss, self.estimate, self.interval, self.bound, n_rows, confidence=CONFIDENCE, passes=passes
@@ -103,8 +105,8 @@ class CurvatureRows:
 
     Row i of a sample is kept with probability min(1, m (q_i / Q + u_i / W) / 2), m being the size asked for. u_i is
     its weight, W that of all rows, and q_i = sum_j h_i u_i x_ij^2 / H_jj its part in the diagonal of the curvature,
-    which adds up to Q: rows that much of the curvature in some coordinate depends on are nearly sure to be there.
-    Whether a row is kept depends on its id and its own numbers, not on the leaf it lies in.
+    which adds up to Q: a row that contributes much of the curvature in some coordinate is nearly sure to be drawn.
+    Whether a row is kept depends on its id and its values, not on the leaf it lies in.
 
     Parameters
     ----------
@@ -112,7 +114,7 @@ class CurvatureRows:
     groups : list of Block
         The sample in eight parts; empty if ``rows`` are all rows.
     known : bool
-        Whether they tell the whole curvature: it is not kept as a matrix where there are too many coefficients.
+        Whether they give the whole curvature. It is not kept as a matrix if there are too many coefficients.
     hessian : array or None
         The curvature of all rows, if it is the same everywhere and was added up in a pass; ``rows`` are then some rows.
     """
@@ -124,7 +126,7 @@ class CurvatureRows:
 
     @classmethod
     def all_of(cls, objective: ConvexObjective, block: Block, params: Array) -> CurvatureRows:
-        """All rows, which are at hand."""
+        """All rows, which are in memory."""
         return cls(rows=block, known=objective.convex and objective.keeps_curvature(params))
 
     @property
@@ -141,7 +143,7 @@ class CurvatureRows:
         return cls(rows=block, groups=tuple(block.take(np.flatnonzero(group == g)) for g in range(N_GROUPS)))
 
     def metric(self, objective: ConvexObjective, params: Array, centre: Array | None) -> tuple[Metric, list[Metric]]:
-        """The curvature with the penalty as these rows see it, and without one group at a time."""
+        """The curvature of these rows with the penalty, and the same without one group at a time."""
         hessian = self.hessian
         if hessian is None and objective.constant_curvature and self.is_whole:
             hessian = objective.curvature(self.rows, params, centre)
@@ -151,34 +153,34 @@ class CurvatureRows:
             return objective.metric(self.rows, params, centre=centre), []
         weight = self.rows.total_weight
         curvatures = (objective.curvature(group, params, centre, total_weight=weight) for group in self.groups)
-        parts = [part for part in curvatures if part is not None]  # of few coefficients it is kept
-        whole = sum(parts[1:], parts[0])
+        parts = [part for part in curvatures if part is not None]  # none is None with few coefficients
+        total = sum(parts[1:], parts[0])
         scale = N_GROUPS / (N_GROUPS - 1)
         return (
-            objective.metric_of(whole, centre),
-            [objective.metric_of(scale * (whole - part), centre) for part in parts],
+            objective.metric_of(total, centre),
+            [objective.metric_of(scale * (total - part), centre) for part in parts],
         )
 
 
 class CurvatureDraw:
-    """Chooses the rows of `CurvatureRows`, leaf by leaf, at the parameters that the pass is made at."""
+    """Draws the rows of `CurvatureRows`, leaf by leaf, at the parameters of the pass."""
 
     def __init__(
         self, objective: ConvexObjective, params: Array, coreset: Block, n_rows: int | None, centre: Array | None
     ) -> None:
         self._objective, self._params, self._centre = objective, params, centre
-        wanted = max(_SAMPLE_ROWS, _ROWS_PER_COEFFICIENT * params.size)
-        self._size = min(wanted, _SAMPLE_WORK // params.size**2)
+        wanted = max(_MIN_SAMPLE_ROWS, _SAMPLE_ROWS_PER_COEFFICIENT * params.size)
+        self._size = min(wanted, _MAX_SAMPLE_WORK // params.size**2)
         n_seen = coreset.n_seen if isinstance(coreset, Coreset) else len(coreset)
         n_rows = n_seen if n_rows is None else n_rows
-        cheap = params.size <= _EXACT_COEFFICIENTS or n_rows * params.size**2 <= _EXACT_WORK
-        self.adds_up = cheap and objective.constant_curvature and objective.keeps_curvature(params)
-        self.whole = n_rows <= self._size or n_rows * params.size**2 <= _ALL_ROWS_WORK
-        enough = self.whole or self._size >= _LEAST_PER_COEFFICIENT * params.size
-        self.known = enough and objective.convex and objective.keeps_curvature(params)
-        if self.whole or self.adds_up or not self.known:
+        cheap = params.size <= _MAX_EXACT_COEFFICIENTS or n_rows * params.size**2 <= _MAX_EXACT_WORK
+        self.adds_curvature = cheap and objective.constant_curvature and objective.keeps_curvature(params)
+        self.takes_all = n_rows <= self._size or n_rows * params.size**2 <= _MAX_WORK_ON_ALL_ROWS
+        enough_rows = self.takes_all or self._size >= _MIN_ROWS_PER_COEFFICIENT * params.size
+        self.known = enough_rows and objective.convex and objective.keeps_curvature(params)
+        if self.takes_all or self.adds_curvature or not self.known:
             return
-        self._run = max(1, n_rows // _CANDIDATES)  # of so many rows one is a candidate
+        self._run = max(1, n_rows // _MAX_CANDIDATES)  # one candidate for each run of rows
         self._diagonal = objective.sums(coreset, params, diagonal=True, centre=centre).diagonal
         scale = n_rows / n_seen
         self._parts = scale * float(np.count_nonzero(self._diagonal))
@@ -186,47 +188,47 @@ class CurvatureDraw:
         self._diagonal = scale * self._diagonal
 
     def among(self, leaf: Block) -> Any:
-        """Blocks of the rows of this leaf that are kept, or their curvature; those of all leaves add up (+).
+        """Blocks of the rows drawn from this leaf, or its curvature. Results of several leaves add up (+).
 
-        Which rows are kept depends on nothing but the rows.
+        Which rows are drawn depends on the rows alone.
         """
-        if self.adds_up:
+        if self.adds_curvature:
             return self._objective.curvature(leaf, self._params, self._centre)
         if not self.known:
             return []
-        if self.whole:
+        if self.takes_all:
             return [leaf]
-        candidates = _one_of_each(leaf, self._run)
-        kept: list[Any] = [None] * max(1, -(-len(candidates) // _CHUNK_ROWS))
+        candidates = _one_row_of_each_run(leaf, self._run)
+        drawn: list[Any] = [None] * max(1, -(-len(candidates) // _CHUNK_ROWS))
 
         def run(first: int, last: int) -> None:
             for number in range(first, last):
                 at = candidates[number * _CHUNK_ROWS : (number + 1) * _CHUNK_ROWS]
-                kept[number] = self._kept_of(leaf.take(at))
+                drawn[number] = self._draw_from(leaf.take(at))
 
         with single_blas_thread():
-            over_parts(run, len(kept))
-        return kept
+            over_parts(run, len(drawn))
+        return drawn
 
-    def _kept_of(self, rows: Block) -> Block:
-        """Those of some candidates that are kept."""
+    def _draw_from(self, rows: Block) -> Block:
+        """The candidates that are drawn, with their weights."""
         part = self._objective.curvature_parts(rows, self._params, self._diagonal, self._centre)
         weight = self._run * rows.weights()
         chance = np.minimum(1.0, 0.5 * self._size * (self._run * part / self._parts + weight / self._weight))
-        kept = np.flatnonzero((uniform_of(rows.row_ids(), _HASH_KEY) < chance) & (weight > 0.0))
-        return rows.take(kept, weight[kept] / chance[kept])
+        drawn = np.flatnonzero((uniform_of(rows.row_ids(), _HASH_KEY) < chance) & (weight > 0.0))
+        return rows.take(drawn, weight[drawn] / chance[drawn])
 
     def rows(self, parts: Any, coreset: Block) -> CurvatureRows:
-        """What was kept of all leaves; the coreset where the curvature is not known anyway."""
-        if self.adds_up:
+        """The rows drawn from all leaves; the coreset if the curvature is not known."""
+        if self.adds_curvature:
             return CurvatureRows(rows=coreset, hessian=parts)
         if not self.known:
             return CurvatureRows(rows=coreset, known=False)
-        return CurvatureRows.of(concat(parts), drawn=not self.whole)
+        return CurvatureRows.of(concat(parts), drawn=not self.takes_all)
 
 
-def _one_of_each(block: Block, length: int) -> Array:
-    """Positions of one row in each run of so many ids, chosen by the number of the run; the ids of a block ascend."""
+def _one_row_of_each_run(block: Block, length: int) -> Array:
+    """Positions of one row in each run of ``length`` ids, chosen by the number of the run. Ids must ascend."""
     n, ids = len(block), block.indices
     if length == 1 or n == 0:
         return np.arange(n)
@@ -242,35 +244,35 @@ def _one_of_each(block: Block, length: int) -> Array:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """Sums over the rows of some leaves, and what `CurvatureDraw` keeps of them."""
+class _LeafResult:
+    """Sums over the rows of some leaves, and the rows that `CurvatureDraw` draws from them."""
 
     sums: Any
-    kept: Any
+    drawn: Any
 
-    def __add__(self, other: _Seen) -> _Seen:
-        return _Seen(self.sums + other.sums, self.kept + other.kept)
+    def __add__(self, other: _LeafResult) -> _LeafResult:
+        return _LeafResult(self.sums + other.sums, self.drawn + other.drawn)
 
 
 def evaluate_all(
-    objective: ConvexObjective, every: DataPass, params: Array, *, diagonal: bool = False, centre: Array | None = None
+    objective: ConvexObjective, data: DataPass, params: Array, *, diagonal: bool = False, centre: Array | None = None
 ) -> Evaluation:
     """The objective on all rows, in one pass."""
-    sums = every.total(lambda leaf: objective.sums(leaf, params, diagonal=diagonal, centre=centre))
+    sums = data.total(lambda leaf: objective.sums(leaf, params, diagonal=diagonal, centre=centre))
     return objective.evaluation(sums, params)
 
 
 def evaluate_and_draw(
-    objective: ConvexObjective, every: DataPass, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
+    objective: ConvexObjective, data: DataPass, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
 ) -> tuple[Evaluation, CurvatureRows]:
-    """The same, and rows for the curvature, in one pass."""
-    draw = CurvatureDraw(objective, params, coreset, every.n_expected, centre)
+    """The objective on all rows and rows for the curvature, in one pass."""
+    draw = CurvatureDraw(objective, params, coreset, data.n_expected, centre)
 
-    def work(leaf: Block) -> _Seen:
-        return _Seen(objective.sums(leaf, params, diagonal=diagonal, centre=centre), draw.among(leaf))
+    def work(leaf: Block) -> _LeafResult:
+        return _LeafResult(objective.sums(leaf, params, diagonal=diagonal, centre=centre), draw.among(leaf))
 
-    seen = every.total(work)
-    return objective.evaluation(seen.sums, params), draw.rows(seen.kept, coreset)
+    result = data.total(work)
+    return objective.evaluation(result.sums, params), draw.rows(result.drawn, coreset)
 
 
 def gap_at(
@@ -284,17 +286,18 @@ def gap_at(
 ) -> Gap:
     """The gap at ``params``, from the evaluation on all rows and the curvature.
 
-    ``step`` is the Newton step of somebody who knows better where the curvature is not known.
+    ``step`` is used as the Newton step where the curvature is not known.
     """
     if not (np.isfinite(evaluation.value) and np.isfinite(evaluation.gradient).all()):
         raise ValueError("The loss overflows in double precision. Rescale the columns or the weights.")
     gradient = evaluation.gradient
-    metric, others = curvature.metric(objective, params, centre)
+    metric, jackknife_metrics = curvature.metric(objective, params, centre)
     newton = metric.solve(gradient) if step is None or curvature.known else step
     estimate = 0.5 * float(np.vdot(gradient, newton))
     interval = None
     if curvature.known and estimate > 0.0:
-        interval = _interval(objective, curvature.rows, params, newton, [m.decrement(gradient) for m in others])
+        decrements = [metric.decrement(gradient) for metric in jackknife_metrics]
+        interval = _interval(objective, curvature.rows, params, newton, decrements)
     if interval is not None:
         interval = estimate * interval[0], min(evaluation.bound, estimate * interval[1])
     exact = objective.constant_curvature and curvature.is_whole
@@ -302,20 +305,21 @@ def gap_at(
 
 
 def _interval(
-    objective: ConvexObjective, rows: Block, params: Array, newton: Array, without: list[float]
+    objective: ConvexObjective, rows: Block, params: Array, newton: Array, decrements: list[float]
 ) -> tuple[float, float] | None:
     """Factors of the estimate between which the gap lies; see `Gap`."""
     change = objective.curvature_drift(rows, params, newton)
-    error, few, most = 0.0, 0.0, 1.0
-    if without:
-        logs = np.log(np.maximum(without, np.finfo(np.float64).tiny))
+    error, bias, largest_ratio = 0.0, 0.0, 1.0
+    if decrements:
+        logs = np.log(np.maximum(decrements, np.finfo(np.float64).tiny))
         error = float(np.sqrt((N_GROUPS - 1) / N_GROUPS * np.square(logs - logs.mean()).sum()))
-        few = params.size / effective_sample_size(rows.weights())
-        most = math.exp(float(logs.max() - logs.mean()))
-    if not (change <= _LARGEST_CHANGE and error <= _LARGEST_ERROR):
+        bias = params.size / effective_sample_size(rows.weights())
+        largest_ratio = math.exp(float(logs.max() - logs.mean()))
+    if not (change <= _MAX_MARGIN_CHANGE and error <= _MAX_LOG_ERROR):
         return None
-    random = math.exp(_QUANTILE * error)
-    return 1.0 / (random * (1.0 + few) * (1.0 + change) ** 2), max(random, most) * (1.0 + change) ** 2
+    error_factor = math.exp(_T_QUANTILE * error)
+    drift = (1.0 + change) ** 2
+    return 1.0 / (error_factor * (1.0 + bias) * drift), max(error_factor, largest_ratio) * drift
 
 
 def certify_gap(objective: ConvexObjective, data: DataPass, params: Array, coreset: Block) -> Certificate:
@@ -326,6 +330,6 @@ def certify_gap(objective: ConvexObjective, data: DataPass, params: Array, cores
 
 
 def certify_bound(objective: ConvexObjective, data: DataPass, params: Array) -> Certificate:
-    """The same, but only what is proved: no coreset is needed."""
+    """The proved bound alone, in one pass. No coreset is needed."""
     evaluation = evaluate_all(objective, data, params)
     return bound_certificate(evaluation.value, evaluation.bound, data.n_rows, passes=1)

@@ -1,31 +1,85 @@
-"""Certificates of a mean squared error over rows."""
+"""Certificates from rows that the model was not fitted to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+from scipy import stats
+
 from tithe.certify.certificate import Certificate, coreset_clause, relative_error
-from tithe.core.data import Array
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.hashing import Reservoir
+from tithe.core.passes import DataPass
+from tithe.core.seeding import rng_for
 
-_NORMAL, _CONFIDENCE = 1.959964, 0.95
+_N_PARTS = 20  # parts of the rows whose scores give the interval
+MIN_ROWS_TO_CERTIFY = 2 * _N_PARTS
+_MAX_SOURCE_ROWS = 200_000  # rows of a source that are held in memory
+_CONFIDENCE, _NORMAL_QUANTILE = 0.95, 1.959964
 
 
-def mean_certificate(sums: Array, scale: float, n_rows: int, small: float) -> Certificate:
+def score_certificate(score: Callable[[Block], float], block: Block, coreset_score: float) -> Certificate:
+    """The score on held-out rows, with an interval from the scores of twenty parts of them."""
+    if len(block) < MIN_ROWS_TO_CERTIFY:
+        raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
+    order = rng_for(0, "certify").permutation(len(block))
+    scores = [score(block.take(np.sort(rows))) for rows in np.array_split(order, _N_PARTS)]
+    value = score(block)
+    half = float(stats.t.ppf(0.975, _N_PARTS - 1) * np.std(scores, ddof=1) / np.sqrt(_N_PARTS))
+    return Certificate(
+        kind="estimate",
+        quantity="score",
+        value=value,
+        coreset_error=relative_error(coreset_score, value),
+        confidence=_CONFIDENCE,
+        interval=(value - half, value + half),
+        n_rows=len(block),
+        passes=2,
+        sentence=(
+            f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block)} rows that were not learned from; "
+            f"{coreset_score:.4f} on the coreset itself, which it was fitted to."
+        ),
+    )
+
+
+def mean_certificate(sums: Array, scale: float, n_rows: int, training_error: float) -> Certificate:
     """From sums of u, u e, u^2, u^2 e and u^2 e^2 over the rows, e the error of a row as a multiple of ``scale``."""
     weight, total, w2, w2e, w2ee = sums
     mean = total / weight
     spread = max(0.0, w2ee - 2.0 * mean * w2e + mean * mean * w2) ** 0.5 / weight
     mean, spread = mean * scale, spread * scale
-    low, high = max(0.0, mean - _NORMAL * spread), mean + _NORMAL * spread
+    low, high = max(0.0, mean - _NORMAL_QUANTILE * spread), mean + _NORMAL_QUANTILE * spread
     return Certificate(
         kind="estimate",
         quantity="mse",
         value=float(mean),
-        coreset_error=float(relative_error(small, mean)),
+        coreset_error=float(relative_error(training_error, mean)),
         confidence=_CONFIDENCE,
         interval=(float(low), float(high)),
         n_rows=n_rows,
         passes=1,
         sentence=(
             f"The mean squared error is {mean:.6g} on these {n_rows} rows (95 % for rows of their kind: {low:.6g} to "
-            f"{high:.6g}){coreset_clause(small, mean, said_by='training ended with')}."
+            f"{high:.6g}){coreset_clause(training_error, mean, said_by='training ended with')}."
         ),
     )
+
+
+def n_coreset_rows_in(block: Block, coreset: Coreset) -> int:
+    """The number of coreset rows that the block holds under the same row id."""
+    block_ids, coreset_ids = block.row_ids(), coreset.row_ids()
+    positions = np.minimum(np.searchsorted(block_ids, coreset_ids), len(block_ids) - 1)
+    same_id = np.flatnonzero(block_ids[positions] == coreset_ids)
+    unequal = block.X[positions[same_id]] != coreset.X[same_id]
+    differs = unequal.getnnz(axis=1) if hasattr(unequal, "getnnz") else unequal.any(axis=1)
+    return int(len(same_id) - np.count_nonzero(differs))
+
+
+def sample_source(data: DataPass, coreset: Coreset, key: int) -> tuple[Block, bool]:
+    """In one pass, the rows with the smallest hashes, and whether the coreset was drawn from this source."""
+    reservoir, n_known = Reservoir(size=_MAX_SOURCE_ROWS, key=key), 0
+    for rows, n_known_in_leaf in data.each(lambda leaf: (reservoir.among(leaf), n_coreset_rows_in(leaf, coreset))):
+        reservoir.keep(rows)
+        n_known += n_known_in_leaf
+    return reservoir.rows(), n_known == len(coreset)

@@ -1,4 +1,4 @@
-"""Polish: a few more passes over all rows that improve a solution, never for the worse."""
+"""Polish: improve a solution in a few more passes over all rows. A step that does not improve it is dropped."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tithe.certify.certificate import percent
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
 from tithe.core.contracts import ConvexObjective, SteppedObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation
+from tithe.core.params import POLISH, check_value
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
 from tithe.solvers.descent import Descent, Metric
 
-AUTO_ROUNDS = 2  # polish="auto": on real data the first round or two bring nearly all there is to gain
-AUTO_GAIN = 1e-3  # ... and stops earlier once a round brings less than this share of the cost
-AUTO_DESCENT = 30  # rounds at the most where polish="auto" stops on a certificate
-_MORE_CAUTION, _MOST_CAUTION = 30.0, 1e6  # with the coreset's correlations, after a round that failed
-_TRIES = 6  # steps of one round that are tried at the most: each costs a look at the data
-_NEWTON = 250  # coefficients up to which a fresh curvature at every place is cheap
-_SURE = 300.0  # effective rows from which the curvature in a column is known well enough (to some 6 %)
+AUTO_ROUNDS = 2  # rounds of polish="auto": on real data the first two bring nearly the whole gain
+AUTO_GAIN = 1e-3  # polish="auto" stops earlier if a round saves less than this share of the cost
+AUTO_DESCENT = 30  # most rounds where polish="auto" stops on a certificate
+_CAUTION_FACTOR, _MAX_CAUTION = 30.0, 1e6  # caution with the coreset's correlations after a round that failed
+_MAX_STEPS_TRIED = 6  # in one round: each costs a pass over the data
+_MAX_NEWTON_COEFFICIENTS = 250  # up to this number the curvature is cheap to compute at every point
+_MIN_COLUMN_SUPPORT = 300.0  # effective rows for which the curvature in a column is known to about 6 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Polished:
 
     ``curve`` holds the full-data cost before each round and at the end; it never rises.
     ``labels`` are the assignments at the final solution, None where rows are not held in memory.
-    ``passes`` counts looks at the data, ``n_rows`` the rows of one.
+    ``passes`` is the number of passes over the data, ``n_rows`` the number of rows.
     """
 
     params: Any
@@ -43,42 +44,41 @@ class Polished:
 
 
 def polish_rounds(polish: Any) -> tuple[int, float]:
-    """How many rounds at the most, and the gain below which to stop, for ``polish``."""
+    """The largest number of rounds, and the relative gain below which to stop."""
     if isinstance(polish, str) and polish == "auto":
         return AUTO_ROUNDS, AUTO_GAIN
-    if isinstance(polish, (bool, str)) or not isinstance(polish, (int, np.integer)) or polish < 0:
-        raise ValueError(f"polish must be 'auto' or a number of rounds of at least 0, got {polish!r}.")
+    check_value("polish", polish, POLISH)
     return int(polish), 0.0
 
 
 def polish_by_steps(objective: SteppedObjective, data: DataPass, params: Any, polish: Any) -> Polished:
     """Rounds of the objective's own steps over all rows, and the final assignment.
 
-    Every round is accepted only if the cost falls; the last look gives labels and the exact cost.
-    ``rounds`` rounds take at most ``rounds + 1`` looks.
+    A round is accepted only if the cost falls. The last pass gives labels and the exact cost, so a number of rounds
+    takes at most one pass more.
     """
-    rounds, least_gain = polish_rounds(polish)
-    before = data.n_passes
+    rounds, min_gain = polish_rounds(polish)
+    n_passes_before = data.n_passes
 
-    def look(at: Any, *, last: bool) -> Any:
-        return data.total(lambda leaf: objective.look(leaf, at, last=last))
+    def make_pass(candidate: Any, *, last: bool) -> Any:
+        return data.total(lambda leaf: objective.look(leaf, candidate, last=last))
 
-    here = look(params, last=rounds == 0)
-    curve, labels = [here.total], here.labels
+    result = make_pass(params, last=rounds == 0)
+    curve, labels = [result.total], result.labels
     for number in range(1, rounds + 1):
-        tried, gain = objective.step(here, params)
-        if gain <= least_gain * curve[-1]:
-            break  # rows that change clusters might save a little more, but not enough to pay for a look
-        here = look(tried, last=number == rounds)
-        if here.total >= curve[-1]:
+        candidate, gain = objective.step(result, params)
+        if gain <= min_gain * curve[-1]:
+            break  # rows that change clusters might save a little more, but too little for another pass
+        result = make_pass(candidate, last=number == rounds)
+        if result.total >= curve[-1]:
             break
-        params, labels = tried, here.labels
-        curve.append(here.total)
+        params, labels = candidate, result.labels
+        curve.append(result.total)
     return Polished(
         params=params,
         labels=labels if isinstance(data.rows, Block) else None,
         curve=curve,
-        passes=data.n_passes - before,
+        passes=data.n_passes - n_passes_before,
         n_rows=data.n_rows,
     )
 
@@ -106,53 +106,53 @@ def polish_by_descent(
     calibrate: bool,
     rng: Any,
 ) -> Descended:
-    """Calibrate at the solution, fit again, and go downhill on all rows.
+    """Calibrate at the solution, fit again, and descend on all rows.
 
     The first pass over all rows gives the loss, its gradient, the exact totals for calibration and the rows that
-    the curvature is taken from. The fit on the calibrated coreset is the first step; Newton's method with that
-    curvature goes on from there (L-BFGS where it is dear or not known as a whole). Every step is accepted only if
+    the curvature is taken from. The fit on the calibrated coreset is the first step. Newton's method with that
+    curvature follows, or L-BFGS where the curvature is expensive or only partly known. A step is accepted only if
     the loss on all rows falls. Stops on the certificate (``polish="auto"``), or after a number of rounds besides the
     calibration.
     """
     auto = isinstance(polish, str) and polish == "auto"
     rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
-    enough = tol if auto else 0.0
-    before = data.n_passes
-    way = _Way(objective, data, coreset, params)
-    if calibrate and not way.gap().below(enough):
-        way.step_by_calibration(rng, go=rounds == 0 or not way.gap().exact)
+    target = tol if auto else 0.0
+    n_passes_before = data.n_passes
+    polisher = _DescentPolisher(objective, data, coreset, params)
+    if calibrate and not polisher.gap().below(target):
+        polisher.step_by_calibration(rng, move=rounds == 0 or not polisher.gap().exact)
     for _ in range(rounds):
-        if way.is_below(enough) or not way.step_by_descent():
+        if polisher.is_below(target) or not polisher.step_by_descent():
             break
-    gap = way.gap()
+    gap = polisher.gap()
     if auto and not gap.below(tol):
         excess = percent(gap.largest / gap.evaluation.value)
         warnings.warn(
-            f"The loss may exceed that of a fit on all rows by {excess}, more than tol={tol:g}, after {len(way.curve)} "
-            "steps. Ask for a larger coreset_size, or raise tol.",
+            f"The loss may exceed that of a fit on all rows by {excess}, more than tol={tol:g}, after "
+            f"{len(polisher.curve)} steps. Ask for a larger coreset_size, or raise tol.",
             ConvergenceWarning,
             stacklevel=5,
         )
     return Descended(
-        params=way.descent.params,
-        coreset=way.coreset,
+        params=polisher.descent.params,
+        coreset=polisher.coreset,
         gap=gap,
-        curve=way.curve,
-        passes=data.n_passes - before,
+        curve=polisher.curve,
+        passes=data.n_passes - n_passes_before,
         n_rows=data.n_rows,
     )
 
 
-class _Way:
-    """The way down on all rows: where it has come to, and what is known there."""
+class _DescentPolisher:
+    """The state of `polish_by_descent`: the present parameters, and the loss and curvature on all rows there."""
 
-    def __init__(self, objective: ConvexObjective, every: DataPass, coreset: Coreset, params: Array) -> None:
-        self.objective, self.every, self.coreset = objective, every, coreset
-        self._centre = objective.centre(every.or_few(coreset))
-        # where every column is in many of the rows, their own curvature will do, and a pass is cheaper without it
-        self._exact = objective.least_support(coreset, params, self._centre) < _SURE
+    def __init__(self, objective: ConvexObjective, data: DataPass, coreset: Coreset, params: Array) -> None:
+        self.objective, self.data, self.coreset = objective, data, coreset
+        self._centre = objective.centre(data.or_few(coreset))
+        # with enough rows in every column the sampled curvature suffices, and a pass without the diagonal is cheaper
+        self._exact = objective.least_support(coreset, params, self._centre) < _MIN_COLUMN_SUPPORT
         point, self._curvature = evaluate_and_draw(
-            objective, every, params, coreset, diagonal=self._exact, centre=self._centre
+            objective, data, params, coreset, diagonal=self._exact, centre=self._centre
         )
         self._caution = 1.0
         self._gap: Gap | None = None
@@ -160,7 +160,7 @@ class _Way:
         self.descent = Descent(self._evaluate, params, self._metric(params, point), point=point)
 
     def _evaluate(self, params: Array) -> Evaluation:
-        return evaluate_all(self.objective, self.every, params, diagonal=self._exact, centre=self._centre)
+        return evaluate_all(self.objective, self.data, params, diagonal=self._exact, centre=self._centre)
 
     def _metric(self, params: Array, point: Evaluation) -> Metric:
         if self._curvature.hessian is not None:
@@ -177,7 +177,7 @@ class _Way:
         return metric
 
     def gap(self) -> Gap:
-        """The gap at the present place."""
+        """The gap at the present parameters."""
         if self._gap is None:
             descent = self.descent
             self._gap = gap_at(
@@ -186,44 +186,46 @@ class _Way:
         return self._gap
 
     def is_below(self, tol: float) -> bool:
-        """Whether the gap is, without taking a dear curvature where the answer is plain."""
+        """Whether the relative gap is at most ``tol``; an expensive curvature is not computed if it plainly is not."""
         point = self.descent.point
-        promised = 0.5 * float(np.vdot(point.gradient, self.descent.newton()))
-        if self._is_dear() and promised > tol * point.value and point.bound > tol * point.value:
+        estimate = 0.5 * float(np.vdot(point.gradient, self.descent.newton()))
+        if self._is_expensive() and estimate > tol * point.value and point.bound > tol * point.value:
             return False
         return self.gap().below(tol)
 
-    def _is_dear(self) -> bool:
-        return bool(self.descent.params.size > _NEWTON)
+    def _is_expensive(self) -> bool:
+        """Whether the curvature is too expensive to be computed at every point."""
+        return bool(self.descent.params.size > _MAX_NEWTON_COEFFICIENTS)
 
-    def step_by_calibration(self, rng: Any, *, go: bool) -> None:
-        """Calibrate the coreset to the totals at the present place, and ``go`` to the fit on it if that is better.
+    def step_by_calibration(self, rng: Any, *, move: bool) -> None:
+        """Calibrate the coreset to the totals at the present parameters.
 
-        Where the curvature of all rows is known exactly, a step of Newton is better still.
+        With ``move``, go to the fit on it if that has a smaller loss. Where the curvature of all rows is known
+        exactly, a Newton step is better.
         """
         before, point = self.descent.params, self.descent.point
-        taken = replace(self.coreset, totals=point.totals, pilot=before)
-        self.coreset, report = calibrated(taken, self.objective)
-        if not go or report is None or not report.n_beyond:  # without more totals, the weights hardly changed
+        uncalibrated = replace(self.coreset, totals=point.totals, pilot=before)
+        self.coreset, report = calibrated(uncalibrated, self.objective)
+        if not move or report is None or not report.n_beyond:  # without further totals, weights hardly change
             return
         if self.descent.go_to(self.objective.solve(self.coreset, rng=rng, init=before)):
-            self._arrived()
+            self._update()
             self.descent.recall(before, point)
 
     def step_by_descent(self) -> bool:
-        """One round downhill. False where no more caution will help."""
-        if self.descent.round(most_tries=_TRIES):
-            self._arrived()
+        """One round of descent; False if it fails even with the largest caution."""
+        if self.descent.round(most_tries=_MAX_STEPS_TRIED):
+            self._update()
             return True
-        self._caution *= _MORE_CAUTION
-        if self._caution > _MOST_CAUTION:
+        self._caution *= _CAUTION_FACTOR
+        if self._caution > _MAX_CAUTION:
             return False
         self.descent.renew(self._metric(self.descent.params, self.descent.point))
         return True
 
-    def _arrived(self) -> None:
-        """A new place: its own curvature, where that is cheap or there was none before."""
+    def _update(self) -> None:
+        """Update what is known at the present parameters; the curvature only where it is cheap."""
         self.curve.append(self.descent.point.value)
         self._gap = None
-        if not self._is_dear():
+        if not self._is_expensive():
             self.descent.renew(self._metric(self.descent.params, self.descent.point))

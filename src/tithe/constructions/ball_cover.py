@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,29 +9,30 @@ import numpy as np
 
 from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, check_params
 from tithe.kernels.cover import FarthestFirst, leaders
 
 
 @dataclass(frozen=True, kw_only=True)
 class BallCover(Construction[Objective]):
-    """Centres such that every row is within a radius r of one; each weighs as much as the rows nearest to it.
+    """Centres such that every row is within a radius r of one. A centre weighs as much as the rows nearest to it.
 
-    Rows are z = +-(x, constant) where the objective tells two classes apart (constant: 1 with an intercept, or as
-    the objective says), so that r < 2 constant never mixes them; with more classes rows of different ones are
-    never covered by each other; without classes z = x. Any loss that is Lipschitz in z errs by at most r times its
-    constant, for every solution: a certainty that no draw gives, bought with a bias that no average takes away.
-    Weights add up exactly. It needs a number of centres that grows like r to the minus intrinsic dimension:
-    for a few columns, or where rows repeat themselves.
+    With two classes, distances are those of z = +-(x, constant), where the objective gives the constant (1 by
+    default). A radius below 2 constant never joins two classes. With more classes, a centre covers only rows of its
+    own class. Without classes z = x. A loss that is Lipschitz in z errs by at most r times its Lipschitz constant,
+    for every solution. No random draw has such a guarantee, but the error is a bias that does not average out.
+    Weights add up exactly. The number of centres grows like r to the power of minus the intrinsic dimension, so use
+    it for a few columns, or where many rows are nearly equal.
 
     Parameters
     ----------
     radius : float or None
-        Where to stop before the size asked for is reached. None: the size alone counts.
+        Stop at this radius, even with fewer centres than were asked for. None: only the size counts.
     leader : bool
-        One pass, in the order of the rows, at the given radius: a row within reach of a leader joins the nearest
-        one, any other leads. Where more would lead than may be kept, the radius doubles, and leaders join leaders.
-        False: farthest first (Gonzalez 1985), each centre the row farthest from those before. The radius of k
-        centres is at most twice the best there is, and the first of them are the centres of any smaller size.
+        True: one pass in the order of the rows. A row within the radius of a leader joins the nearest one; any other
+        row becomes a leader. When there are more leaders than may be kept, the radius doubles and leaders are merged.
+        False: farthest first (Gonzalez 1985). Each centre is the row farthest from the centres before it. The radius
+        of k centres is at most twice the smallest possible, and the first of them are the centres of a smaller size.
     """
 
     radius: float | None = None
@@ -40,29 +40,29 @@ class BallCover(Construction[Objective]):
 
     name: ClassVar[str] = "ball_cover"
     unbiased: ClassVar[bool] = False
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "radius": OneOf(None) | RealNumber(least=0.0),
+        "leader": Boolean(),
+    }
 
     def __post_init__(self) -> None:
-        given = self.radius
-        if given is not None and (
-            isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0.0 <= given < np.inf
-        ):
-            raise ValueError(f"radius must be None or a finite number of at least 0, got {given!r}.")
-        if self.leader and given is None:
-            raise ValueError("leader=True needs a radius: there is but one pass to find one.")
+        check_params(self, self._constraints)
+        if self.leader and self.radius is None:
+            raise ValueError("leader=True needs a radius: it is not found in a single pass.")
 
     def reduce(
         self, block: Block, objective: Objective, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
-        where = _places(block, objective)
+        geometry = _geometry(block, objective)
         if self.leader:
             assert self.radius is not None
             positions, mass, reach = leaders(
-                block.X, radius=self.radius, most=size, weight=block.sample_weight, **where
+                block.X, radius=self.radius, most=size, weight=block.sample_weight, **geometry
             )
         else:
             present = np.flatnonzero(block.weights() > 0.0)
             cover = FarthestFirst(
-                block.X, weight=block.sample_weight, start=int(present[rng.integers(len(present))]), **where
+                block.X, weight=block.sample_weight, start=int(present[rng.integers(len(present))]), **geometry
             ).grow(size=size, radius=self.radius or 0.0)
             if np.isinf(cover.radius):
                 raise ValueError(f"There are more classes than the {size} rows that may be kept.")
@@ -71,8 +71,8 @@ class BallCover(Construction[Objective]):
         return replace(block.take(positions[order], mass[order]), notes={"cover_radius": reach})
 
 
-def _places(block: Block, objective: Objective) -> dict[str, Any]:
-    """Where rows lie, for an objective: signs, groups and the constant of the kernels."""
+def _geometry(block: Block, objective: Objective) -> dict[str, Any]:
+    """Arguments of the kernels that say between which rows distances are taken: signs, groups and the constant."""
     codes = objective.codes(block)
     if codes is None:
         return {}

@@ -11,11 +11,13 @@ from tithe.constructions.draw import draw_rows
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import warn_caller
-from tithe.core.state_checks import Flag, Instance, Integer, Number, Optional, Storable, check_fields
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.state_checks import Instance, Number, Optional, Storable, check_fields
 from tithe.kernels.sampling import sample_rows
 
-_USELESS_SHARE = 0.1  # share of the rows beyond which the mean sensitivity makes sampling near useless
-_ROWS_TO_JUDGE = 65_536  # rows that the warning about useless bounds is based on, as many as a leaf has
+RADIUS = OneOf("auto", "pilot") | RealNumber(above=0.0)
+_MAX_USEFUL_SENSITIVITY = 0.1  # mean sensitivity, as a share of the rows, above which the user is warned
+_WARNING_SAMPLE_ROWS = 65_536  # rows on which the mean sensitivity is taken for the warning; a leaf has this many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,14 +31,6 @@ class Prepared(Storable):
         check_fields(self, {"radius": Number(least=0.0), "clusters": Instance(ClusterSet)})
 
 
-def check_radius(radius: float | str) -> None:
-    """A positive number, "auto" or "pilot"."""
-    if radius in ("auto", "pilot"):
-        return
-    if not isinstance(radius, (int, float, np.number)) or not 0.0 < float(radius) < np.inf:
-        raise ValueError(f"radius must be a positive number, 'auto' or 'pilot', got {radius!r}.")
-
-
 def find_radius(
     radius: float | str,
     block: Block,
@@ -45,7 +39,7 @@ def find_radius(
     objective: ClusterBoundedObjective,
     rng: Rng,
 ) -> float:
-    """R: the number given, the objective's rule on the clustered rows, or that from a pilot fit."""
+    """R: the given number, the default of the objective for the clustered rows, or from a pilot fit."""
     if radius == "auto":
         return objective.default_radius(sample, clusters)
     if radius == "pilot":
@@ -63,24 +57,19 @@ class _Clustered(Construction[ClusterBoundedObjective]):
 
     n_passes: ClassVar[int] = 2  # clusters and distances
     requires: ClassVar[tuple[type[Objective], ...]] = (ClusterBoundedObjective,)
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": WholeNumber(least=1),
+        "radius": RADIUS,
+        "certified": Boolean(),
+        "repair": OneOf("means", "mass"),
+    }
 
     def __post_init__(self) -> None:
-        if self.n_clusters < 1:
-            raise ValueError(f"n_clusters must be at least 1, got {self.n_clusters!r}.")
-        if self.repair not in ("means", "mass"):
-            raise ValueError(f"repair must be 'means' or 'mass', got {self.repair!r}.")
-        check_radius(self.radius)
+        check_params(self, self._constraints)
 
     def _check_state(self) -> None:
         self.__post_init__()
-        check_fields(
-            self,
-            {
-                "n_clusters": Integer(least=1),
-                "certified": Flag(),
-                "prepared": Optional(Instance(Prepared)),
-            },
-        )
+        check_fields(self, {"prepared": Optional(Instance(Prepared))})
 
     def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
         if self.prepared is not None:
@@ -115,13 +104,13 @@ class _Clustered(Construction[ClusterBoundedObjective]):
         )
 
     def _warn_if_useless(self, block: Block, objective: ClusterBoundedObjective) -> None:
-        """Said once, when the clusters are found: a tree has hundreds of nodes that would all say it."""
+        """Warn if the bounds are too large to be of use: once, when the clusters are found, not in each node."""
         assert self.prepared is not None
-        step = -(-len(block) // _ROWS_TO_JUDGE)
+        step = -(-len(block) // _WARNING_SAMPLE_ROWS)
         sample = block if step <= 1 else block.take(np.arange(0, len(block), step))
         mean = float(self.scores(sample, objective).sum())
-        # rows of a coreset stand for as many as they weigh
-        if mean > _USELESS_SHARE * max(len(sample), sample.total_weight):
+        # the total weight of coreset rows is the number of rows that they represent
+        if mean > _MAX_USEFUL_SENSITIVITY * max(len(sample), sample.total_weight):
             warn_caller(
                 f"The mean sensitivity is {mean:.3g} for {len(sample)} rows at radius {self.prepared.radius:.3g}: "
                 "nearly every row may matter, and sampling by these bounds is near useless. Lower the radius, "
@@ -157,10 +146,10 @@ class _Clustered(Construction[ClusterBoundedObjective]):
 class Cablr(_Clustered):
     """p_n = s_n / S with s_n the objective's bound of the sensitivity through clusters of all rows.
 
-    Huggins, Campbell and Broderick (2016), with exact exclusion of each row from its own cluster
-    and a draw of its own from every class. The guarantee, for all solutions of norm at most R: with
-    m-bar = sum s_n (noted as ``mean_sensitivity``, between 1 and N), c m-bar ((d + 1) ln m-bar +
-    ln(1 / delta)) / eps^2 rows are enough. m-bar grows exponentially in R times the distances.
+    Huggins, Campbell and Broderick (2016), with each row excluded exactly from its own cluster and a separate draw
+    from every class. The guarantee holds for all solutions of norm at most R: with m-bar = sum s_n (noted as
+    ``mean_sensitivity``, between 1 and N), c m-bar ((d + 1) ln m-bar + ln(1 / delta)) / eps^2 rows suffice. m-bar
+    grows exponentially in R times the distances.
 
     Parameters
     ----------
@@ -170,7 +159,7 @@ class Cablr(_Clustered):
         R. "auto": 3 / sqrt(mean squared distance to the centres); "pilot": 1.5 times the norm of a
         pilot fit. It includes the intercept: standardise the columns.
     certified, repair : bool, "means" or "mass"
-        How the bound is made one; see the objective's `cluster_bound`.
+        How the bound is made valid; see the objective's `cluster_bound`.
     """
 
     name: ClassVar[str] = "cablr"
@@ -186,8 +175,8 @@ class Acvs(_Clustered):
     Parameters
     ----------
     sample_size : int or None
-        Rows that are clustered. None: 1000 a cluster but no more than 2.5 % of the rows, and at
-        least 50 a cluster.
+        Rows that are clustered. None: 1000 for each cluster but at most 2.5 % of the rows, and at least 50 for each
+        cluster.
     n_clusters, radius, certified, repair
         As for `Cablr`.
     """
@@ -195,12 +184,11 @@ class Acvs(_Clustered):
     sample_size: int | None = None
 
     name: ClassVar[str] = "acvs"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sample_size is not None and self.sample_size < 1:
-            raise ValueError(f"sample_size must be at least 1, got {self.sample_size!r}.")
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **_Clustered._constraints,
+        "sample_size": OneOf(None) | WholeNumber(least=1),
+    }
 
     def clustered_rows(self, block: Block, rng: Rng) -> Block:
-        usual = max(50 * self.n_clusters, min(1000 * self.n_clusters, len(block) // 40))
-        return sample_rows(block, usual if self.sample_size is None else self.sample_size, rng)
+        default = max(50 * self.n_clusters, min(1000 * self.n_clusters, len(block) // 40))
+        return sample_rows(block, default if self.sample_size is None else self.sample_size, rng)

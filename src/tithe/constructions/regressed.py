@@ -1,4 +1,4 @@
-"""Sensitivities predicted by a regression: computed on a sample, guessed for everything else (RDSF)."""
+"""Sensitivities that are computed on a sample and predicted by a regression for all other rows (RDSF)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sklearn.linear_model import ElasticNetCV, LassoCV, LinearRegression, RidgeC
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tithe.constructions.cablr import check_radius, find_radius
+from tithe.constructions.cablr import RADIUS, find_radius
 from tithe.constructions.draw import draw_rows
 from tithe.constructions.regressed_model import SensitivityModel, as_linear, features
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
-from tithe.core.state_checks import Flag, Floats, Instance, Integers, Optional, Storable, check_fields, expect
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.state_checks import Floats, Instance, Integers, Optional, Storable, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
 _REGRESSORS = ("ols", "ridge", "lasso", "elasticnet")
@@ -45,20 +46,20 @@ class Regressed(Construction[ClusterBoundedObjective]):
     On a uniform sample of b rows, m = b s is computed from the bound of `Cablr` with clusters of the
     sample, and regressed on z = +-(x, 1) (two classes) or on x and the class. Rows of the sample keep
     their m; all others get the prediction, clipped to [max(1, 5 % quantile of m), N]. Draws are
-    unbiased whatever is predicted; what is lost is the guarantee: this is a summary, not a coreset
-    with a theorem. ``mix`` bounds every weight by N / (mix size).
+    unbiased even if predictions are wrong, but the guarantee of `Cablr` is lost. ``mix`` bounds every weight by
+    N / (mix size).
 
     Parameters
     ----------
     regressor : "ols", "ridge", "lasso", "elasticnet" or a scikit-learn regressor
-        With fewer than 2 (d + 1) rows in the sample the named ones become "ridge". What is penalised
-        is standardised, and penalties are chosen by cross-validation.
+        With fewer than 2 (d + 1) rows in the sample, "ridge" is used instead of any other name. Columns are
+        standardised before a penalised fit, and penalties are chosen by cross-validation.
     sample_size : int or None
         b. None: 1 % of the rows, but at least 500 and at most 20,000.
     norm_feature : bool
         Regress on |z| as well.
     n_clusters, radius, certified
-        As for `Acvs`; no more than 1000 rows a cluster are clustered.
+        As for `Acvs`; at most 1000 rows for each cluster are clustered.
 
     Attributes
     ----------
@@ -78,6 +79,14 @@ class Regressed(Construction[ClusterBoundedObjective]):
 
     name: ClassVar[str] = "regressed"
     requires: ClassVar[tuple[type[Objective], ...]] = (ClusterBoundedObjective,)
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": WholeNumber(least=1),
+        "radius": RADIUS,
+        "certified": Boolean(),
+        "sample_size": OneOf(None) | WholeNumber(least=2),
+        "norm_feature": Boolean(),
+        "mix": RealNumber(least=0.0, most=1.0),
+    }
 
     def __post_init__(self) -> None:
         if isinstance(self.regressor, str) and self.regressor not in _REGRESSORS:
@@ -86,13 +95,7 @@ class Regressed(Construction[ClusterBoundedObjective]):
             hasattr(self.regressor, "fit") and hasattr(self.regressor, "predict")
         ):
             raise ValueError(f"regressor must be one of {', '.join(_REGRESSORS)} or have fit() and predict().")
-        if self.n_clusters < 1:
-            raise ValueError(f"n_clusters must be at least 1, got {self.n_clusters!r}.")
-        if self.sample_size is not None and self.sample_size < 2:
-            raise ValueError(f"sample_size must be at least 2, got {self.sample_size!r}.")
-        if not 0.0 <= self.mix <= 1.0:
-            raise ValueError(f"mix must lie between 0 and 1, got {self.mix!r}.")
-        check_radius(self.radius)
+        check_params(self, self._constraints)
 
     def __eq__(self, other: object) -> bool:
         """Whether the options are the same; regressors are compared by type and parameters."""
@@ -120,13 +123,11 @@ class Regressed(Construction[ClusterBoundedObjective]):
         check_fields(
             self,
             {
-                "certified": Flag(),
-                "norm_feature": Flag(),
                 "sensitivity_model_": Optional(Instance(SensitivityModel)),
                 "known": Optional(Instance(Known)),
             },
         )
-        expect((self.known is None) == (self.sensitivity_model_ is None), "a regression is there in part only")
+        expect((self.known is None) == (self.sensitivity_model_ is None), "a part of the regression is missing")
 
     def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
         model = self.sensitivity_model_
@@ -162,11 +163,11 @@ class Regressed(Construction[ClusterBoundedObjective]):
         clusters: ClusterSet,
         radius: float,
     ) -> SensitivityModel:
-        wanted = self.regressor
-        if isinstance(wanted, str) and len(sample) < 2 * (sample.n_features + 1):
-            wanted = "ridge"
+        choice = self.regressor
+        if isinstance(choice, str) and len(sample) < 2 * (sample.n_features + 1):
+            choice = "ridge"
         rows = features(objective, sample, self.norm_feature)
-        regressor, weights, raw = _regress(wanted, rows, m)
+        regressor, weights, raw = _regress(choice, rows, m)
         low = max(1.0, float(np.quantile(m, 0.05)))
         spread = float(np.square(m - m.mean()).sum())
         missed = float(np.square(m - raw).sum())
@@ -232,40 +233,40 @@ class Regressed(Construction[ClusterBoundedObjective]):
         return replace(drawn, notes=notes)
 
 
-def _regress(wanted: Any, rows: Any, m: Array) -> tuple[Any, Array | None, Array]:
+def _regress(choice: Any, rows: Any, m: Array) -> tuple[Any, Array | None, Array]:
     """The fitted regressor (None: least squares), intercept and coefficients if it is linear, and its predictions."""
-    if isinstance(wanted, str) and wanted == "ols" and not sparse.issparse(rows):
+    if isinstance(choice, str) and choice == "ols" and not sparse.issparse(rows):
         weights = _least_squares(rows, m)
         return None, weights, rows @ weights[1:] + weights[0]
-    if isinstance(wanted, str):
-        regressor = _make_regressor(wanted, rows)
+    if isinstance(choice, str):
+        regressor = _make_regressor(choice, rows)
     else:
-        regressor = clone(wanted)
+        regressor = clone(choice)
     regressor.fit(rows, m)
     raw = np.asarray(regressor.predict(rows), np.float64).reshape(-1)
     coefficients = _coefficients(regressor)
     if coefficients is not None and len(coefficients) == rows.shape[1] + 1:
-        again = rows @ coefficients[1:] + coefficients[0]
-        # some regressors have coefficients and predict something else from them
-        if np.allclose(again, raw, rtol=1e-6, atol=1e-6 * np.abs(raw).max(initial=1.0)):
+        product = rows @ coefficients[1:] + coefficients[0]
+        # some regressors have coefficients but predict another function of them
+        if np.allclose(product, raw, rtol=1e-6, atol=1e-6 * np.abs(raw).max(initial=1.0)):
             return regressor, coefficients, raw
     return regressor, None, raw
 
 
-def _make_regressor(wanted: str, rows: Any) -> Any:
-    if wanted == "ols":
+def _make_regressor(choice: str, rows: Any) -> Any:
+    if choice == "ols":
         return LinearRegression()
     scaler = StandardScaler(with_mean=not sparse.issparse(rows))
-    if wanted == "ridge":
-        # leaving one out is cheap only while one side is short
+    if choice == "ridge":
+        # leave-one-out is cheap only with few rows or few columns
         return make_pipeline(scaler, RidgeCV(np.logspace(-4, 6, 21), cv=None if min(rows.shape) <= 2000 else 3))
-    if wanted == "lasso":
+    if choice == "lasso":
         return make_pipeline(scaler, LassoCV(cv=5))
     return make_pipeline(scaler, ElasticNetCV(l1_ratio=[0.1, 0.5, 0.9], cv=5))
 
 
 def _coefficients(regressor: Any) -> Array | None:
-    """Intercept and coefficients on the features as they come, through a scaler if there is one."""
+    """Intercept and coefficients on the unscaled features; None if the regressor is not linear in them."""
     last = regressor[-1] if hasattr(regressor, "steps") else regressor
     coef = getattr(last, "coef_", None)
     if coef is None or np.ndim(coef) != 1:
@@ -281,15 +282,15 @@ def _coefficients(regressor: Any) -> Array | None:
 
 
 def _least_squares(rows: Array, m: Array) -> Array:
-    """Intercept and coefficients of least squares, the shortest where there are many."""
-    middle = rows.mean(axis=0)
-    centred = rows - middle
+    """Intercept and coefficients of least squares; where there are several solutions, the one of smallest norm."""
+    mean = rows.mean(axis=0)
+    centred = rows - mean
     scale = np.linalg.norm(centred, axis=0)
     if scale.min() > 0.0:
         gram = (centred.T @ centred) / np.outer(scale, scale)
-        # normal equations where they lose no more digits than predictions need
+        # normal equations if they are accurate enough for predictions
         if np.linalg.eigvalsh(gram)[0] > 1e-8:
             coef = np.linalg.solve(gram, centred.T @ (m - m.mean()) / scale) / scale
-            return np.concatenate([[m.mean() - middle @ coef], coef])
+            return np.concatenate([[m.mean() - mean @ coef], coef])
     coef = np.linalg.lstsq(centred, m - m.mean(), rcond=None)[0]
-    return np.concatenate([[m.mean() - middle @ coef], coef])
+    return np.concatenate([[m.mean() - mean @ coef], coef])

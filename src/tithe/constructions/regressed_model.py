@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
 from tithe.core.data import Array, Block
+from tithe.core.params import WholeNumber, check_value
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, Storable, check_fields, expect
 from tithe.kernels.linear.scores import linear_scores
@@ -166,8 +167,7 @@ class OnlineInclusion:
     """
 
     def __init__(self, model: SensitivityModel, size: int, random_state: Any = None) -> None:
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}.")
+        check_value("size", size, WholeNumber(least=1))
         seed = as_seed(random_state)
         self.model, self.size = model, size
         self.n_seen_ = self.n_checked_ = 0

@@ -1,10 +1,12 @@
-"""Where the state of a build is kept."""
+"""The folder in which the state of a build is kept."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from tithe.core.params import Boolean, RealNumber, check_params
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,7 @@ class Checkpoint:
     resume: bool = True
 
     def __post_init__(self) -> None:
-        if not self.every >= 0.0:
-            raise ValueError(f"every must be a number of seconds of at least 0, got {self.every!r}.")
+        check_params(self, {"every": RealNumber(least=0.0, finite=False), "resume": Boolean()})
 
     def within(self, name: str) -> Checkpoint:
         """The same in a folder of that name within this one: for one of several builds."""

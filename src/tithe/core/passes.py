@@ -12,6 +12,7 @@ from tithe.core.contracts import Engine, Source
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import Boolean, Function, OneOf, check_value
 from tithe.core.progress import Progress, ProgressBar
 from tithe.core.registry import make
 from tithe.core.tree import Merge, Tree
@@ -45,8 +46,7 @@ class DataPass:
     """
 
     def __init__(self, rows: Block | Source, engine: Any = "auto", progress: Progress | bool | None = None) -> None:
-        if progress is not None and not isinstance(progress, bool) and not callable(progress):
-            raise ValueError(f"progress must be a callable, True or None, got {progress!r}.")
+        check_value("progress", progress, OneOf(None) | Boolean() | Function())
         self.rows = rows
         self._engine, self._progress = engine, progress
         self.n_passes = 0

@@ -1,4 +1,4 @@
-"""Leaves side by side on threads, folded in order."""
+"""An engine that reduces several leaves at a time, each in a thread."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Any, ClassVar
 from tithe.core.contracts import Engine
 from tithe.core.data import Block
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
+from tithe.core.params import OneOf, WholeNumber, check_value
 
-_WORKING = 3  # times its own size that a leaf takes while it is read and reduced (measured)
+_PEAK_MEMORY_OF_A_LEAF = 3  # in units of its own size, while it is read and reduced (measured)
 
 
 class ThreadEngine(Engine):
-    """Works on as many leaves at a time as there are threads and memory for, and queues as many again.
+    """Reduces one leaf in each thread, as far as memory allows, and queues the same number of leaves.
 
     Parameters
     ----------
     n_jobs : int or None
         Threads; None uses the cores of the process. Each leaf runs its kernels on one of them.
     memory : int or None
-        Bytes that the leaves at work may take. The first leaf is done alone and tells how many fit;
-        it is always at least one. None: half of what the machine has left.
+        Bytes that the leaves in work may take. The first leaf is reduced alone and tells how many fit; one always
+        does. None: half of the memory that is available.
     """
 
     name: ClassVar[str] = "threads"
 
     def __init__(self, n_jobs: int | None = None, *, memory: int | None = None) -> None:
         for name, value in (("n_jobs", n_jobs), ("memory", memory)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}.")
+            check_value(name, value, OneOf(None) | WholeNumber(least=1))
         self.n_jobs = n_jobs
         self.memory = memory
 
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order; at most ``2 * n_jobs`` are held."""
         numbered = enumerate(tasks)
-        opening = next(numbered, None)
-        if opening is None:
+        first_task = next(numbered, None)
+        if first_task is None:
             return
-        leaf = opening[1]()
-        n_jobs = self._fitting(leaf.n_bytes if isinstance(leaf, Block) else 0)
-        first = work(leaf, 0)  # on all threads
-        del leaf, opening
-        yield first
+        leaf = first_task[1]()
+        n_jobs = self._n_threads(leaf.n_bytes if isinstance(leaf, Block) else 0)
+        first_result = work(leaf, 0)  # its kernels use all threads
+        del leaf, first_task
+        yield first_result
 
         def run(task: Callable[[], Any], number: int) -> Any:
             with limit_threads(1):
@@ -64,15 +64,15 @@ class ThreadEngine(Engine):
                 for future in waiting:
                     future.cancel()
 
-    def _fitting(self, leaf_bytes: int) -> int:
-        """Threads that there is memory for."""
+    def _n_threads(self, leaf_bytes: int) -> int:
+        """The number of threads for which there is memory."""
         n_jobs = self.n_jobs or available_threads()
-        memory = self.memory or _memory_left() // 2
-        return n_jobs if memory == 0 else max(1, min(n_jobs, memory // max(1, _WORKING * leaf_bytes)))
+        memory = self.memory or _available_memory() // 2
+        return n_jobs if memory == 0 else max(1, min(n_jobs, memory // max(1, _PEAK_MEMORY_OF_A_LEAF * leaf_bytes)))
 
 
-def _memory_left() -> int:
-    """Bytes that the machine can still give; 0 where it does not say."""
+def _available_memory() -> int:
+    """Bytes of memory that are available; 0 if the system does not tell."""
     try:
         with open("/proc/meminfo") as file:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))

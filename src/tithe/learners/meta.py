@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, polish_rounds
-from tithe.certify.score import gathered, n_recognised, score_certificate
+from tithe.certify.held_out import n_coreset_rows_in, sample_source, score_certificate
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
@@ -371,10 +371,11 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             # those set aside have the smallest hashes, so they are among the first to be gathered
             key = key_of(0, "certify") if self._aside is None else self._aside[0]
             data = DataPass(self._given(X, y, sample_weight, reset=False), self.engine)
-            block, known = gathered(data, self.coreset_, key)
+            block, known = sample_source(data, self.coreset_, key)
         else:
             block = self._checked(X, y, sample_weight, reset=False)
-            known = len(block) == self.coreset_.n_seen and n_recognised(block, self.coreset_) == len(self.coreset_)
+            n_known = n_coreset_rows_in(block, self.coreset_)
+            known = len(block) == self.coreset_.n_seen and n_known == len(self.coreset_)
         if known:
             block = self._set_aside_of(block)
         return score_certificate(self._plain_score, block, self._score(self.estimator_, self.coreset_))

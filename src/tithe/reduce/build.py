@@ -19,6 +19,7 @@ from tithe.core.contracts import Construction, Objective, SampledObjective, Sour
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import CORESET_SIZE, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
@@ -248,17 +249,12 @@ class _Keeper:
 
 def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
     """Rows to keep: an integer of at least 1, or a fraction in (0, 1) of ``n_rows``."""
-    if isinstance(coreset_size, numbers.Integral) and not isinstance(coreset_size, bool):
-        if coreset_size < 1:
-            raise ValueError(f"coreset_size must be at least 1, got {coreset_size}.")
+    check_value("coreset_size", coreset_size, CORESET_SIZE)
+    if isinstance(coreset_size, numbers.Integral):
         return int(coreset_size)
-    if isinstance(coreset_size, numbers.Real) and not isinstance(coreset_size, bool):
-        if not 0.0 < float(coreset_size) < 1.0:
-            raise ValueError(f"coreset_size as a fraction must lie between 0 and 1, got {coreset_size}.")
-        if n_rows is None:
-            raise ValueError("coreset_size must be an integer here: the number of rows is not known beforehand.")
-        return max(1, round(float(coreset_size) * n_rows))
-    raise ValueError(f"coreset_size must be an integer, or a fraction between 0 and 1, got {coreset_size!r}.")
+    if n_rows is None:
+        raise ValueError("coreset_size must be an integer here: the number of rows is not known beforehand.")
+    return max(1, round(float(coreset_size) * n_rows))
 
 
 def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:

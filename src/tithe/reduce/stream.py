@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 import os
 from dataclasses import replace
 from typing import Any, Self
@@ -15,6 +13,7 @@ from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Instance, Storable, check_fields, expect
 from tithe.reduce.build import resolve_size
@@ -108,10 +107,11 @@ class CoresetStream(Storable):
         random_state: Any = None,
     ) -> None:
         size = resolve_size(coreset_size, None)
-        leaf_size = leaf_rows_for(size) if leaf_size is None else _whole("leaf_size", leaf_size)
-        if half_life is not None and not (isinstance(half_life, numbers.Real) and 0.0 < half_life < math.inf):
-            raise ValueError(f"half_life must be a positive number of rows, got {half_life!r}.")
-        if window is not None and _whole("window", window) < leaf_size:
+        check_value("leaf_size", leaf_size, WholeNumber(least=1) | OneOf(None))
+        check_value("window", window, WholeNumber(least=1) | OneOf(None))
+        check_value("half_life", half_life, RealNumber(above=0.0) | OneOf(None))
+        leaf_size = leaf_rows_for(size) if leaf_size is None else int(leaf_size)
+        if window is not None and window < leaf_size:
             raise ValueError(f"A window of {window} rows is less than one leaf: choose leaf_size below {leaf_size}.")
         plan = Plan.of(
             objective,
@@ -284,9 +284,3 @@ class CoresetStream(Storable):
 
     def _check_state(self) -> None:
         check_fields(self, {"state": Instance(StreamState), "notes": Instance(dict), "_folders": Instance(Folders)})
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    return int(value)

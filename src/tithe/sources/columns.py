@@ -12,10 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from tithe.core.data import Array
+from tithe.core.params import Constraint, OneOf, WholeNumber, check_params
 from tithe.sources.categories import HashedText, OneHotText
 
 WIDEST_DENSE = 1000  # encoded columns; what is wider is mostly zeros
 
+_CONSTRAINTS: dict[str, Constraint] = {
+    "categories": OneOf("error", "onehot", "hash"),
+    "n_hashes": WholeNumber(least=1),
+    "bad_rows": OneOf("error", "skip"),
+}
 _SHOWN = 30  # columns that a message names
 _EXACT_IN_FLOAT32 = (pa.types.is_float16, pa.types.is_float32, pa.types.is_boolean)
 _SHORT_INTEGERS = (pa.types.is_int8, pa.types.is_int16, pa.types.is_uint8, pa.types.is_uint16)
@@ -45,12 +51,7 @@ class Choice:
     bad_rows: str = "error"
 
     def __post_init__(self) -> None:
-        if self.categories not in ("error", "onehot", "hash"):
-            raise ValueError(f"categories must be 'error', 'onehot' or 'hash', got {self.categories!r}.")
-        if self.bad_rows not in ("error", "skip"):
-            raise ValueError(f"bad_rows must be 'error' or 'skip', got {self.bad_rows!r}.")
-        if self.n_hashes < 1:
-            raise ValueError(f"n_hashes must be at least 1, got {self.n_hashes}.")
+        check_params(self, _CONSTRAINTS)
         named = [*(self.columns or ()), *(n for n in (self.target, self.weight) if n is not None)]
         twice = next((name for name, times in Counter(named).items() if times > 1), None)
         if twice is not None:

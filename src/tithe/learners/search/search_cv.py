@@ -15,7 +15,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import Certificate
-from tithe.certify.score import LEAST_TO_CERTIFY
+from tithe.certify.held_out import MIN_ROWS_TO_CERTIFY
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
@@ -277,7 +277,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             winner.fit(X, y, sample_weight=sample_weight, checkpoint=kept, progress=progress)
             self._keep_winner(winner, start)
             judged = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
-            if judged and winner.n_set_aside() >= LEAST_TO_CERTIFY:
+            if judged and winner.n_set_aside() >= MIN_ROWS_TO_CERTIFY:
                 self.certificate_ = winner.certify(X, y, sample_weight)
         return self
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import tithe
-from tithe import Block, build_coreset, propose_size
+from tithe import Block, build_coreset
 from tithe.core.contracts import Objective
 from tithe.core.parallel import limit_threads
 from tithe.objectives import KMeansObjective, KMedianObjective
@@ -396,25 +396,3 @@ def test_calibration_pays(skewed: Block) -> None:
     uniform = typical(construction="uniform", calibrate=False)
     assert calibrated < plain / 4
     assert calibrated < uniform / 4
-
-
-def test_propose_size_on_few_rows_and_other_objectives(X: np.ndarray) -> None:
-    assert propose_size(X[:50], objective=KMEANS, eps=0.01) == (50, 0.0)
-    size, measured = propose_size(X[:300], objective=KMEANS, eps=0.01)
-    assert 4 <= size <= 300 and measured > 0
-    with pytest.raises(ValueError, match="'generic'"):
-        propose_size(X, objective="generic", eps=0.1)
-
-
-def test_propose_size_keeps_its_word(skewed: Block) -> None:
-    size, measured = propose_size(skewed.X, objective=KMEANS, eps=0.01, pilot_size=400, random_state=3)
-    assert measured > 0
-    from tithe import distortion
-    from tithe.reduce.distortion import random_queries
-
-    queries = {"random": random_queries(skewed, KMeansObjective(n_clusters=4), n_bases=2, seed=77)}
-    worst = []
-    for seed in range(5):
-        coreset = build_coreset(skewed.X, objective=KMEANS, coreset_size=size, random_state=seed)
-        worst.append(distortion(skewed, coreset, KMEANS, queries=queries).worst)
-    assert np.median(worst) < 0.02

@@ -1,24 +1,13 @@
-"""What the rooms know of one another.
-
-Objectives say what must be preserved, constructions choose rows, sources bring them, engines do the work. A
-capability is a class here: what a room calls on another stands in one of them, and what may be left out has a
-default. `tithe.testing` has suites that check an implementation.
-"""
+"""What the other rooms may ask of an objective."""
 
 from __future__ import annotations
 
-from abc import ABC, ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
 
-import numpy as np
-
-from tithe.core.data import Array, Block, Coreset, Evaluation, Moments, Rng, Scores, Survey
+from tithe.core.data import Array, Block, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
 from tithe.core.state_checks import Storable
-from tithe.core.tree import Merge, Tree
 
 Params = Any
 
@@ -296,149 +285,3 @@ class ConvexObjective(SampledObjective):
     def rows_per_coefficient(self, block: Block, size: int) -> float:
         """Rows for each coefficient among ``size`` drawn uniformly; with few, "auto" tries a uniform draw as well."""
         return float("inf")
-
-
-ObjectiveT = TypeVar("ObjectiveT", bound=Objective)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Construction(Storable, ABC, Generic[ObjectiveT]):
-    """How rows are chosen. Unbiased, unless it says otherwise: E[sum_i w_i f(x_i)] over the draw is the full sum.
-
-    A construction is a value: a frozen dataclass, compared with ``==``. What it learns from rows (`prepare`) is kept
-    in fields with ``compare=False``.
-    """
-
-    name: ClassVar[str]
-    requires: ClassVar[tuple[type[Objective], ...]] = ()  # contracts of the objective, checked before rows are read
-    needs_pilot: ClassVar[bool] = False  # whether `reduce` needs a pilot
-    needs_survey: ClassVar[bool] = False  # whether `reduce` needs the survey of the whole block at a pilot
-    n_passes: ClassVar[int] = 1  # times `reduce` reads all rows
-    unbiased: ClassVar[bool] = True  # else the weights add up exactly, and rows stand for those near them
-
-    def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:
-        """The construction with what it learns once from a sample and uses for every leaf."""
-        return self
-
-    def pilot(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Array:
-        """The rough solution that rows are scored with."""
-        assert isinstance(objective, SampledObjective)
-        return objective.pilot(block, rng=rng)
-
-    @abstractmethod
-    def reduce(
-        self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
-    ) -> Block:
-        """At most ``size`` distinct rows of ``block`` with weights."""
-
-    def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
-        """Raise ValueError if what was learned, and read from a file, does not fit rows of so many columns."""
-
-
-def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:
-    """Raise ValueError, naming what is missing, unless ``objective`` implements all of the contracts."""
-    wanted: list[ABCMeta] = [Objective, *contracts]
-    for contract in wanted:
-        if not isinstance(objective, contract):
-            kind = type(objective)
-            missing = sorted(contract.__abstractmethods__ - set(dir(kind)))
-            lacks = f"lacks {', '.join(f'{name}()' for name in missing)}" if missing else "does not inherit it"
-            raise ValueError(
-                f"{needed_by} needs an objective that is a {contract.__name__} (tithe.core.contracts); "
-                f"{kind.__name__} {lacks}. construction='uniform' with calibrate=False works for every Objective."
-            )
-
-
-# -- sources and engines ---------------------------------------------------------------------------
-
-
-class Source(ABC):
-    """Where rows come from, leaf by leaf. Row ids are positions in all of the data, skipped rows included.
-
-    A subclass sets ``n_features`` and defines `tasks` and `sample`. All else has a default.
-
-    Attributes
-    ----------
-    n_features : int
-    n_rows : int or None
-        None where it is not known before all rows were read.
-    replayable : bool
-        Whether `tasks` may be called again.
-    feature_names : sequence of str or None
-    n_bytes : int or None
-        Bytes on disk.
-    leaf_rows : int
-        Rows of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size.
-    """
-
-    n_features: int
-    n_rows: int | None = None
-    replayable: bool = True
-    feature_names: Sequence[str] | None = None
-    n_bytes: int | None = None
-    leaf_rows: int = 0
-
-    @cached_property
-    def identity(self) -> str:
-        """A text that changes with the rows. A build is only resumed from a source of the same identity."""
-        return f"{type(self).__qualname__} of {self.n_rows} x {self.n_features}"
-
-    @cached_property
-    def row_bytes(self) -> int:
-        """Bytes of a row of X in memory, on average."""
-        return 8 * self.n_features
-
-    def classes(self) -> Array | None:
-        """All values of the target in ascending order; None where the source cannot tell without reading all rows."""
-        return None
-
-    def count(self) -> int | None:
-        """The number of rows, skipped ones included, read for it if need be; None if rows come only once."""
-        return self.n_rows
-
-    @abstractmethod
-    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves, in order, from leaf number ``first`` on. A leaf may have no rows.
-
-        ``leaf_rows`` is the wanted number of rows of a leaf. A source whose leaves have a size of their own
-        ignores it. The same number always gives the same leaves.
-        """
-
-    @abstractmethod
-    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """About ``size`` rows for a pilot; None: as many as the source finds good.
-
-        They come from across all of the data where it can be read again, else from its beginning.
-        """
-
-
-class Engine(Storable, ABC):
-    """Who does the work. The contract is one assertion: equals serial, bit for bit."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
-        """``work(task(), number)`` of every task, in order, holding a bounded number of them."""
-
-    def map_reduce(
-        self,
-        tasks: Iterable[Callable[[], Block]],
-        leaf: Callable[[Block, tuple[int, int]], Coreset | None],
-        merge: Merge,
-        *,
-        tree: Tree | None = None,
-        watch: Callable[[Tree], None] | None = None,
-    ) -> Coreset:
-        """Fold all leaves into one coreset; two nodes are merged as soon as both are complete.
-
-        With a ``tree`` that holds leaves already, the first task is leaf ``tree.n_leaves``. ``watch`` is called
-        with the tree after every leaf, in the thread of the caller.
-        """
-        tree = Tree() if tree is None else tree
-        first = tree.n_leaves
-        for number, node in enumerate(self.map(tasks, lambda block, i: leaf(block, (0, first + i))), first):
-            tree = tree.push(number, node, merge)
-            if watch is not None:
-                watch(tree)
-        return tree.collapse(merge)
