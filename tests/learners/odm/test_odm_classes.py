@@ -129,8 +129,8 @@ def test_names_of_classes_do_not_matter() -> None:
 def test_weights_are_duplicated_rows() -> None:
     X, y = three(45)
     times = np.random.default_rng(2).integers(1, 4, 45)
-    model = ODMClassifier().fit(X, y, times)
-    doubled = ODMClassifier().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    model = ODMClassifier(random_state=0).fit(X, y, times)
+    doubled = ODMClassifier(random_state=0).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     np.testing.assert_allclose(model.decision_function(X), doubled.decision_function(X), atol=1e-6)
 
 
