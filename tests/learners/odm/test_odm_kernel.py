@@ -194,7 +194,7 @@ def test_what_is_screened_out_has_no_multiplier() -> None:
 def test_shrinking_ends_at_the_same_solution(monkeypatch) -> None:
     for module in (gram, binary):
         monkeypatch.setattr(module, "MAX_SINGLE_SQUARE_ROWS", 100)
-    monkeypatch.setattr(binary, "_PATIENCE", 1000)
+    monkeypatch.setattr(binary, "_MAX_SLOW_ROUNDS", 1000)
     sizes = []
     plain = binary._solve_shrunk
     monkeypatch.setattr(
@@ -342,7 +342,7 @@ def test_wrong_kernels_and_labels_are_refused() -> None:
 
 
 def test_large_matrices_that_are_no_kernels_end_in_an_error(monkeypatch) -> None:
-    monkeypatch.setattr(kernel_functions, "_CHECKED", 0)
+    monkeypatch.setattr(kernel_functions, "_MAX_CHECKED_ROWS", 0)
     rng = np.random.default_rng(0)
     K = rng.normal(size=(60, 60))
     K = K + K.T
