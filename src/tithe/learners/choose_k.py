@@ -12,7 +12,7 @@ from tithe.core.data import Array, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import opened
+from tithe.learners.inputs import check_no_extra_arrays
 from tithe.learners.separation import effective_rows, separated_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 from tithe.reduce.build import reduce_rows, resolve_size
@@ -129,7 +129,9 @@ def choose_k(
         raise ValueError(f"objective must be 'kmeans' or 'kmedian', got {objective!r}.")
     if max_clusters < 1:
         raise ValueError(f"max_clusters must be at least 1, got {max_clusters}.")
-    data = DataPass(opened(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight))
+    data = DataPass(
+        check_no_extra_arrays(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight)
+    )
     goal = types[objective](n_clusters=min(max_clusters, data.n_expected or max_clusters))
     seed, size = as_seed(random_state), resolve_size(coreset_size, data.n_expected)
     reduce_seed = int(rng_for(seed, "reduce").integers(2**62))

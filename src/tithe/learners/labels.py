@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
-from tithe.core.contracts import Source
+from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
+from tithe.core.registry import make
 from tithe.kernels.labels import distinct_labels, encode_labels
+from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
+from tithe.sources.mapped import MappedSource
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,6 +88,16 @@ def _target(block: Block) -> Array:
     return block.y
 
 
+def with_class_numbers(data: DataPass, *, classifier: bool) -> tuple[Array | None, MappedSource]:
+    """The labels of a source (None for regression), and the source with class numbers in place of labels."""
+    source = data.rows
+    assert isinstance(source, Source)
+    if not classifier:
+        return None, MappedSource(source, finite_target)
+    labels = checked_classes(known_classes(data))
+    return labels, MappedSource(source, EncodeLabels(classes=labels))
+
+
 def class_masses(data: DataPass, n_classes: int) -> Array:
     """The weight of the rows of each class, y holding their numbers, in one pass: (n_classes,)."""
 
@@ -94,3 +107,13 @@ def class_masses(data: DataPass, n_classes: int) -> Array:
 
     total: Array = data.total(masses)
     return total
+
+
+def objective_for(objective: str | Objective, n_classes: int) -> Objective:
+    """An objective, by name or as given, for a y of class numbers below ``n_classes``; 0 if y holds no classes."""
+    if isinstance(objective, str) and objective == GenericObjective.name:
+        return GenericObjective(n_classes=n_classes)
+    made: Objective = make("objective", objective)
+    if n_classes and isinstance(made, LabelledObjective):
+        return replace(made, classes=tuple(range(n_classes)))
+    return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
@@ -146,11 +146,10 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         super()._learn(coreset, data, seed, **other)
         params = self._params()
         if self._has_no_minimum(DataPass(self.coreset_) if data is None else data, params):
-            warnings.warn(
+            warn_caller(
                 "The classes can be separated, and without a penalty (C=inf) the loss has no minimum: coefficients "
                 "grow with every round. Set a finite C.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
             if self.certificate_ is not None:  # the loss can be brought as near to 0 as one likes
                 loss, n_rows = self.objective_curve_[-1], self.certificate_.n_rows
