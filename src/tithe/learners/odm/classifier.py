@@ -19,8 +19,8 @@ from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.class_weight import weights_by_class
 from tithe.learners.labels import encoded_classes
 from tithe.learners.odm.base import (
-    ROUNDING,
-    TO_ROUNDING,
+    EXACT_TOL,
+    MAX_EXACT_MULTIPLIERS,
     MarginDistribution,
     MarginMachine,
     check_kernel_machine,
@@ -299,7 +299,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
         )
 
     def _inner_tol(self, n_multipliers: int) -> float:
-        return min(self.tol, ROUNDING) if n_multipliers <= TO_ROUNDING else self.tol
+        return min(self.tol, EXACT_TOL) if n_multipliers <= MAX_EXACT_MULTIPLIERS else self.tol
 
     def _store_support(self, block: Block, rows: Array, solution: KernelSolution, constant: float) -> None:
         """Store the support vectors, in the order of the rows, and their coefficients."""
