@@ -1,4 +1,4 @@
-"""The target of supervised learners: classes and their numbers, for rows at hand and rows of a source."""
+"""The target of supervised learners: classes and their numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tithe.sources.mapped import MappedSource
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EncodeLabels:
-    """Class numbers in place of labels, and the weights of classes in the weights of rows."""
+    """Replaces labels by class numbers, and multiplies weights by the ``factors`` of the classes."""
 
     classes: Array
     factors: Array | None = None
@@ -34,31 +34,31 @@ class EncodeLabels:
 
 
 def encoded_classes(y: Array) -> tuple[Array, Array]:
-    """The classes in y and the number of each row's class (n,) int32; what cannot be a class is refused."""
+    """The classes in y, and the class number of each row (n,) int32."""
     return encode_labels(checked_classes(y))
 
 
 def checked_classes(y: Array) -> Array:
-    """The labels; numbers that are not whole are refused."""
-    if y.dtype.kind not in "biu":  # whole numbers need no check, which would sort them
+    """The labels. Floating point numbers that are not integers are refused."""
+    if y.dtype.kind not in "biu":  # integers need no check, which would sort them
         check_classification_targets(y)
     return y
 
 
 def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
-    """The classes of a stream: named with the ``first`` batch or ``known`` from a fit, and the same from then on."""
+    """The classes of a stream: passed with the ``first`` batch or ``known`` from a fit. They must not change."""
     if classes is None:
         if known is None:
-            raise ValueError("classes must be passed on the first call to partial_fit: all that will come.")
+            raise ValueError("classes must be passed on the first call to partial_fit: all labels that will occur.")
         return known
-    named = np.unique(np.asarray(classes))
-    if not first and known is not None and not np.array_equal(named, known):
+    passed = np.unique(np.asarray(classes))
+    if not first and known is not None and not np.array_equal(passed, known):
         raise ValueError(f"classes={classes!r} is not the same as on the first call to partial_fit.")
-    return checked_classes(named)
+    return checked_classes(passed)
 
 
 def finite_target(block: Block) -> Block:
-    """The block itself; a y that is not finite is refused."""
+    """Return the block. A y that is not finite is refused."""
     if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
         raise ValueError("Input y contains NaN or infinity.")
     return block
@@ -67,7 +67,8 @@ def finite_target(block: Block) -> Block:
 def known_classes(data: DataPass) -> Array:
     """All labels of a source in ascending order.
 
-    What the source itself knows, or one pass over all rows; those of its first rows where they come only once.
+    They come from the metadata of the source or from one pass over all rows. If the rows can be read only once, they
+    are those of its first rows.
     """
     source = data.rows
     assert isinstance(source, Source)
