@@ -21,7 +21,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from tithe.certify import Certificate, cost_certificate
 from tithe.core.params import Option, RealNumber
 from tithe.core.passes import DataPass
-from tithe.learners.base import CoresetLearner, note_columns
+from tithe.learners.base import CoresetLearner
+from tithe.learners.inputs import note_columns
 from tithe.learners.charts import BarChart, column_names
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.objectives.generic import GenericObjective

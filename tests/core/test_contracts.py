@@ -29,10 +29,10 @@ GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "e
 # estimators of other libraries, which users pass in: what they can do is found out by asking
 FOREIGN = {
     "cli/predict.py:predict": "available_if hides predict_proba; columns have names where the fit knew them",
-    "learners/meta.py:_has.check": "scikit-learn's available_if asks the estimator inside",
-    "learners/meta.py:_require": "an estimator of another library",
-    "learners/meta.py:_from_estimator": "a fitted attribute of the estimator inside, by name",
-    "learners/meta.py:CoresetEstimator._ask": "a method of the estimator inside, by name",
+    "learners/delegation.py:if_estimator_has.check": "scikit-learn's available_if asks the estimator inside",
+    "learners/delegation.py:require_method": "an estimator of another library",
+    "learners/delegation.py:_attribute": "a fitted attribute of the estimator inside, by name",
+    "learners/delegation.py:EstimatorMethods._call": "a method of the estimator inside, by name",
     "learners/meta.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
     "learners/recalibrate.py:residuals": "an estimator of another library",
     "learners/sample_weight.py:takes_weights": "an estimator of another library",
@@ -47,7 +47,7 @@ FOREIGN = {
 }
 # TODO: models that are probed still
 REMAINING = (
-    "learners/base.py:note_columns",
+    "learners/inputs.py:note_columns",
     "learners/search/search_cv.py:CoresetSearchCV._keep_winner",
 )
 

@@ -171,7 +171,7 @@ def test_polish_sees_more_patches(clean, monkeypatch) -> None:
     for size in (None, 10**6):
         one, other = (denoiser(25.0, coreset_size=size, refine_iter=p).fit(noisy) for p in (0, 6))
         np.testing.assert_array_equal(one.components_, other.components_)
-    monkeypatch.setattr(module, "_REFINE_ROWS", 400)  # no more than were kept
+    monkeypatch.setattr(module, "_REFINE_PATCHES", 400)  # no more than were kept
     np.testing.assert_array_equal(rough.components_, denoiser(25.0, coreset_size=500).fit(noisy).components_)
 
 

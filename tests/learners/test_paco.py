@@ -446,7 +446,7 @@ def test_a_dictionary_that_was_refused_leaves_nothing_behind() -> None:
 
 
 def test_history_of_many_rows_is_joined(monkeypatch, rng) -> None:
-    monkeypatch.setattr(history_module, "LIMIT", 64)
+    monkeypatch.setattr(history_module, "MAX_ENTRIES", 64)
     k, loss, share = rng.integers(1, 5, 1001), rng.random(1001), rng.random(1001)
     whole, parts = History(), History()
     whole.add(k, loss, share)

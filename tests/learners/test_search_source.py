@@ -95,7 +95,7 @@ def test_held_out_rows_are_bounded(classes, monkeypatch) -> None:
         seen.append(len(X))
         return 0.0
 
-    monkeypatch.setattr(folds, "MOST_HELD_OUT", 2000)
+    monkeypatch.setattr(folds, "MAX_HELD_OUT", 2000)
     source = LeafSource.cut(X, y, at=UNEVEN)
     CoresetSearchCV(
         LogisticRegression(), {"C": [1.0]}, coreset_size=300, cv=2, scoring=score, refit=False, random_state=0

@@ -61,7 +61,7 @@ def colours(rng) -> np.ndarray:
 @pytest.mark.parametrize("ending", [".png", ".tif"])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_16_bits_come_back_as_they_were(colours, tmp_path, monkeypatch, ending, channels) -> None:
-    monkeypatch.setattr(deep, "_STRIPE", 400)  # several stripes
+    monkeypatch.setattr(deep, "_STRIPE_BYTES", 400)  # several stripes
     pixels = colours[..., 0] if channels < 3 else colours[..., :3]
     alpha = colours[..., 3] if channels in (2, 4) else None
     profile = b"what the colours mean"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from tithe.certify.certificate import percent
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
 from tithe.core.contracts import ConvexObjective, SteppedObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation
+from tithe.core.errors import warn_caller
 from tithe.core.params import POLISH, check_value
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
@@ -127,11 +127,10 @@ def polish_by_descent(
     gap = polisher.gap()
     if auto and not gap.below(tol):
         excess = percent(gap.largest / gap.evaluation.value)
-        warnings.warn(
+        warn_caller(
             f"The loss may exceed that of a fit on all rows by {excess}, more than tol={tol:g}, after "
             f"{len(polisher.curve)} steps. Ask for a larger coreset_size, or raise tol.",
             ConvergenceWarning,
-            stacklevel=5,
         )
     return Descended(
         params=polisher.descent.params,

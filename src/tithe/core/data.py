@@ -192,6 +192,22 @@ class Coreset(Block):
         expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
 
 
+def all_rows(block: Block, objective: str) -> Coreset:
+    """A coreset of all rows that have a positive weight, for data too small to reduce."""
+    keep = np.flatnonzero(block.weights() > 0)
+    rows = block.take(keep, block.weights()[keep])
+    return Coreset(
+        X=rows.X,
+        y=rows.y,
+        sample_weight=rows.sample_weight,
+        indices=rows.row_ids(),
+        n_seen=len(block),
+        weight_seen=block.total_weight,
+        is_whole=True,
+        provenance={"objective": objective, "construction": "all", "calibrated": 0},
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moments:
     """What calibration reproduces: features of rows, in groups that are solved one by one.

@@ -1,4 +1,4 @@
-"""All patches of a picture coded, stripe by stripe, and averaged where they overlap."""
+"""Codes all patches of a picture, stripe by stripe, and averages them where they overlap."""
 
 from __future__ import annotations
 
@@ -16,45 +16,50 @@ from tithe.kernels.dictionary.pursuit import pursue
 
 
 class Coder:
-    """What codes leave of patches, and how many atoms they took.
+    """Computes residuals of patches after coding, and counts the atoms of the codes.
 
     Parameters
     ----------
     atoms : array (k, d) float32
-    most : int
-        Atoms a patch may use.
+    max_atoms : int
+        Maximum number of atoms of a patch.
     target : float
-        Squared error at which it takes no more.
+        Squared error at which no more atoms are added.
     """
 
-    def __init__(self, atoms: Array, most: int, target: float) -> None:
-        self.atoms, self.most, self.target = atoms, most, target
+    def __init__(self, atoms: Array, max_atoms: int, target: float) -> None:
+        self.atoms, self.max_atoms, self.target = atoms, max_atoms, target
         self.n_patches = self.n_atoms = self.n_coded = 0
 
     def __call__(self, X: Array, energy: Array) -> Array:
-        """Residuals of the patches, in their place. Those that need no atom are not looked at further."""
-        need = np.flatnonzero(energy > self.target)
+        """Replace the patches X by their residuals. Patches of an energy below the target have no atoms."""
+        coded = np.flatnonzero(energy > self.target)
         self.n_patches += len(X)
-        self.n_coded += len(need)
-        if len(need):
-            chosen, _, _, rest = pursue(
-                X[need], self.atoms, n_nonzero=self.most, target=self.target, with_residual=True
+        self.n_coded += len(coded)
+        if len(coded):
+            chosen, _, _, residual = pursue(
+                X[coded], self.atoms, n_nonzero=self.max_atoms, target=self.target, with_residual=True
             )
             self.n_atoms += int((chosen >= 0).sum())
-            X[need] = rest
+            X[coded] = residual
         return X
 
 
 def averaged(
-    source: PatchSource, code: Coder, own: float, *, stripe: int | None = None, progress: Progress | None = None
+    source: PatchSource,
+    code: Coder,
+    pixel_weight: float,
+    *,
+    stripe: int | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[int, Array]]:
-    """What is to be taken out of the planes, from the top: (first row, (planes, rows, w) float64).
+    """What has to be subtracted from the planes, from the top: (first row, (planes, rows, w) float64).
 
-    x = (own y + sum_i R_i' (R_i y - r_i)) / (own + count) = y - sum_i R_i' r_i / (own + count), with R_i y patch
-    number i of the picture y, r_i what its code leaves of it, and count how many patches cover a pixel. A row is
-    handed over when no patch below reaches it, so no more than a stripe is held.
+    x = (a y + sum_i R_i' (R_i y - r_i)) / (a + count) = y - sum_i R_i' r_i / (a + count), with a the pixel weight,
+    R_i y a patch of the picture y, r_i its residual, and count the number of patches that cover a pixel. A row is
+    yielded when no patch below reaches it, so no more than a stripe is held in memory.
 
-    ``stripe`` is the number of rows of patches coded at a time; the result has the same bits whatever it is.
+    ``stripe`` is the number of rows of patches coded at a time. The result has the same bits for any number.
     """
     planes, side = source.planes, source.patch_size
     tops, lefts = source.tops, source.lefts
@@ -69,12 +74,12 @@ def averaged(
         for plane in range(planes.n_planes):
             with single_blas_thread():
                 X, energy, strength = source.lines(plane, first, last)
-                rest = code(X, energy)
+                residual = code(X, energy)
             if strength is not None:
-                rest *= strength[:, None].astype(rest.dtype)
-            add_patches(rest, tops[first:last] - base, lefts, side, total[plane])
+                residual *= strength[:, None].astype(residual.dtype)
+            add_patches(residual, tops[first:last] - base, lefts, side, total[plane])
         end = planes.height if last == len(tops) else int(tops[last])
         carried = total[:, end - base :]
-        yield base, total[:, : end - base] / (own + np.multiply.outer(down[base:end], across))
+        yield base, total[:, : end - base] / (pixel_weight + np.multiply.outer(down[base:end], across))
         if progress is not None:
             progress(2, number + 1, planes.n_planes * last * len(lefts))

@@ -1,4 +1,4 @@
-"""PNG and TIFF files of 16 bits, which Pillow writes in grey only."""
+"""Writes PNG and TIFF files of 16 bits; Pillow can do so for grey only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from tithe.core.data import Array
 
-_STRIPE = 1 << 22  # bytes that are compressed at a time
-_LEVEL = 4  # of zlib: the lower bytes of photographs gain nothing from higher ones
-_KINDS = {1: 0, 2: 4, 3: 2, 4: 6}  # number of channels to what PNG calls them
-_SHORT, _LONG, _BYTES = 3, 4, 7  # types of TIFF's entries
+_STRIPE_BYTES = 1 << 22  # bytes that are compressed at a time
+_ZLIB_LEVEL = 4  # higher levels hardly compress the lower bytes of photographs
+_PNG_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # by number of channels
+_TIFF_SHORT, _TIFF_LONG, _TIFF_BYTES = 3, 4, 7  # types of entries
 
 
 def write_deep(
@@ -30,7 +30,7 @@ def write_deep(
 
 
 def _stripes(values: Array) -> Iterator[Array]:
-    rows = max(1, _STRIPE // values[0].nbytes)
+    rows = max(1, _STRIPE_BYTES // values[0].nbytes)
     for top in range(0, len(values), rows):
         yield values[top : top + rows]
 
@@ -41,10 +41,10 @@ def _stripes(values: Array) -> Iterator[Array]:
 def _write_png(file: BinaryIO, values: Array, profile: bytes | None) -> None:
     height, width, channels = values.shape
     file.write(b"\x89PNG\r\n\x1a\n")
-    _chunk(file, b"IHDR", struct.pack(">IIBBBBB", width, height, 16, _KINDS[channels], 0, 0, 0))
+    _chunk(file, b"IHDR", struct.pack(">IIBBBBB", width, height, 16, _PNG_COLOUR_TYPES[channels], 0, 0, 0))
     if profile:
         _chunk(file, b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))
-    pack = zlib.compressobj(_LEVEL)
+    pack = zlib.compressobj(_ZLIB_LEVEL)
     above = np.zeros((1, 2 * width * channels), np.uint8)
     for stripe in _stripes(values):
         rows = stripe.astype(">u2").reshape(len(stripe), -1).view(np.uint8)
@@ -59,7 +59,7 @@ def _chunk(file: BinaryIO, name: bytes, data: bytes) -> None:
 
 
 def _filtered(rows: Array, above: Array, step: int) -> bytes:
-    """Each byte less the one to the left, above or above that, whichever Paeth's rule takes to be near."""
+    """Paeth's filter: each byte minus that to the left, above or above left, whichever its rule chooses."""
     up = np.concatenate([above, rows[:-1]])
     left, corner = np.zeros_like(rows), np.zeros_like(rows)
     left[:, step:], corner[:, step:] = rows[:, :-step], up[:, :-step]
@@ -84,34 +84,35 @@ def _write_tiff(file: BinaryIO, values: Array, profile: bytes | None) -> None:
     for stripe in _stripes(values):
         rows = stripe.astype("<u2")
         rows[:, 1:] -= stripe[:, :-1]  # horizontal differences, modulo 65536
-        data = zlib.compress(rows.tobytes(), _LEVEL)
+        data = zlib.compress(rows.tobytes(), _ZLIB_LEVEL)
         starts.append(file.tell())
         sizes.append(len(data))
         file.write(data)
     entries: dict[int, tuple[int, Any]] = {
-        256: (_LONG, [width]),
-        257: (_LONG, [height]),
-        258: (_SHORT, [16] * channels),
-        259: (_SHORT, [8]),  # deflate
-        262: (_SHORT, [2 if channels > 2 else 1]),  # colours, or black is zero
-        273: (_LONG, starts),
-        277: (_SHORT, [channels]),
-        278: (_LONG, [max(1, _STRIPE // values[0].nbytes)]),
-        279: (_LONG, sizes),
-        317: (_SHORT, [2]),  # horizontal differences
+        256: (_TIFF_LONG, [width]),
+        257: (_TIFF_LONG, [height]),
+        258: (_TIFF_SHORT, [16] * channels),
+        259: (_TIFF_SHORT, [8]),  # deflate
+        262: (_TIFF_SHORT, [2 if channels > 2 else 1]),  # colours, or black is zero
+        273: (_TIFF_LONG, starts),
+        277: (_TIFF_SHORT, [channels]),
+        278: (_TIFF_LONG, [max(1, _STRIPE_BYTES // values[0].nbytes)]),
+        279: (_TIFF_LONG, sizes),
+        317: (_TIFF_SHORT, [2]),  # horizontal differences
     }
     if channels in (2, 4):
-        entries[338] = (_SHORT, [2])  # alpha that colours are not multiplied by
+        entries[338] = (_TIFF_SHORT, [2])  # unassociated alpha
     if profile:
-        entries[34675] = (_BYTES, profile)
+        entries[34675] = (_TIFF_BYTES, profile)
     _write_entries(file, entries)
 
 
 def _write_entries(file: BinaryIO, entries: dict[int, tuple[int, Any]]) -> None:
-    """The directory at the end of the file, with what does not fit into it before, and its place in the head."""
+    """Write the directory at the end of the file, long values before it, and its position into the header."""
     lines = []
     for tag, (kind, content) in sorted(entries.items()):
-        data = content if kind == _BYTES else struct.pack(f"<{len(content)}{'H' if kind == _SHORT else 'I'}", *content)
+        code = "H" if kind == _TIFF_SHORT else "I"
+        data = content if kind == _TIFF_BYTES else struct.pack(f"<{len(content)}{code}", *content)
         if len(data) > 4:
             file.write(b"\0" * (file.tell() % 2))
             data, _ = struct.pack("<I", file.tell()), file.write(data)

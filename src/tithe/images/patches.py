@@ -1,4 +1,4 @@
-"""The overlapping patches of a picture as rows that are read leaf by leaf."""
+"""A source of the overlapping patches of a picture."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LEAF = 65_536  # patches cut at a time
 
 
 def corners(length: int, side: int, step: int) -> Array:
-    """Where patches begin along an axis: every ``step`` pixels, and at the end, so that every pixel is covered."""
+    """First pixels of the patches along an axis: every ``step`` pixels, and the last one, so that all are covered."""
     starts = np.arange(0, length - side + 1, step)
     last = length - side
     return starts if starts[-1] == last else np.append(starts, last)
 
 
 def covers(length: int, side: int, starts: Array) -> Array:
-    """How many patches along an axis cover each pixel: (length,)."""
+    """The number of patches along an axis that cover each pixel: (length,)."""
     ends = np.zeros(length + 1, np.int64)
     np.add.at(ends, starts, 1)
     np.add.at(ends, starts + side, -1)
@@ -37,25 +37,23 @@ def covers(length: int, side: int, starts: Array) -> Array:
 class PatchSource(Source):
     """All overlapping square patches of a picture: a source of rows (n, side * side) float32.
 
-    Patches stand in rows of patches from the top, plane after plane (`Planes`); a row's id is its place in
-    this order. A leaf is a run of rows of patches, cut out of a stripe of the picture that overlaps the next one
-    by ``side - 1`` pixels, so all patches are never there together.
+    Patches are ordered plane by plane (`Planes`), from the top and from the left. The id of a row is its position in
+    this order. A leaf holds the patches of a stripe of the picture, so all patches are never in memory together.
 
     Parameters
     ----------
     image : array (h, w) or (h, w, 3), or Planes
     patch_size : int
-        The side.
+        The side in pixels.
     step : int
         Pixels between neighbouring patches.
     centred : bool
-        Each patch without its own mean.
+        Whether the mean of each patch is subtracted.
     above : float
-        Patches whose energy is not above this are left out, as files leave out bad rows: ids count them, and so
-        does ``n_rows``.
+        Patches whose energy is not above this are left out. Ids and ``n_rows`` count them nevertheless.
     clipping : ClippedNoise, optional
-        How noise was cut off. Patches are then divided by how strong it still is in them, which is less near black
-        and white, so that it is the same in all.
+        How noise was cut off. Patches are divided by the strength of the noise that is left, which is less near black
+        and white, so that it is the same in all patches.
 
     Examples
     --------
@@ -101,7 +99,7 @@ class PatchSource(Source):
 
     @cached_property
     def identity(self) -> str:
-        """The picture's bytes, and how it is cut."""
+        """A hash of the picture, and the parameters."""
         image = self.planes.image
         digest = hashlib.sha256()
         for rows in self.planes.stripes():
@@ -124,22 +122,22 @@ class PatchSource(Source):
         while line < stop:  # a leaf may end one plane and begin the next
             plane, row = divmod(line, down)
             lines = min(stop - line, down - row)
-            here = slice(at * across, (at + lines) * across)
-            X[here], energy[here], _ = self.lines(plane, row, row + lines)
+            part = slice(at * across, (at + lines) * across)
+            X[part], energy[part], _ = self.lines(plane, row, row + lines)
             line, at = line + lines, at + lines
-        return self._kept(X, energy, ids)
+        return self._selected(X, energy, ids)
 
-    def _kept(self, X: Array, energy: Array, ids: Array) -> Block:
+    def _selected(self, X: Array, energy: Array, ids: Array) -> Block:
         keep = np.flatnonzero(energy > self.above)
         return Block(X=X, indices=ids) if len(keep) == len(X) else Block(X=X[keep], indices=ids[keep])
 
     def lines(self, plane: int, first: int, last: int) -> tuple[Array, Array, Array | None]:
-        """The patches of rows of patches ``first`` to ``last`` of a plane, their energies, and what divided them."""
+        """Patches of the rows of patches ``first`` to ``last`` of a plane, their energies, and their divisors."""
         tops = self.tops[first:last]
         return self._cut(plane, np.repeat(tops, len(self.lefts)), np.tile(self.lefts, len(tops)))
 
     def _cut(self, plane: int, tops: Array, lefts: Array) -> tuple[Array, Array, Array | None]:
-        """Patches of a plane at their upper left corners, of which the first is the highest and the last the lowest."""
+        """Patches of a plane at upper left corners that are sorted from the top."""
         top, bottom = int(tops[0]), int(tops[-1]) + self.patch_size
         stripe = self.planes.read(plane, top, bottom)
         X, energy = cut_patches(stripe, tops - top, lefts, self.patch_size, centred=self.centred)
@@ -150,13 +148,13 @@ class PatchSource(Source):
         return X, energy / strength**2, strength
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """``size`` patches (None: 65,536) from all over the picture, less those that are left out."""
+        """``size`` patches (None: 65,536) drawn uniformly, without those that are left out."""
         n = int(self.n_rows or 0)
         size = min(n, LEAF if size is None else size)
         ids = np.sort(rng.choice(n, size, replace=False))
         line, left = np.divmod(ids, len(self.lefts))
         X, energy = np.empty((size, self.n_features), np.float32), np.empty(size)
-        # stripe by stripe: the planes are not kept
+        # stripe by stripe, because the planes are not stored
         edges = np.searchsorted(line, np.arange(0, self.planes.n_planes * len(self.tops) + self._lines, self._lines))
         for start, stop in pairwise(edges):
             while start < stop:
@@ -165,4 +163,4 @@ class PatchSource(Source):
                 tops = self.tops[line[start:end] - plane * len(self.tops)]
                 X[start:end], energy[start:end], _ = self._cut(plane, tops, self.lefts[left[start:end]])
                 start = end
-        return self._kept(X, energy, ids)
+        return self._selected(X, energy, ids)

@@ -1,4 +1,4 @@
-"""How near a picture comes to another one."""
+"""Measures of the difference between two pictures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from scipy.ndimage import correlate1d
 
 from tithe.core.data import Array
 
-WINDOW, _SPREAD = 11, 1.5  # of SSIM, after Wang, Bovik, Sheikh and Simoncelli 2004
+WINDOW, _WINDOW_DEVIATION = 11, 1.5  # of SSIM, after Wang, Bovik, Sheikh and Simoncelli 2004
 _K1, _K2 = 0.01, 0.03
-_ROWS = 256  # of a picture that are compared at a time
+_CHUNK_ROWS = 256  # rows of a picture that are compared at a time
 
 
 def data_range(image: Array) -> float:
@@ -21,33 +21,33 @@ def data_range(image: Array) -> float:
 
 def psnr(image: Any, reference: Any, *, largest: float | None = None) -> float:
     """Peak signal-to-noise ratio in decibels: 10 log10(largest^2 / mean squared difference); inf if equal."""
-    image, reference = _both(image, reference)
+    image, reference = _checked_pair(image, reference)
     largest = data_range(reference) if largest is None else largest
     total = 0.0
-    for top in range(0, len(image), _ROWS):
-        difference = image[top : top + _ROWS].astype(np.float64) - reference[top : top + _ROWS]
+    for top in range(0, len(image), _CHUNK_ROWS):
+        difference = image[top : top + _CHUNK_ROWS].astype(np.float64) - reference[top : top + _CHUNK_ROWS]
         total += float(np.add.reduce(difference * difference, axis=None))
     return float(np.inf) if total == 0.0 else float(10.0 * np.log10(largest * largest * image.size / total))
 
 
 def ssim(image: Any, reference: Any, *, largest: float | None = None) -> float:
-    """Mean structural similarity, of all channels and all places where a whole window fits.
+    """Mean structural similarity over all channels and all places where a whole window fits.
 
     Means and covariances are taken in a Gaussian window of 11 pixels and standard deviation 1.5.
     """
-    image, reference = _both(image, reference)
+    image, reference = _checked_pair(image, reference)
     largest = data_range(reference) if largest is None else largest
     if min(image.shape[:2]) < WINDOW:
         raise ValueError(f"Pictures of {image.shape[0]} x {image.shape[1]} pixels are smaller than the window of SSIM.")
     at = np.arange(WINDOW) - WINDOW // 2
-    window = np.exp(-0.5 * (at / _SPREAD) ** 2)
+    window = np.exp(-0.5 * (at / _WINDOW_DEVIATION) ** 2)
     window /= window.sum()
     total, count, edge = 0.0, 0, WINDOW // 2
-    for top in range(0, len(image) - WINDOW + 1, _ROWS):
-        rows = slice(top, min(len(image), top + _ROWS + WINDOW - 1))
+    for top in range(0, len(image) - WINDOW + 1, _CHUNK_ROWS):
+        rows = slice(top, min(len(image), top + _CHUNK_ROWS + WINDOW - 1))
         x, y = image[rows].astype(np.float64), reference[rows].astype(np.float64)
-        found = _similarity(x, y, window, largest)[edge:-edge, edge:-edge]
-        total, count = total + float(found.sum()), count + found.size
+        similarity = _similarity(x, y, window, largest)[edge:-edge, edge:-edge]
+        total, count = total + float(similarity.sum()), count + similarity.size
     return total / count
 
 
@@ -58,12 +58,12 @@ def _similarity(x: Array, y: Array, window: Array, largest: float) -> Array:
 
     c1, c2 = (_K1 * largest) ** 2, (_K2 * largest) ** 2
     mx, my = mean(x), mean(y)
-    vx, vy, both = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my
-    found: Array = (2 * mx * my + c1) * (2 * both + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))
-    return found
+    vx, vy, covariance = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my
+    similarity: Array = (2 * mx * my + c1) * (2 * covariance + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))
+    return similarity
 
 
-def _both(image: Any, reference: Any) -> tuple[Array, Array]:
+def _checked_pair(image: Any, reference: Any) -> tuple[Array, Array]:
     image, reference = np.asarray(image), np.asarray(reference)
     if image.shape != reference.shape:
         raise ValueError(f"The pictures differ in shape: {image.shape} and {reference.shape}.")

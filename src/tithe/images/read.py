@@ -1,4 +1,4 @@
-"""Picture files: what Pillow reads, as arrays of grey or colour."""
+"""Reads picture files as arrays, with Pillow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tithe.sources.limits import Limits
 from tithe.sources.paths import check_regular
 
 _OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
-_PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # of a channel, if it is not 1
+_PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # per channel; 1 in other modes
 _BITS, _PLANAR = 258, 284  # tags of TIFF
 
 
@@ -29,11 +29,11 @@ class Picture:
     ----------
     pixels : array (h, w) or (h, w, 3) of uint8 or uint16
     alpha : array (h, w) of the same type, optional
-        How opaque each pixel is.
+        The opacity of each pixel.
     profile : bytes, optional
-        What the colours mean (ICC).
+        The ICC profile of the colours.
     notes : list of str
-        What was changed on the way in.
+        What was changed when the file was read.
     """
 
     pixels: Array
@@ -43,10 +43,10 @@ class Picture:
 
 
 def read_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> Picture:
-    """A picture of any format and mode that Pillow knows, turned upright as its camera says.
+    """Read a picture of any format and mode that Pillow knows, and rotate it as its EXIF data says.
 
-    Palettes become colours; an alpha channel is set aside. Of several frames the first is read. PNG and TIFF files
-    of 16 bits stay as they are, in grey and in colour; other colours of more than 8 bits are read with 8 and noted.
+    Palettes become colours, and an alpha channel is stored apart. Of several frames the first is read. PNG and TIFF
+    files of 16 bits keep them, in grey and in colour; other colours of more than 8 bits are read with 8, with a note.
     A picture that takes more memory than ``limits`` allow is refused before it is unpacked.
     """
     from PIL import Image
@@ -61,7 +61,7 @@ def read_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> 
         raise FileFormatError(f"{name!r} cannot be read: {error}") from error
     except PermissionError:
         raise
-    except Exception as error:  # a damaged file fails in as many ways as there are formats
+    except Exception as error:  # the decoders of damaged files raise many kinds of errors
         raise FileFormatError(f"{name!r} is not a whole picture file: {error}") from error
 
 
@@ -91,7 +91,7 @@ def _read(path: str | os.PathLike[str], limits: Limits) -> Picture:
 
 
 def _check_chunks(path: str | os.PathLike[str]) -> None:
-    """Refuse a PNG that ends early or whose parts do not have their checksums: Pillow looks at no pixel's."""
+    """Refuse a PNG that ends early or has a wrong checksum, since Pillow does not check those of pixels."""
     with open(path, "rb") as file:
         file.seek(8)
         kind = b""
@@ -114,7 +114,7 @@ def _check_chunks(path: str | os.PathLike[str]) -> None:
 
 
 def _layout(image: Any) -> str:
-    """How a pixel's bytes stand in the file, in Pillow's words; of a PPM of more than 8 bits as if it were a PNG."""
+    """Pillow's name of the layout of a pixel in the file. A PPM of more than 8 bits gets that of a PNG."""
     args = image.tile[0][3] if image.tile else ""
     if image.format == "PPM" and isinstance(args, tuple) and args[-1] > 255:
         return f"{args[0]};16B"
@@ -122,10 +122,10 @@ def _layout(image: Any) -> str:
 
 
 def _is_deep(image: Any, layout: str) -> bool:
-    """Whether all 16 bits of colours, or of grey and alpha, can be had."""
+    """Whether all 16 bits of colours, or of grey and alpha, can be read."""
     if image.format == "TIFF":
         bits, planar = image.tag_v2.get(_BITS, (1,)), image.tag_v2.get(_PLANAR, 1)
-        if planar == 2 and len(bits) > 1 and max(bits) > 8:  # of which Pillow makes stripes
+        if planar == 2 and len(bits) > 1 and max(bits) > 8:  # Pillow reads them wrongly
             raise FileFormatError("its 16-bit colours stand in separate planes; write them pixel by pixel")
     elif image.format != "PNG":
         return False
@@ -133,14 +133,14 @@ def _is_deep(image: Any, layout: str) -> bool:
 
 
 def _deep_arrays(path: str | os.PathLike[str], layout: str, clear: Any) -> tuple[Array, Array | None]:
-    """Pixels and alpha of 16 bits. ``clear`` is the colour that stands for full transparency, if any.
+    """Pixels and alpha of 16 bits. ``clear`` is the colour that means full transparency, if any.
 
-    Pillow makes pixels of one byte a channel, the higher one. Told that the bytes stand the other way round, it
-    gives the lower ones; and grey with alpha has four bytes, as have the four channels it is read as.
+    Pillow reads one byte per channel, the higher one. With the opposite byte order it reads the lower ones. Grey with
+    alpha has four bytes per pixel, and is read as four channels of one byte.
     """
     if layout == "LA;16B":
-        both = _bytes_as(path, "RGBA")
-        high, low = both[..., ::2], both[..., 1::2]
+        channels_of_bytes = _bytes_as(path, "RGBA")
+        high, low = channels_of_bytes[..., ::2], channels_of_bytes[..., 1::2]
     else:
         high, low = (_bytes_as(path, way) for way in (layout, layout[:-1] + _OTHER_ORDER[layout[-1]]))
     values = high.astype(np.uint16)
@@ -154,7 +154,7 @@ def _deep_arrays(path: str | os.PathLike[str], layout: str, clear: Any) -> tuple
 
 
 def _bytes_as(path: str | os.PathLike[str], layout: str) -> Array:
-    """The picture as it is when its bytes are taken to stand in this way, upright."""
+    """The picture read with this layout of its bytes, and rotated as its EXIF data says."""
     from PIL import Image, ImageOps
 
     with Image.open(path) as image:
@@ -168,7 +168,7 @@ def _bytes_as(path: str | os.PathLike[str], layout: str) -> Array:
 
 
 def _opaque(differs: Array) -> Array:
-    """Alpha of 16 bits where pixels (h, w) or (h, w, 3) differ from the one that is transparent."""
+    """Alpha of 16 bits: opaque where ``differs``, (h, w) or (h, w, 3), from the transparent colour."""
     if differs.ndim == 3:
         differs = np.any(differs, axis=2)
     return differs.astype(np.uint16) * np.uint16(65535)

@@ -1,4 +1,4 @@
-"""Pictures that are written: in the format of their name, and the atoms of a dictionary as one."""
+"""Writes pictures, and draws the atoms of a dictionary."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tithe.images.deep import write_deep
 from tithe.images.read import Picture
 
 _ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
-_DEEP_FORMATS = (".png", ".tif", ".tiff")  # that hold 16 bits
-_LONGEST = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side of what is lossy
-_ZOOM, _LINE = 5, 2  # pixels for each entry of an atom, and between atoms
-_PAPER = 255
+_DEEP_FORMATS = (".png", ".tif", ".tiff")  # with 16 bits
+_MAX_SIDE = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side, of lossy formats
+_PIXELS_PER_ENTRY, _LINE_PIXELS = 5, 2  # pixels for each entry of an atom, and between atoms
+_BACKGROUND = 255
 
 
 def check_picture_name(path: str | os.PathLike[str], shape: tuple[int, ...] = (8, 8)) -> None:
-    """Refuse, before any work is done, a name whose ending stands for no format that can hold such a picture."""
+    """Refuse a name whose ending is not that of a format that can hold such a picture."""
     from PIL import Image
 
     ending = Path(path).suffix.lower()
@@ -30,17 +30,17 @@ def check_picture_name(path: str | os.PathLike[str], shape: tuple[int, ...] = (8
     try:
         Image.new("RGB", (8, 8)).save(memory.BytesIO(), format=form if form in Image.SAVE else "")
     except (KeyError, OSError, ValueError) as error:
-        what = f"no picture format ends in {ending!r}. Take .png, .jpg or .tif."
-        raise ValueError(f"{os.fspath(path)!r}: {what}") from error
-    most = _LONGEST.get(ending, max(shape))
-    if max(shape) > most:
-        raise ValueError(f"{os.fspath(path)!r}: {ending} has at most {most} pixels along a side. Take .png or .tif.")
+        advice = f"no picture format ends in {ending!r}. Take .png, .jpg or .tif."
+        raise ValueError(f"{os.fspath(path)!r}: {advice}") from error
+    max_side = _MAX_SIDE.get(ending, max(shape))
+    if max(shape) > max_side:
+        raise ValueError(f"{os.fspath(path)!r}: {ending} has at most {max_side} pixels per side. Take .png or .tif.")
 
 
 def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
-    """Write a picture in the format of its name; returns what the format could not hold.
+    """Write a picture in the format of its name. Returns notes on what the format cannot hold.
 
-    The file appears at once and whole. JPEG and WebP are written with quality 95.
+    The file is replaced only when it is complete. JPEG and WebP are written with quality 95.
     """
     check_picture_name(path, picture.pixels.shape)
     ending = Path(path).suffix.lower()
@@ -49,7 +49,7 @@ def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
         notes.append(f"the alpha channel was dropped: {ending} has none")
         alpha = None
     deep = pixels.dtype == np.uint16 and ending in _DEEP_FORMATS
-    if deep and alpha is not None and pixels.ndim == 2 and ending != ".png":  # which few programs read
+    if deep and alpha is not None and pixels.ndim == 2 and ending != ".png":  # few programs read such a TIFF
         notes.append(f"grey with alpha became colour in {ending}")
         pixels = np.repeat(pixels[..., None], 3, axis=2)
     elif pixels.dtype == np.uint16 and not deep:
@@ -69,21 +69,21 @@ def _save(path: Path, ending: str, pixels: Array, alpha: Array | None, profile: 
     image = Image.fromarray(pixels)
     if alpha is not None:
         image.putalpha(Image.fromarray(alpha))
-    options: dict[str, Any] = {"quality": 95} if ending in _LONGEST else {}
+    options: dict[str, Any] = {"quality": 95} if ending in _MAX_SIDE else {}
     if profile:
         options["icc_profile"] = profile
     image.save(path, format=Image.registered_extensions()[ending], **options)
 
 
 def _as_bytes(values: Array) -> Array:
-    """16 bits as the nearest 8."""
+    """Values of 16 bits rounded to 8 bits."""
     return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
 def atoms_picture(atoms: Array) -> Array:
-    """Atoms (k, side * side) side by side, smooth ones first: a picture (h, w) of uint8.
+    """A picture (h, w) of uint8 that shows the atoms (k, side * side), smooth ones first.
 
-    Grey is zero, and each atom is stretched to its own largest entry.
+    Grey is zero. Each atom is scaled by its largest entry.
     """
     k, d = atoms.shape
     side = round(d**0.5)
@@ -91,14 +91,15 @@ def atoms_picture(atoms: Array) -> Array:
         raise ValueError(f"Atoms of {d} entries are no square patches.")
     squares = atoms.reshape(k, side, side).astype(np.float64)
     squares /= np.maximum(np.abs(squares).max(axis=(1, 2), keepdims=True), 1e-300)
-    rough = (np.diff(squares, axis=1) ** 2).sum(axis=(1, 2)) + (np.diff(squares, axis=2) ** 2).sum(axis=(1, 2))
-    rough /= (squares**2).sum(axis=(1, 2)) + 1e-300
-    squares = squares[np.argsort(rough, kind="stable")]
+    roughness = (np.diff(squares, axis=1) ** 2).sum(axis=(1, 2)) + (np.diff(squares, axis=2) ** 2).sum(axis=(1, 2))
+    roughness /= (squares**2).sum(axis=(1, 2)) + 1e-300
+    squares = squares[np.argsort(roughness, kind="stable")]
     across = int(np.ceil(k**0.5))
-    tile = side * _ZOOM + _LINE
-    page = np.full((-(-k // across) * tile + _LINE, across * tile + _LINE), _PAPER, np.uint8)
+    zoom = _PIXELS_PER_ENTRY
+    tile = side * zoom + _LINE_PIXELS
+    page = np.full((-(-k // across) * tile + _LINE_PIXELS, across * tile + _LINE_PIXELS), _BACKGROUND, np.uint8)
     for i, square in enumerate(squares):
-        y, x = (_LINE + tile * at for at in divmod(i, across))
+        y, x = (_LINE_PIXELS + tile * at for at in divmod(i, across))
         shade = np.rint(127.5 + 127.5 * square).astype(np.uint8)
-        page[y : y + side * _ZOOM, x : x + side * _ZOOM] = np.kron(shade, np.ones((_ZOOM, _ZOOM), np.uint8))
+        page[y : y + side * zoom, x : x + side * zoom] = np.kron(shade, np.ones((zoom, zoom), np.uint8))
     return page

@@ -1,4 +1,4 @@
-"""How many clusters? The costs for some numbers of them, and four rules to choose one by."""
+"""`choose_k`: the number of clusters, by one of four rules."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tithe.core.data import Array, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.base import opened
+from tithe.learners.inputs import check_no_extra_arrays
 from tithe.learners.separation import effective_rows, separated_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
 from tithe.sources.arrays import as_block
 
-_FIRST_PIECES, _MOST_PIECES = 16, 128  # most: unless max_clusters asks for more
-_ROWS_PER_PIECE = 4  # effective ones, at the least: fewer say nothing of how they spread
+_MIN_PIECES, _MAX_PIECES = 16, 128  # the maximum is larger if max_clusters needs it
+_MIN_ROWS_PER_PIECE = 4  # effective rows: the variance of fewer is too uncertain
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class KCurve:
-    """Costs for some numbers of clusters, and the one a rule picked.
+    """Costs for several numbers of clusters, and the number that a rule chose.
 
-    ``k`` is what the rule says on this data, not "the true k". ``curve`` maps every k that was
-    tried to its cost Phi(k) on the coreset; ``centers`` to its solution. ``rule`` says how k came
-    about, and ``met`` whether the rule was satisfied within ``max_clusters``; `choose_k` warns where not.
+    ``k`` is the choice of the rule on this data, not "the true k". ``curve`` maps each k that was tried to its cost
+    Phi(k) on the coreset, ``centers`` to its solution. ``met`` says whether the ``rule`` was satisfied within
+    ``max_clusters``; `choose_k` warns if not.
     """
 
     k: int
@@ -45,7 +45,7 @@ class KCurve:
 
 
 class _Costs:
-    """Phi(k) on one coreset, computed when asked for and never rising in k."""
+    """Phi(k) on one coreset, computed when it is needed. It never rises in k."""
 
     def __init__(self, objective: ClusteringObjective, coreset: Coreset, seed: int) -> None:
         self.objective, self.coreset, self.seed = objective, coreset, seed
@@ -55,17 +55,17 @@ class _Costs:
     def __call__(self, k: int, init: Array | None = None) -> float:
         if k not in self.curve:
             objective = replace(self.objective, n_clusters=k)
-            tried = [objective.solve(self.coreset, rng=rng_for(self.seed, "k", k))]
+            solutions = [objective.solve(self.coreset, rng=rng_for(self.seed, "k", k))]
             smaller = max((j for j in self.curve if j < k), default=None)
-            if smaller is not None:  # the best for fewer centres and D^z draws: can only cost less than they do
-                tried.append(
+            if smaller is not None:  # from the centres for a smaller k and new ones: the cost cannot rise
+                solutions.append(
                     objective.solve(self.coreset, rng=rng_for(self.seed, "warm", k), init=self.centers[smaller])
                 )
             if init is not None:
-                tried.append(objective.solve(self.coreset, rng=rng_for(self.seed, "given", k), init=init))
-            costs = [float(objective.cost(self.coreset, c) @ self.coreset.weights()) for c in tried]
+                solutions.append(objective.solve(self.coreset, rng=rng_for(self.seed, "given", k), init=init))
+            costs = [float(objective.cost(self.coreset, c) @ self.coreset.weights()) for c in solutions]
             best = int(np.argmin(costs))
-            self.curve[k], self.centers[k] = costs[best], tried[best]
+            self.curve[k], self.centers[k] = costs[best], solutions[best]
         return self.curve[k]
 
 
@@ -83,7 +83,7 @@ def choose_k(
     construction: Any = "auto",
     random_state: Any = None,
 ) -> KCurve:
-    """Search for a number of clusters on one coreset, by doubling and then inside what that brackets.
+    """Choose a number of clusters on one coreset, by doubling and then by bisection.
 
     Parameters
     ----------
@@ -91,14 +91,14 @@ def choose_k(
         A source (`open_dataset`) is read once, its weights with its rows.
     sample_weight : array of shape (n,), optional
     rule : {"separation", "relative", "budget", "penalty"}
-        ``"separation"``: how many clusters have gaps between them. The rows are cut into 16, 32, 64 and 128 pieces, or
-        up to twice ``max_clusters``, and pieces are joined unless they are about four standard deviations apart
-        along the line between their means (see `tithe.learners.separation`). The number that is left is the answer
-        if twice as many pieces leave it too. It can be 1. Clusters that touch count as one, and clusters that are
-        much longer than the gaps between them may do so.
-        ``"budget"``: the smallest k with Phi(k) <= ``budget``. ``"relative"``: the smallest power
-        of two after which doubling k saves less than a share ``eta`` of the cost; rows without clusters
-        rarely save so little. ``"penalty"``: the k tried with the least Phi(k) + ``penalty`` * k.
+        ``"separation"``: the number of clusters with gaps between them. The rows are cut into 16, 32, 64 and 128
+        pieces, or up to twice ``max_clusters``, and pieces are joined unless they are about four standard deviations
+        apart along the line between their means (see `tithe.learners.separation`). The answer is the number of
+        clusters that is the same for twice as many pieces. It can be 1. Clusters that touch count as one, and clusters
+        that are much longer than the gaps between them may too.
+        ``"budget"``: the smallest k with Phi(k) <= ``budget``. ``"relative"``: the smallest power of two after which
+        doubling k saves less than a share ``eta`` of the cost, which is rare for rows without clusters.
+        ``"penalty"``: the k tried with the smallest Phi(k) + ``penalty`` * k.
     budget, penalty : float
         For the rules of these names, in the unit of the cost.
     eta : float
@@ -110,8 +110,8 @@ def choose_k(
     Returns
     -------
     KCurve
-        With the costs of every k tried. They are those on the coreset; certify the solution you settle on. Where no
-        k up to ``max_clusters`` satisfies the rule, ``met`` is False and a warning says so.
+        With the costs of each k tried, on the coreset: certify the solution that you choose. If no k up to
+        ``max_clusters`` satisfies the rule, ``met`` is False and there is a warning.
 
     Examples
     --------
@@ -129,7 +129,9 @@ def choose_k(
         raise ValueError(f"objective must be 'kmeans' or 'kmedian', got {objective!r}.")
     if max_clusters < 1:
         raise ValueError(f"max_clusters must be at least 1, got {max_clusters}.")
-    data = DataPass(opened(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight))
+    data = DataPass(
+        check_no_extra_arrays(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight)
+    )
     goal = types[objective](n_clusters=min(max_clusters, data.n_expected or max_clusters))
     seed, size = as_seed(random_state), resolve_size(coreset_size, data.n_expected)
     reduce_seed = int(rng_for(seed, "reduce").integers(2**62))
@@ -160,21 +162,21 @@ def choose_k(
     return KCurve(k=k, curve=dict(sorted(phi.curve.items())), centers=phi.centers, rule=rule, met=met, coreset=coreset)
 
 
-def _doublings(most: int) -> list[int]:
+def _doublings(max_k: int) -> list[int]:
     ks = [1]
-    while 2 * ks[-1] < most:
+    while 2 * ks[-1] < max_k:
         ks.append(2 * ks[-1])
-    return ks if most == 1 else [*ks, most]
+    return ks if max_k == 1 else [*ks, max_k]
 
 
-def _separated(phi: _Costs, most: int) -> tuple[int, bool]:
-    """Pieces of the rows, joined, for more and more of them.
+def _separated(phi: _Costs, max_k: int) -> tuple[int, bool]:
+    """Join the pieces of the rows, for an increasing number of pieces.
 
-    An answer counts that twice as many pieces give again. It is given up where still more pieces leave more than twice
-    as many clusters: then the earlier pieces held several clusters each, which looks like an even cloud.
+    A number of clusters is chosen if twice as many pieces give the same. It is dropped if still more pieces give more
+    than twice as many clusters: the earlier pieces then held several clusters each, which looks like a uniform cloud.
     """
-    limit = max(1, min(max(2 * most, _MOST_PIECES), int(effective_rows(phi.coreset) / _ROWS_PER_PIECE)))
-    n_pieces, last, chosen = min(limit, _FIRST_PIECES), 0, None
+    limit = max(1, min(max(2 * max_k, _MAX_PIECES), int(effective_rows(phi.coreset) / _MIN_ROWS_PER_PIECE)))
+    n_pieces, last, chosen = min(limit, _MIN_PIECES), 0, None
     while True:
         phi(n_pieces)
         clusters = separated_clusters(phi.coreset, phi.centers[n_pieces])
@@ -187,20 +189,20 @@ def _separated(phi: _Costs, most: int) -> tuple[int, bool]:
         last, n_pieces = len(clusters), min(limit, 2 * n_pieces)
     if chosen is None:
         chosen = clusters
-    k = min(len(chosen), most)
+    k = min(len(chosen), max_k)
     phi(k, init=chosen if len(chosen) == k else None)
-    return k, len(chosen) <= most and (len(chosen) < limit or limit == 1)
+    return k, len(chosen) <= max_k and (len(chosen) < limit or limit == 1)
 
 
-def _within_budget(phi: _Costs, budget: float, most: int) -> tuple[int, bool]:
+def _within_budget(phi: _Costs, budget: float, max_k: int) -> tuple[int, bool]:
     low = 0
-    for k in _doublings(most):
+    for k in _doublings(max_k):
         if phi(k) <= budget:
             high = k
             break
         low = k
     else:
-        return most, False
+        return max_k, False
     while high - low > 1:
         middle = (low + high) // 2
         if phi(middle) <= budget:
@@ -210,18 +212,18 @@ def _within_budget(phi: _Costs, budget: float, most: int) -> tuple[int, bool]:
     return high, True
 
 
-def _until_flat(phi: _Costs, eta: float, most: int) -> tuple[int, bool]:
+def _until_flat(phi: _Costs, eta: float, max_k: int) -> tuple[int, bool]:
     k = 1
-    while 2 * k <= most:
+    while 2 * k <= max_k:
         if phi(k) == 0.0 or phi(2 * k) / phi(k) > 1.0 - eta:
             return k, True
         k *= 2
     return k, phi(k) == 0.0
 
 
-def _penalised(phi: _Costs, penalty: float, most: int) -> tuple[int, bool]:
-    """Doubling finds the valley of Phi(k) + penalty k; bisection on both sides of its floor narrows it."""
-    ks = _doublings(most)
+def _penalised(phi: _Costs, penalty: float, max_k: int) -> tuple[int, bool]:
+    """Doubling brackets the minimum of Phi(k) + penalty k, and bisection on both sides of it narrows the bracket."""
+    ks = _doublings(max_k)
     value = {k: phi(k) + penalty * k for k in ks}
     while True:
         tried = sorted(value)
@@ -229,7 +231,7 @@ def _penalised(phi: _Costs, penalty: float, most: int) -> tuple[int, bool]:
         gaps = [
             (a + b) // 2 for a, b in zip(tried[max(0, at - 1) : at + 1], tried[at : at + 2], strict=False) if b - a > 1
         ]
-        fresh = [k for k in gaps if k not in value]
-        if not fresh:
-            return tried[at], tried[at] < most
-        value |= {k: phi(k) + penalty * k for k in fresh}
+        new = [k for k in gaps if k not in value]
+        if not new:
+            return tried[at], tried[at] < max_k
+        value |= {k: phi(k) + penalty * k for k in new}

@@ -1,4 +1,4 @@
-"""Weights of classes, as scikit-learn has them."""
+"""Weights of classes, as in scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_balanced(class_weight: Any) -> bool:
 
 
 def class_factors(class_weight: Any, classes: Array, mass: Array | None) -> Array:
-    """What rows of each class are multiplied by; their ``mass``, the weight there is of each, is for "balanced"."""
+    """Factors of the weights of each class. "balanced" needs ``mass``, the total weight of each class."""
     if is_balanced(class_weight):
         if mass is None:
             raise ValueError(
@@ -29,20 +29,20 @@ def class_factors(class_weight: Any, classes: Array, mass: Array | None) -> Arra
     if not isinstance(class_weight, Mapping):
         raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {class_weight!r}.")
     known = classes.tolist()
-    strange = [label for label in class_weight if label not in known]
-    if strange:
-        raise ValueError(f"class_weight names {strange[0]!r}, which is not a class of y: {known[:5]}.")
-    wanted = [class_weight.get(label, 1.0) for label in known]
-    if not all(isinstance(w, numbers.Real) for w in wanted):
+    unknown = [label for label in class_weight if label not in known]
+    if unknown:
+        raise ValueError(f"class_weight names {unknown[0]!r}, which is not a class of y: {known[:5]}.")
+    weights = [class_weight.get(label, 1.0) for label in known]
+    if not all(isinstance(w, numbers.Real) for w in weights):
         raise ValueError(f"Class weights must be numbers, got {class_weight!r}.")
-    factors = np.array(wanted, np.float64)
+    factors = np.array(weights, np.float64)
     if not (np.isfinite(factors).all() and (factors >= 0).all()):
         raise ValueError(f"Class weights must be finite and not negative, got {class_weight!r}.")
     return factors
 
 
 def weights_by_class(class_weight: Any, classes: Array, codes: Array, weight: Array | None) -> Array | None:
-    """The weights of rows times those of their classes; ``codes`` are the numbers of the classes."""
+    """The weights of rows times those of their classes. ``codes`` are the class numbers of the rows."""
     if class_weight is None:
         return weight
     mass = np.bincount(codes, weights=weight, minlength=len(classes))

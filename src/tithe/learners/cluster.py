@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
@@ -20,18 +19,24 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
-from tithe.learners.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads
+from tithe.learners.base import CoresetLearner
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.charts import BarChart
+from tithe.learners.cluster_starts import search_centers
+from tithe.learners.inputs import can_read_again
 from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.sizes import MIN_AUTO_ROWS
 from tithe.learners.stored import FLOATS
+from tithe.learners.threads import limits_threads
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
 _AUTO_ROWS_PER_CLUSTER = 100
-_SEARCHES = 8  # that n_init="auto" makes on the coreset: they cost little there
+_AUTO_N_INIT = 8  # searches cost little on a coreset
 
 
 class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """The base class of k-means and k-medians."""
+
     options = ClusteringObjective.options
     usual_rounds = 2
     _objective_type: type[ClusteringObjective]
@@ -82,7 +87,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     def _objective(self) -> ClusteringObjective:
         n_init: Any = self.n_init
         if isinstance(n_init, str) and n_init == "auto":
-            n_init = _SEARCHES
+            n_init = _AUTO_N_INIT
         return self._objective_type(n_clusters=self.n_clusters, n_init=n_init, max_iter=self.max_iter, tol=self.tol)
 
     @limits_threads
@@ -100,8 +105,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for every look of
-            polish. One that cannot be read again is fitted without polish and certificate.
+            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish. A
+            source that cannot be read again is fitted without polish and certificate.
         y : ignored
         sample_weight : array of shape (n,), optional
             Those of a source come with its rows.
@@ -109,21 +114,21 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
         self._check_options()
-        rows = self._given(X, None, sample_weight, reset=True)
+        rows = self._validate_rows(X, None, sample_weight, reset=True)
         self._start_fit()
         again, data = can_read_again(rows, self.polish), self._passes(rows, progress)
-        self._check_number(data.n_expected)
+        self._check_n_rows(data.n_expected)
         seed = as_seed(self.random_state)
         coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
         self._learn(coreset, data if again else None, seed)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take in more rows, which need not be kept; centres are found when they are asked for.
+        """Add rows, which need not be kept. The centres are computed when an attribute is read.
 
-        In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used, as `fit` would
-        use them; of more, a `CoresetStream` keeps a coreset. There is no polish and no certificate, the
-        rows being gone: `certify` on rows at hand. The first call after a `fit` starts anew.
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
+        `fit`; beyond that a `CoresetStream` keeps a coreset. There is no polish and no certificate, because the rows
+        are not kept: use `certify` on rows that you have. The first call after a `fit` starts anew.
 
         Parameters
         ----------
@@ -134,7 +139,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         return self._push(X, None, sample_weight)
 
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
-        self._check_number(None)
+        self._check_n_rows(None)
         return block
 
     def _check_options(self) -> None:
@@ -157,31 +162,31 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                     RuntimeWarning,
                 )
 
-    def _check_number(self, n_rows: int | None) -> None:
-        """Whether there are rows enough for so many clusters, and are to be kept; None: it will turn out."""
+    def _check_n_rows(self, n_rows: int | None) -> None:
+        """Refuse fewer rows than clusters, in the data (if ``n_rows`` is known) or in the coreset."""
         if n_rows is not None and n_rows < self.n_clusters:
             raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
         size = self._size(n_rows, self.n_features_in_)
         if size < self.n_clusters:
             raise ValueError(
                 f"coreset_size={self.coreset_size} keeps {size} rows, fewer than "
-                f"n_clusters={self.n_clusters}: ask for some hundred rows a cluster."
+                f"n_clusters={self.n_clusters}: ask for some hundred rows per cluster."
             )
 
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:
         return max(MIN_AUTO_ROWS, _AUTO_ROWS_PER_CLUSTER * self.n_clusters)
 
     def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
-        """Solve on the coreset, polish and certify on all rows; None: they are gone."""
+        """Solve on the coreset, polish and certify on all rows. ``data`` is None if they cannot be read again."""
         objective, whole = self._objective(), coreset.is_whole
-        at_hand = data is not None and isinstance(data.rows, Block)
-        self._check_number(coreset.n_seen)
-        centers = self._search(objective, coreset, rng_for(seed, "solve"))
-        # a coreset of all rows saves a pass over a source
-        judged_on = DataPass(coreset) if data is None or (whole and not at_hand) else data
+        in_memory = data is not None and isinstance(data.rows, Block)
+        self._check_n_rows(coreset.n_seen)
+        centers = search_centers(objective, coreset, self.init, rng_for(seed, "solve"))
+        # a coreset that holds all rows saves a pass over a source
+        judged_on = DataPass(coreset) if data is None or (whole and not in_memory) else data
         rounds = 0 if whole or data is None else self.polish
         polished = polish_by_steps(objective, judged_on, centers, rounds)
-        if polished.labels is not None and at_hand:
+        if polished.labels is not None and in_memory:
             self.labels_ = polished.labels
         self.coreset_ = coreset
         self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
@@ -190,38 +195,13 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         self.n_iter_ = len(polished.curve)
         self.certificate_ = None
         if data is not None:
-            small, n_rows = coreset_cost(objective, coreset, polished.params), polished.n_rows
-            self.certificate_ = cost_certificate(
-                self.inertia_, small, coreset.n_seen if whole else n_rows, passes=polished.passes
-            )
+            estimate = coreset_cost(objective, coreset, polished.params)
+            n_rows = coreset.n_seen if whole else polished.n_rows
+            self.certificate_ = cost_certificate(self.inertia_, estimate, n_rows, passes=polished.passes)
         self._report(objective, polished.labels)
 
-    def _search(self, objective: ClusteringObjective, coreset: Coreset, rng: np.random.Generator) -> Array:
-        """Centres found on the coreset, from the starts that ``init`` says."""
-        rows = _distinct(coreset) if coreset.is_whole else coreset
-        if isinstance(self.init, str) and self.init == "k-means++":
-            return objective.solve(rows, rng=rng)
-        if isinstance(self.init, str):
-            return objective.race(rows, [_random_rows(rows, self.n_clusters, rng) for _ in range(objective.n_init)])
-        if not callable(self.init):
-            return objective.race(rows, [self._centers(self.init)])
-        seeds = rng.integers(2**31, size=objective.n_init)
-        given = [self.init(coreset.X, self.n_clusters, random_state=check_random_state(int(s))) for s in seeds]
-        return objective.race(rows, [self._centers(centers) for centers in given])
-
-    def _centers(self, given: Any) -> Array:
-        """Centres to start from, checked."""
-        given = given.toarray() if sparse.issparse(given) else given  # rows of a sparse X
-        centers: Array = check_array(given, dtype=np.float64, order="C", input_name="init")
-        if centers.shape != (self.n_clusters, self.n_features_in_):
-            raise ValueError(
-                f"The shape of the initial centers {centers.shape} must be ({self.n_clusters}, {self.n_features_in_}): "
-                "a row for each cluster, and the columns of X."
-            )
-        return centers
-
     def _report(self, objective: ClusteringObjective, labels: Array | None) -> None:
-        """Warn of clusters without rows, and print what was done if it is wanted."""
+        """Warn of clusters without rows, and print the costs if ``verbose``."""
         if labels is None:
             labels = objective.assign(self.coreset_, self.cluster_centers_)
         n_used = int(np.count_nonzero(np.bincount(labels)))
@@ -238,11 +218,11 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                 print(f"{name}: cost {cost:.6g} after {number} rounds of polish.")
 
     def summary(self) -> dict[str, Any]:
-        """The cost on all rows (on the coreset where they are gone) and the weight of each cluster."""
+        """The cost on all rows (on the coreset if they could be read only once) and the weight of each cluster."""
         return {"cost": self.inertia_, "cluster_weights": self._cluster_weights().tolist()}
 
     def charts(self) -> list[BarChart]:
-        """Clusters by weight."""
+        """The weights of the clusters."""
         weights = self._cluster_weights()
         return [BarChart.of_largest("clusters", range(len(weights)), weights, "rows, by weight (from the coreset)")]
 
@@ -255,12 +235,12 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     @property
     def _n_features_out(self) -> int:
-        """For `get_feature_names_out`, which need not find the centres first."""
+        """For `get_feature_names_out`, which must not start a fit."""
         check_is_fitted(self)
         return len(self.cluster_centers_) if self._fitted_values else int(self.n_clusters)
 
     def predict(self, X: Any) -> Array:
-        """The nearest centre of each row."""
+        """The number of the nearest centre of each row."""
         check_is_fitted(self)
         return self._objective().assign(self._checked(X, reset=False), self.cluster_centers_)
 
@@ -275,9 +255,9 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         return -self.certify(X, sample_weight=sample_weight).value
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
-        """The exact cost of the centres on ``X``, rows or a source, in one pass, beside what the coreset says of it."""
+        """The exact cost of the centres on ``X``, rows or a source, beside the estimate from the coreset. One pass."""
         check_is_fitted(self)
-        data = DataPass(self._given(X, None, sample_weight, reset=False), self.engine)
+        data = DataPass(self._validate_rows(X, None, sample_weight, reset=False), self.engine)
         return certify_cost(self._objective(), data, self.cluster_centers_, self.coreset_)
 
     def __sklearn_tags__(self) -> Any:
@@ -292,47 +272,46 @@ _PARAMETERS = """
     ----------
     n_clusters : int
     coreset_size : int, float or "auto"
-        Rows to learn from, or a fraction of the rows. ``"auto"``: 5,000, or 100 for each cluster if that is more. With
-        no more rows than this, all are used.
+        Rows to learn from, or a fraction of the rows. ``"auto"``: 5,000, or 100 for each cluster if that is more. If
+        there are no more rows than this, all are used.
     construction, calibrate, engine
         See `build_coreset`.
     polish : int or "auto"
-        Rounds over all rows that improve the centres after the fit, each accepted only if the cost
-        falls. ``"auto"``: two at the most, fewer once a round brings less than a thousandth.
+        Rounds over all rows that improve the centres after the fit, each accepted only if the cost falls.
+        ``"auto"``: at most two, and none after a round that saves less than a thousandth of the cost.
     init : {"k-means++", "random"}, array (n_clusters, d) or callable
-        Where the search on the coreset starts, as in `sklearn.cluster.KMeans`: draws by their distance from the
-        centres that there are (for medians not squared), rows drawn uniformly, given centres, or what
+        Where the search on the coreset starts, as in `sklearn.cluster.KMeans`: rows drawn by their distance from the
+        centres chosen so far (for medians not squared), rows drawn uniformly, given centres, or what
         ``init(X, n_clusters, random_state=...)`` returns for the rows ``X`` of the coreset.
     n_init : int or "auto"
-        Searches, of which the best is kept; the worse half is given up after every few steps. ``"auto"``: 8, and 1
+        Searches, of which the best is kept; the worse half is stopped after every few steps. ``"auto"``: 8, or 1
         from given centres.
     max_iter, tol : int, float
-        Steps of a search, and the share of the cost that a step has to save for another one to be made.
+        Maximum number of steps of a search; it stops earlier if a step saves less than a share ``tol`` of the cost.
     verbose : int
-        Print the number of rows kept and the costs if it is not 0.
+        If not 0, print the number of rows kept and the costs.
     n_jobs : int or None
-        Threads. None uses those that the process has; -1 as well.
+        Threads. None and -1 use all threads of the process.
     random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
     cluster_centers_ : array (n_clusters, d)
     labels_ : array (n,)
-        The nearest centre of each training row. Not there after a fit from a source, whose rows were never
-        in memory together: use ``predict``.
+        The nearest centre of each training row. Missing after a fit from a source, whose rows were never in memory
+        together: use ``predict``.
     inertia_ : float
-        The exact cost on all training rows, not on the coreset; what the coreset says of it where the
-        rows could be read only once.
+        The exact cost on all training rows; the estimate from the coreset if the rows could be read only once.
     objective_curve_ : list of float
-        That cost before each polish round and at the end. It never rises.
+        This cost before each round of polish and at the end. It never rises.
     coreset_ : Coreset
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
     stream_ : CoresetStream
-        After `partial_fit`: what keeps the coreset up to date.
+        After `partial_fit`: the stream that keeps the coreset.
     certificate_ : Certificate or None
-        What the fit cost, from the last look at the training data. None where it could be read only once:
-        see ``certify``.
+        The cost on all training rows and the error of the coreset, from the last pass. None if the rows could be
+        read only once: see ``certify``.
 """
 
 
@@ -340,8 +319,8 @@ class CoresetKMeans(_CoresetClusterer):
     __doc__ = (
         """k-means on a calibrated coreset, polished and certified on all rows.
 
-    Minimises sum_i u_i min_j |x_i - c_j|^2. Reads the data a handful of times, where
-    `sklearn.cluster.KMeans` reads it once per iteration and seed.
+    Minimises sum_i u_i min_j |x_i - c_j|^2. Reads the data a few times; `sklearn.cluster.KMeans` reads it once per
+    iteration and start.
 """
         + _PARAMETERS
         + """
@@ -365,8 +344,8 @@ class CoresetKMedians(_CoresetClusterer):
     __doc__ = (
         """k-medians (geometric medians, not means) on a calibrated coreset, polished and certified on all rows.
 
-    Minimises sum_i u_i min_j |x_i - c_j|, the Euclidean distance itself: a centre is the geometric
-    median of its cluster, found by Weiszfeld's iteration, and far rows pull no harder than near ones.
+    Minimises sum_i u_i min_j |x_i - c_j|, with Euclidean distances that are not squared: a centre is the geometric
+    median of its cluster, found by Weiszfeld's iteration. Outliers have less influence than in k-means.
 """
         + _PARAMETERS
         + """
@@ -380,27 +359,3 @@ class CoresetKMedians(_CoresetClusterer):
     """
     )
     _objective_type = KMedianObjective
-
-
-def _random_rows(block: Block, n_rows: int, rng: np.random.Generator) -> Array:
-    """Different rows (at most ``n_rows``), drawn by their weights."""
-    weight = block.weights()
-    places = rng.choice(len(block), min(n_rows, len(block)), replace=False, p=weight / weight.sum())
-    rows = block.X[places]
-    return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
-
-
-def _distinct(coreset: Coreset) -> Block:
-    """Distinct rows in a fixed order, weights added: then duplicates equal weights and order is no matter."""
-    X = coreset.X
-    if sparse.issparse(X):
-        X = X.copy()
-        X.sum_duplicates()
-        dense = X.toarray() if X.shape[0] * X.shape[1] <= 10_000_000 else None
-        if dense is None:
-            return coreset
-    else:
-        dense = X
-    _, first, group = np.unique(dense, axis=0, return_index=True, return_inverse=True)
-    weight = np.bincount(group.ravel(), weights=coreset.weights(), minlength=len(first))
-    return Block(X=X[first], sample_weight=weight)

@@ -13,7 +13,7 @@ from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CoresetLinearRegressor
 from tithe.objectives.huber import HuberObjective
 
-_SHARPER = 1e-8  # the fit on few rows goes on to this share of the tolerance: the last steps of Newton's are exact
+_CORESET_TOL_RATIO = 1e-8  # tolerance of the fit on the coreset over that on all rows; Newton's last steps cost little
 
 
 class CoresetHuberRegressor(CoresetLinearRegressor):
@@ -21,7 +21,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
 
     Minimises sum_i u_i (s + s H((y_i - x_i . w - b) / s)) + alpha |w|^2 over coefficients w, the intercept b and the
     scale s: the same as `sklearn.linear_model.HuberRegressor`. H(t) = t^2 where |t| <= epsilon, else
-    2 epsilon |t| - epsilon^2: a far outlier counts by its distance, not by the square of it.
+    2 epsilon |t| - epsilon^2: the loss of an outlier grows with its distance, not with the square of it.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
         See `CoresetLogisticRegression`.
     max_iter : int
-        Rounds of the fit on the coreset, at the most.
+        Maximum number of rounds of the fit on the coreset.
 
     Attributes
     ----------
@@ -107,5 +107,5 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
             epsilon=self.epsilon,
             fit_intercept=self.fit_intercept,
             max_iter=self.max_iter,
-            tol=_SHARPER * self.tol,
+            tol=_CORESET_TOL_RATIO * self.tol,
         )

@@ -1,15 +1,14 @@
-"""Noise taken out of pictures, and holes filled, by a dictionary learned from the picture itself."""
+"""`ImageDenoiser`: removes noise and fills holes by a dictionary that is learned from the image itself."""
 
 from __future__ import annotations
 
-import time
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
-from tithe.core.data import Array, Coreset, concat
+from tithe.core.data import Array, Coreset, all_rows, concat
 from tithe.core.params import (
     CORESET_SIZE,
     Boolean,
@@ -30,69 +29,69 @@ from tithe.images.noise import estimate_sigma
 from tithe.images.patches import PatchSource
 from tithe.images.planes import Planes, as_pixels
 from tithe.images.quality import data_range
-from tithe.learners.base import all_rows
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.learners.stored import FLOATS
+from tithe.learners.timing import timed
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.reduce.build import build_coreset
 from tithe.solvers.ksvd import cosine_atoms
 
 _AUTO_PATCHES = 10_000
-_REFINE_ROWS = 50_000  # patches that atoms are refined on, of at most so many that are cut for it
-_CUT = 1_000_000
-_NOISIEST = 1e15  # as large as pixels may be
-_OWN = 30.0  # weight of the noisy pixel itself, times sigma, where pixels go to 255
+_REFINE_PATCHES = 50_000  # patches that atoms are refined on
+_MAX_CUT_PATCHES = 1_000_000  # patches that are cut to find them
+_MAX_SIGMA = 1e15  # the largest value of a pixel
+_PIXEL_WEIGHT = 30.0  # lambda times sigma, for pixels up to 255
 
 
 class ImageDenoiser(Storable, BaseEstimator):
-    """Denoising by sparse codes of all overlapping patches, in atoms learned from few of them.
+    """Denoising by sparse codes of all overlapping patches, in atoms learned from a coreset of the patches.
 
-    A picture y (h, w) or (h, w, 3) is white noise of standard deviation sigma on top of one whose patches are sums
-    of few atoms D (k, d), d = patch_size^2. The atoms are learned by K-SVD from a weighted coreset of the
-    picture's own patches (Feldman, Feigin and Sochen 2013). Then every patch R_i y takes atoms until its squared
-    error is d (gain sigma)^2, and the picture is the average of what the codes a_i stand for (Elad and Aharon 2006):
+    The model: a picture y (h, w) or (h, w, 3) is white noise of standard deviation sigma added to a picture whose
+    patches are sums of few atoms D (k, d), d = patch_size^2. The atoms are learned by K-SVD from a weighted coreset of
+    the picture's own patches (Feldman, Feigin and Sochen 2013). Then atoms are added to the code a_i of each patch
+    R_i y until its squared error is d (gain sigma)^2, and the patches are averaged (Elad and Aharon 2006):
 
         x = (lambda y + sum_i R_i' (m_i + a_i D)) / (lambda + count),    lambda = 30 / sigma (pixels to 255),
 
-    with m_i a patch's own mean, which is taken out before coding, and count how many patches cover a pixel.
-    Colours are changed into three planes by an orthonormal matrix (`Planes`), whose patches share the dictionary.
+    with m_i the mean of the patch, which is subtracted before coding, and count the number of patches that cover a
+    pixel. Colours are transformed into three planes by an orthonormal matrix (`Planes`), which share the dictionary.
     Patches are cut stripe by stripe and are never all in memory.
 
-    The estimator takes pictures, not rows of a table, so scikit-learn's checks of estimators do not apply;
-    ``get_params``, ``set_params`` and ``clone`` work as ever.
+    The estimator takes pictures, not rows of a table, so scikit-learn's checks of estimators do not apply.
+    ``get_params``, ``set_params`` and ``clone`` work as usual.
 
     Parameters
     ----------
     sigma : float, optional
         Standard deviation of the noise, in the units of the pixels; by default it is estimated (`estimate_sigma`).
-        0: there is no noise, and the atoms are learned with ``n_nonzero_coefs`` atoms a patch.
+        With 0, there is no noise, and each patch is coded with ``n_nonzero_coefs`` atoms.
     patch_size : int
         Side of a patch in pixels.
     n_components : int
         k, the number of atoms.
     coreset_size : int, float, "auto" or None
-        Patches to learn from, or a share of them. ``"auto"``: 10,000. None: all, which are then in memory together.
+        Patches to learn from, or a share of them. ``"auto"``: 10,000. None: all, in memory together.
     gain : float
-        Larger ones smooth more.
+        A larger gain smooths more.
     step : int
-        Pixels between the patches that are coded. 2 codes a quarter of them, for .2 to 1 decibel.
+        Pixels between the patches that are coded. 2 codes a quarter of the patches, and costs .2 to 1 decibel.
     n_nonzero_coefs : int
-        Atoms of a patch where there is no noise that would say so, and in `reconstruct` and `inpaint`.
+        Atoms of a patch if ``sigma`` is 0, and in `reconstruct` and `inpaint`.
     max_iter : int
         Iterations of K-SVD on the coreset.
     refine_iter : int
-        Iterations after that on some 50,000 patches, drawn uniformly: the more patches an atom is learned from, the
-        less of their noise stays in it. 0: none.
+        Further iterations on some 50,000 patches, drawn uniformly: the more patches an atom is learned from, the less
+        noise it contains.
     construction, engine
         See `build_coreset`.
     initial : {"dct", "data"} or array (k, d)
         Where K-SVD starts.
     data_range : float, optional
-        What a white pixel is: 255 or 65535 by default, after the type, and 1 for floats.
+        The value of a white pixel. By default 255 or 65535 for integers, by their type, and 1 for floats.
     clipped : bool or "auto"
-        Whether noise was cut off at black and white, as it is when a noisy picture is saved. It is then not centred
-        there, which is undone (`ClippedNoise`). "auto": if pixels of whole numbers look like it.
+        Whether noise was cut off at black and white, as it is when a noisy picture is saved. Its mean is then not 0
+        there, which is corrected (`ClippedNoise`). "auto" decides by the values of integer pixels.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -102,13 +101,13 @@ class ImageDenoiser(Storable, BaseEstimator):
     sigma_ : float
         The noise that was given or estimated in `fit`.
     clipped_ : tuple of two bools
-        Whether it was cut off there at black and at white.
+        Whether it was cut off at black and at white.
     coreset_ : Coreset
         The patches that were learned from.
     learner_ : KSVD
-        What learned them.
+        The K-SVD that learned the atoms.
     n_atoms_mean_ : float
-        Atoms of a patch, on average, in the picture that was denoised last.
+        Mean number of atoms of a patch in the picture that was denoised last.
     seconds_ : dict
         Time of each phase of the last `fit` and `denoise`.
 
@@ -191,8 +190,8 @@ class ImageDenoiser(Storable, BaseEstimator):
         image : array (h, w) or (h, w, 3) of uint8, uint16 or floats
         y : ignored
         mask : array (h, w) of bool, optional
-            True where a pixel is missing. Such pixels are first filled in by cosines, so that there are whole
-            patches to learn from. The noise is then not estimated: without a ``sigma`` it is taken to be none.
+            True where a pixel is missing. Missing pixels are first filled in by cosines, so that all patches can be
+            learned from. The noise is then not estimated: without a ``sigma`` it is taken to be 0.
         progress : callable, optional
             Called as ``progress(1, n_leaves, n_patches)`` while patches are reduced.
         """
@@ -207,21 +206,21 @@ class ImageDenoiser(Storable, BaseEstimator):
                 "picture: ask for fewer."
             )
         self.seconds_ = {}
-        with _timed(self.seconds_, "noise"):
+        with timed(self.seconds_, "noise"):
             estimated = self.sigma is None and mask is None
             self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)
             clipping = None if mask is not None else self._clipping(planes)
             self.clipped_ = (False, False) if clipping is None else (clipping.black, clipping.white)
         seed = as_seed(self.random_state)
-        with _timed(self.seconds_, "reducing"):
+        with timed(self.seconds_, "reducing"):
             source = self._patches(planes, clipping, rng_for(seed, "look"))
-            self.coreset_ = self._few(source, seed, progress)
-        with _timed(self.seconds_, "learning"):
+            self.coreset_ = self._reduce(source, seed, progress)
+        with timed(self.seconds_, "learning"):
             self.learner_ = self._learner(seed)
             self.learner_.fit(self.coreset_.X, sample_weight=self.coreset_.sample_weight)
-            more = self._more(source, rng_for(seed, "polish"))
-            if more is not None:
-                self.learner_.refine(more, n_iter=self.refine_iter)
+            patches = self._refine_patches(source, rng_for(seed, "polish"))
+            if patches is not None:
+                self.learner_.refine(patches, n_iter=self.refine_iter)
         self.components_ = self.learner_.components_
         return self
 
@@ -229,7 +228,7 @@ class ImageDenoiser(Storable, BaseEstimator):
         return find_clipping(planes, self.sigma_, self.clipped, self.data_range)
 
     def _patches(self, planes: Planes, clipping: ClippedNoise | None, rng: np.random.Generator) -> PatchSource:
-        """The patches to learn about. Those that noise alone could be take no atom and teach nothing."""
+        """The patches to learn from, without those that noise alone explains: their codes have no atoms."""
         above = self._target() if self.sigma_ > 0.0 else 0.0
         source = PatchSource(planes, patch_size=self.patch_size, above=above, clipping=clipping)
         if len(source.sample(None, rng=rng)) >= self.n_components:
@@ -237,10 +236,10 @@ class ImageDenoiser(Storable, BaseEstimator):
         return PatchSource(planes, patch_size=self.patch_size, clipping=clipping)
 
     def _n_patches(self) -> int | float | None:
-        """Patches to learn from; None: all."""
+        """The number of patches to learn from; None for all."""
         return _AUTO_PATCHES if isinstance(self.coreset_size, str) else self.coreset_size
 
-    def _few(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
+    def _reduce(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
         size = self._n_patches()
         if size is None:
             return all_rows(concat([task() for task in source.tasks()]), DictionaryObjective.name)
@@ -256,27 +255,27 @@ class ImageDenoiser(Storable, BaseEstimator):
             progress=progress,
         )
 
-    def _more(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
-        """Patches to refine the atoms on; None where all were learned from, or none are wanted."""
-        seen, kept = self.coreset_.n_seen, len(self.coreset_)
-        if self.refine_iter == 0 or kept >= min(seen, _REFINE_ROWS):
+    def _refine_patches(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
+        """Patches to refine the atoms on; None if all were learned from, or ``refine_iter`` is 0."""
+        n_seen, size = self.coreset_.n_seen, len(self.coreset_)
+        if self.refine_iter == 0 or size >= min(n_seen, _REFINE_PATCHES):
             return None
-        share = seen / int(source.n_rows or 1)  # the others are cut too, and left out
-        rows: Array = source.sample(min(_CUT, int(_REFINE_ROWS / share)), rng=rng).X
-        return rows if len(rows) > kept else None
+        share = n_seen / int(source.n_rows or 1)  # the source cuts the other patches as well, and leaves them out
+        rows: Array = source.sample(min(_MAX_CUT_PATCHES, int(_REFINE_PATCHES / share)), rng=rng).X
+        return rows if len(rows) > size else None
 
     def _learner(self, seed: int) -> KSVD:
         noisy = self.sigma_ > 0.0
         return KSVD(
             self.n_components,
-            n_nonzero_coefs=self._most() if noisy else min(self.n_nonzero_coefs, self.n_components),
+            n_nonzero_coefs=self._max_atoms() if noisy else min(self.n_nonzero_coefs, self.n_components),
             tol=self._target() if noisy else None,
             max_iter=self.max_iter,
             initial=self.initial,
             random_state=int(rng_for(seed, "learn").integers(2**62)),
         )
 
-    # -- using what was learned ----------------------------------------------------------------
+    # -- methods of a fitted dictionary --------------------------------------------------------
 
     def denoise(self, image: Any, *, progress: Progress | None = None) -> Array:
         """The picture without its noise, of the same shape and type.
@@ -288,30 +287,31 @@ class ImageDenoiser(Storable, BaseEstimator):
         if self.sigma_ == 0.0:
             return planes.image.copy()
         scale = (data_range(planes.image) if self.data_range is None else float(self.data_range)) / 255.0
-        own = _OWN * scale / self.sigma_
-        return self._recoded(planes, self._most(), self._target(), own, progress, self._clipping(planes))
+        pixel_weight = _PIXEL_WEIGHT * scale / self.sigma_
+        options: dict[str, Any] = {"progress": progress, "clipping": self._clipping(planes)}
+        return self._recoded(planes, self._max_atoms(), self._target(), pixel_weight, **options)
 
     def fit_denoise(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> Array:
         """`fit` and `denoise` of one picture."""
         return self.fit(image, progress=progress).denoise(image, progress=progress)
 
     def reconstruct(self, image: Any, n_nonzero_coefs: int | None = None) -> Array:
-        """The picture as it is with so many atoms a patch, whatever its noise: of the same shape and type."""
+        """The picture coded with ``n_nonzero_coefs`` atoms per patch, in the same shape and type."""
         check_is_fitted(self)
-        most = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
-        check_value("n_nonzero_coefs", most, WholeNumber(least=1))
-        usable = min(self.patch_size**2, self.n_components)
-        if most > usable:
+        n_atoms = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
+        check_value("n_nonzero_coefs", n_atoms, WholeNumber(least=1))
+        limit = min(self.patch_size**2, self.n_components)
+        if n_atoms > limit:
             raise ValueError(
-                f"n_nonzero_coefs={most} is more than {usable}, the number of atoms or of pixels in a patch."
+                f"n_nonzero_coefs={n_atoms} is more than {limit}, the number of atoms or of pixels in a patch."
             )
-        return self._recoded(Planes(image), most, 0.0, 0.0)
+        return self._recoded(Planes(image), n_atoms, 0.0, 0.0)
 
     def inpaint(self, image: Any, mask: Any) -> Array:
-        """The picture with its missing pixels filled in: of the same shape and type, known pixels as they were.
+        """The picture with its missing pixels filled in: of the same shape and type, with the known pixels unchanged.
 
-        Patches are coded by what is known of them, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes
-        close from their edges; what was in them only, no dictionary can tell.
+        Patches are coded by their known pixels, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes are
+        filled from their edges inwards.
 
         Parameters
         ----------
@@ -334,33 +334,35 @@ class ImageDenoiser(Storable, BaseEstimator):
         return filled(image, known, atoms.astype(np.float32), side, self.n_nonzero_coefs, (self.gain * sigma) ** 2)
 
     def certify(self, image: Any) -> Certificate:
-        """Mean squared error of a pixel over all patches of a picture, as this dictionary codes them."""
+        """Mean squared error of a pixel over all patches of a picture, coded by this dictionary."""
         check_is_fitted(self)
         return self.learner_.certify(PatchSource(image, patch_size=self.patch_size, centred=True))
 
     def _recoded(
         self,
         planes: Planes,
-        most: int,
+        max_atoms: int,
         target: float,
-        own: float,
+        pixel_weight: float,
+        *,
         progress: Progress | None = None,
         clipping: ClippedNoise | None = None,
     ) -> Array:
+        """The average of the coded patches, with the picture itself at ``pixel_weight``."""
         source = PatchSource(planes, patch_size=self.patch_size, step=self.step, clipping=clipping)
-        code = Coder(self.components_, most, target)
+        coder = Coder(self.components_, max_atoms, target)
         result = np.empty_like(planes.image)
-        with _timed(self.seconds_, "coding"):
-            for top, taken in averaged(source, code, own, progress=progress):
-                values = planes.changed(top, taken)
+        with timed(self.seconds_, "coding"):
+            for top, change in averaged(source, coder, pixel_weight, progress=progress):
+                values = planes.changed(top, change)
                 if clipping is not None:
                     values = clipping.undone(values)
-                result[top : top + taken.shape[1]] = as_pixels(values, result.dtype)
-        self.n_atoms_mean_ = code.n_atoms / code.n_patches
+                result[top : top + change.shape[1]] = as_pixels(values, result.dtype)
+        self.n_atoms_mean_ = coder.n_atoms / coder.n_patches
         return result
 
-    def _most(self) -> int:
-        """Atoms of a patch at the most: half its pixels, beyond which a code tells no picture from noise."""
+    def _max_atoms(self) -> int:
+        """Maximum number of atoms of a patch: half its pixels, since longer codes fit the noise."""
         return max(1, min(self.patch_size**2 // 2, self.n_components))
 
     def _target(self) -> float:
@@ -373,36 +375,24 @@ class ImageDenoiser(Storable, BaseEstimator):
         atoms = Floats(int(self.n_components), int(self.patch_size) ** 2, dtypes=FLOATS)
         check_fields(self, {"components_": atoms, "sigma_": Number(least=0.0), "clipped_": Parts(Flag(), Flag())})
         check_fields(self, {"learner_": Instance(KSVD), "coreset_": Instance(Coreset), "seconds_": Instance(dict)})
-        expect(self.learner_.__dict__.get("n_features_in_") == self.patch_size**2, "atoms are of other patches")
+        expect(
+            self.learner_.__dict__.get("n_features_in_") == self.patch_size**2, "atoms have another size than patches"
+        )
 
     # -- checks --------------------------------------------------------------------------------
 
     def _check(self) -> None:
         check_params(self, self._constraints)
-        if self.sigma is not None and self.sigma > _NOISIEST:
-            raise ValueError(f"sigma={self.sigma:g} is more than {_NOISIEST:g}: rescale the picture.")
+        if self.sigma is not None and self.sigma > _MAX_SIGMA:
+            raise ValueError(f"sigma={self.sigma:g} is more than {_MAX_SIGMA:g}: rescale the picture.")
         d = self.patch_size**2
         if self.n_nonzero_coefs > d:
             raise ValueError(
-                f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: a code cannot use so "
-                "many atoms."
+                f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: ask for fewer."
             )
         size = self._n_patches()
         if size is not None and 1 <= size < self.n_components:
             raise ValueError(
                 f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep "
-                "some ten or more for each."
+                "ten or more for each atom."
             )
-
-
-class _timed:
-    """Adds what happens inside to the seconds under a name."""
-
-    def __init__(self, seconds: dict[str, float], name: str) -> None:
-        self._seconds, self._name = seconds, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *error: object) -> None:
-        self._seconds[self._name] = time.perf_counter() - self._start

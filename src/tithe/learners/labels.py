@@ -1,4 +1,4 @@
-"""The target of supervised learners: classes and their numbers, for rows at hand and rows of a source."""
+"""The target of supervised learners: classes and their numbers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
-from tithe.core.contracts import Source
+from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
+from tithe.core.registry import make
 from tithe.kernels.labels import distinct_labels, encode_labels
+from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
+from tithe.sources.mapped import MappedSource
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EncodeLabels:
-    """Class numbers in place of labels, and the weights of classes in the weights of rows."""
+    """Replaces labels by class numbers, and multiplies weights by the ``factors`` of the classes."""
 
     classes: Array
     factors: Array | None = None
@@ -31,31 +34,31 @@ class EncodeLabels:
 
 
 def encoded_classes(y: Array) -> tuple[Array, Array]:
-    """The classes in y and the number of each row's class (n,) int32; what cannot be a class is refused."""
+    """The classes in y, and the class number of each row (n,) int32."""
     return encode_labels(checked_classes(y))
 
 
 def checked_classes(y: Array) -> Array:
-    """The labels; numbers that are not whole are refused."""
-    if y.dtype.kind not in "biu":  # whole numbers need no check, which would sort them
+    """The labels. Floating point numbers that are not integers are refused."""
+    if y.dtype.kind not in "biu":  # integers need no check, which would sort them
         check_classification_targets(y)
     return y
 
 
 def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
-    """The classes of a stream: named with the ``first`` batch or ``known`` from a fit, and the same from then on."""
+    """The classes of a stream: passed with the ``first`` batch or ``known`` from a fit. They must not change."""
     if classes is None:
         if known is None:
-            raise ValueError("classes must be passed on the first call to partial_fit: all that will come.")
+            raise ValueError("classes must be passed on the first call to partial_fit: all labels that will occur.")
         return known
-    named = np.unique(np.asarray(classes))
-    if not first and known is not None and not np.array_equal(named, known):
+    passed = np.unique(np.asarray(classes))
+    if not first and known is not None and not np.array_equal(passed, known):
         raise ValueError(f"classes={classes!r} is not the same as on the first call to partial_fit.")
-    return checked_classes(named)
+    return checked_classes(passed)
 
 
 def finite_target(block: Block) -> Block:
-    """The block itself; a y that is not finite is refused."""
+    """Return the block. A y that is not finite is refused."""
     if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
         raise ValueError("Input y contains NaN or infinity.")
     return block
@@ -64,7 +67,8 @@ def finite_target(block: Block) -> Block:
 def known_classes(data: DataPass) -> Array:
     """All labels of a source in ascending order.
 
-    What the source itself knows, or one pass over all rows; those of its first rows where they come only once.
+    They come from the metadata of the source or from one pass over all rows. If the rows can be read only once, they
+    are those of its first rows.
     """
     source = data.rows
     assert isinstance(source, Source)
@@ -85,6 +89,16 @@ def _target(block: Block) -> Array:
     return block.y
 
 
+def with_class_numbers(data: DataPass, *, classifier: bool) -> tuple[Array | None, MappedSource]:
+    """The labels of a source (None for regression), and the source with class numbers in place of labels."""
+    source = data.rows
+    assert isinstance(source, Source)
+    if not classifier:
+        return None, MappedSource(source, finite_target)
+    labels = checked_classes(known_classes(data))
+    return labels, MappedSource(source, EncodeLabels(classes=labels))
+
+
 def class_masses(data: DataPass, n_classes: int) -> Array:
     """The weight of the rows of each class, y holding their numbers, in one pass: (n_classes,)."""
 
@@ -94,3 +108,13 @@ def class_masses(data: DataPass, n_classes: int) -> Array:
 
     total: Array = data.total(masses)
     return total
+
+
+def objective_for(objective: str | Objective, n_classes: int) -> Objective:
+    """An objective, by name or as given, for a y of class numbers below ``n_classes``; 0 if y holds no classes."""
+    if isinstance(objective, str) and objective == GenericObjective.name:
+        return GenericObjective(n_classes=n_classes)
+    made: Objective = make("objective", objective)
+    if n_classes and isinstance(made, LabelledObjective):
+        return replace(made, classes=tuple(range(n_classes)))
+    return made

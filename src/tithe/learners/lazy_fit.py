@@ -1,4 +1,4 @@
-"""Fitted attributes that are found when they are read, not with every call of `partial_fit`."""
+"""Fitted attributes that are computed when they are read, not in each call of `partial_fit`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ T = TypeVar("T")
 
 
 class FittedAttribute(Generic[T]):
-    """One attribute of a solution, with its type: ``coef_ = FittedAttribute[Array]()``.
+    """A fitted attribute with its type: ``coef_ = FittedAttribute[Array]()``.
 
-    After `fit` it is what was set. After `partial_fit` the first attribute that is read fits the model to the rows so
-    far, and all others come from the same fit. Where these rows give no solution, reading raises `NotFittedError`,
-    which is also an AttributeError: ``hasattr`` then answers False.
+    After `fit` it has the value that was set. After `partial_fit`, reading any of them fits the model to all rows so
+    far and sets all of them. If these rows have no solution, reading raises `NotFittedError`, which is also an
+    AttributeError, so that ``hasattr`` is False.
 
     Parameters
     ----------
     check : Check or None
-        What a value that was read from a file must be; by default what the type says.
+        The check of a value that was read from a file. By default it follows from the type.
     optional : bool
-        Whether a fit may leave it out.
+        Whether a fit may leave the attribute out.
     from_stream : bool
-        False for what only `fit` can give, such as labels of all rows: it is never there after `partial_fit`, and
-        asking for it fits nothing.
+        False for attributes that only `fit` sets, such as labels of all rows. They are missing after `partial_fit`,
+        and reading them does not start a fit.
     """
 
     def __init__(self, check: Check | None = None, *, optional: bool = False, from_stream: bool = True) -> None:
@@ -36,7 +36,7 @@ class FittedAttribute(Generic[T]):
 
     @property
     def check(self) -> Check:
-        """What a value that was read from a file must be."""
+        """The check of a value that was read from a file."""
         if self._check is None:
             (kind,) = get_args(self.__orig_class__)  # type: ignore[attr-defined]
             self._check = check_of(kind)
@@ -74,11 +74,10 @@ class FittedAttribute(Generic[T]):
 
 
 class LazyFitMixin(ABC):
-    """A learner with `partial_fit` that finds its solution when a `FittedAttribute` of it is read.
+    """A mixin for learners whose `partial_fit` is lazy: the model is fitted when a `FittedAttribute` is read.
 
-    `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None. ``stream_`` is pickled along, so a
-    copy goes on where the original was. To know whether there are rows to learn from without fitting to them, use
-    `sklearn.utils.validation.check_is_fitted`.
+    `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None. ``stream_`` is pickled too, so a
+    copy can continue the stream. `sklearn.utils.validation.check_is_fitted` does not start a fit.
     """
 
     _fitted_values: dict[str, Any] | None = None
@@ -94,18 +93,18 @@ class LazyFitMixin(ABC):
 
     @property
     def _is_behind(self) -> bool:
-        """Whether rows have been pushed that no solution was found for yet."""
+        """Whether rows have been pushed that the model was not fitted to yet."""
         return self._is_streaming and self._fitted_values is None
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_streaming or bool(self._fitted_values)
 
     def __dir__(self) -> Iterable[str]:
-        """Without fitted attributes that are yet to be found: tools that read all attributes must not start a fit."""
+        """Leave out fitted attributes that would start a fit, since some tools read all attributes."""
         if not self._is_behind:
             return super().__dir__()
         descriptors = {name: getattr(type(self), name, None) for name in object.__dir__(self)}
-        names = [name for name, what in descriptors.items() if not isinstance(what, (FittedAttribute, property))]
+        names = [name for name, value in descriptors.items() if not isinstance(value, (FittedAttribute, property))]
         return [name for name in names if hasattr(self, name)]
 
     def _start_fit(self) -> None:
@@ -114,7 +113,7 @@ class LazyFitMixin(ABC):
         self._fitted_values = {}
 
     def _catch_up(self, name: str) -> None:
-        """Find the solution for all rows that were pushed, because the attribute ``name`` is asked for."""
+        """Fit the model to all rows that were pushed, because the attribute ``name`` is read."""
         self._fitted_values = {}
         try:
             self._fit_from_stream()
@@ -123,6 +122,5 @@ class LazyFitMixin(ABC):
             if not isinstance(error, Exception):
                 raise
             raise NotFittedError(
-                f"{type(self).__name__} has no {name}: the rows that came to partial_fit do not give a solution "
-                f"yet. {error}"
+                f"{type(self).__name__} has no {name}: the rows passed to partial_fit have no solution yet. {error}"
             ) from error

@@ -1,4 +1,4 @@
-"""What linear classifiers on a coreset share: classes and their weights."""
+"""The base class of linear classifiers on a coreset."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from tithe.sources.mapped import MappedSource
 
 
 class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
-    """A linear model of classes: one score for two classes, else one for each class.
+    """A linear model with one score for two classes, else one score for each class.
 
     Subclasses have, besides those of `CoresetLinearModel`, the parameter ``class_weight``.
-    ``_objective(classes)`` takes the numbers of the classes that were fitted where ``classes`` is None.
+    ``_objective(classes)`` uses the numbers of the fitted classes if ``classes`` is None.
     """
 
     class_weight: Any
@@ -53,7 +53,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
 
     @abstractmethod
     def _objective(self, classes: tuple[int, ...] | None = None) -> LabelledLinearObjective:
-        """What a coreset has to preserve."""
+        """The loss that a coreset has to preserve."""
 
     def fit(
         self,
@@ -69,10 +69,10 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for every pass of polish;
-            ``class_weight="balanced"`` takes one pass more. One that cannot be read again is fitted without polish
-            and certificate, and all classes must be among its first rows; if they are not, `partial_fit` can be told
-            of them.
+            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish;
+            ``class_weight="balanced"`` takes one more pass. A source that cannot be read again is fitted without
+            polish and certificate, and all classes must be among its first rows; if not, use `partial_fit` with
+            ``classes``.
         y : array of shape (n,), of any labels
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
@@ -82,11 +82,11 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         return super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
-        """Take in more rows, which need not be kept; coefficients are found when they are asked for.
+        """Add rows, which need not be kept. The coefficients are computed when an attribute is read.
 
-        In which pieces rows come makes no difference. Up to ``coreset_size`` rows (``"auto"``: 10,000, or 20 for
-        each column) are all used, as `fit` would use them; of more, a `CoresetStream` keeps a coreset. There
-        is no polish and no certificate, the rows being gone: `certify` on rows at hand. The first call
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows (``"auto"``: 10,000,
+        or 20 for each column) are all used, as in `fit`; beyond that a `CoresetStream` keeps a coreset. There is no
+        polish and no certificate, because the rows are not kept: use `certify` on rows that you have. The first call
         after a `fit` starts anew.
 
         Parameters
@@ -95,8 +95,8 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         y : array of shape (n,)
         sample_weight : array of shape (n,), optional
         classes : array, optional
-            All labels that will come: needed on the first call, unless a `fit` knew them. A
-            solution needs rows of each of them.
+            All labels that will ever occur. Needed on the first call, unless `fit` was called before. A solution
+            needs rows of each of them.
         """
         return self._push(X, self._required(y), sample_weight, classes)
 
@@ -106,7 +106,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         factors = None if self.class_weight is None else class_factors(self.class_weight, classes, None)
         return EncodeLabels(classes=classes, factors=factors)(block)
 
-    # -- what the base asks --------------------------------------------------------------------
+    # -- methods of the base class -------------------------------------------------------------
 
     def _check_objective(self) -> None:
         self._objective(classes=(0, 1))
@@ -154,7 +154,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         return coded.over(MappedSource(source, EncodeLabels(classes=self.classes_, factors=factors)))
 
     def _construction(self, rows: Any, objective: Any, seed: int) -> Any:
-        """The construction; one that learns a model of the sensitivities learns it here, so that it can be kept."""
+        """The construction. A model of the sensitivities is fitted here, so that it can be stored."""
         construction = super()._construction(rows, objective, seed)
         if not isinstance(construction, Regressed):
             return construction
@@ -165,13 +165,13 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         block = rows if in_memory else rows.sample(None, rng=rng_for(seed, "look"))
         construction = construction.prepare(block, objective, rng=rng_for(seed, "prepare"))
         assert isinstance(construction, Regressed) and construction.sensitivity_model_ is not None
-        named = replace(objective, classes=tuple(self.classes_.tolist()))  # new rows come with labels, not with numbers
+        named = replace(objective, classes=tuple(self.classes_.tolist()))  # new rows have labels, not class numbers
         self.sensitivity_model_ = replace(construction.sensitivity_model_, objective=named)
         return construction
 
     def _note_classes(self, classes: Array) -> None:
         if len(classes) < 2:
-            raise ValueError(f"y holds only one class, {classes.tolist()[0]!r}: there is nothing to tell apart.")
+            raise ValueError(f"y holds only one class, {classes.tolist()[0]!r}: give rows of at least two.")
         self.classes_ = classes
 
     def _check_rows(self, block: Block) -> None:
@@ -193,14 +193,14 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
             raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows of {len(self.classes_)} classes.")
         return size
 
-    # -- what a fitted model does --------------------------------------------------------------
+    # -- methods of a fitted model -------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included, and the classes."""
         return {**super().summary(), "classes": self.classes_.tolist()}
 
     def charts(self) -> list[BarChart]:
-        """Coefficients; of more than two classes, the largest of each column."""
+        """The coefficients; for more than two classes, the largest of each column."""
         strongest = np.take_along_axis(self.coef_, np.abs(self.coef_).argmax(axis=0)[None], axis=0)[0]
         axis = f"coefficient, towards {self.classes_[-1]!s}" if len(self.coef_) == 1 else "largest over the classes"
         return [BarChart.of_largest("coefficients", column_names(self), strongest, axis)]

@@ -1,35 +1,37 @@
-"""What linear models on a coreset share: fitting, polish and certificates, sources and streams, warm starts."""
+"""The base class of linear models on a coreset: fit, polish, certificates and warm starts."""
 
 from __future__ import annotations
 
-import numbers
-import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent, polish_rounds
+from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent
 from tithe.certify.certificate import percent
 from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import warn_caller
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Option, RealNumber
+from tithe.core.params import POLISH, Boolean, Constraint, Option, RealNumber, check_params
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Instance, Optional
-from tithe.learners.base import CoresetLearner, auto_size, can_read_again, limits_threads
+from tithe.learners.base import CoresetLearner
 from tithe.learners.bases import BaseEstimator
+from tithe.learners.inputs import can_read_again
 from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.sizes import linear_auto_size
+from tithe.learners.threads import limits_threads
 from tithe.objectives.linear_model import LinearModelObjective
 
-TOLERANCE = Option("tol", RealNumber(above=0.0), "Relative excess loss at which --polish auto stops.")
+_TOL = RealNumber(above=0.0)
+TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
 
 
 class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
@@ -38,9 +40,9 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     Subclasses have, besides those of `CoresetLearner`, the parameters ``tol``, ``fit_intercept`` and ``warm_start``.
     They define:
 
-    - ``_objective()``: what a coreset has to preserve, and what is polished;
+    - ``_objective()``: the loss that a coreset has to preserve;
     - ``_prepare_block(block, reset)`` and ``_prepare_source(data, reset)``: rows with the target as the objective
-      reads it. With ``reset`` what there is to know about the target is noted, else it is known from a fit;
+      reads it. With ``reset`` the classes are stored, else they are known from a fit;
     - ``_params()`` and ``_store(params)``: the parameters from and into ``coef_`` and ``intercept_``.
 
     They may define ``_fit_all``, ``_takes_all``, ``_check_rows`` and ``_construction``.
@@ -56,9 +58,16 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     n_passes_ = FittedAttribute[int]()
     coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True)
 
+    _linear_constraints: ClassVar[dict[str, Constraint]] = {
+        "polish": POLISH,
+        "tol": _TOL,
+        "fit_intercept": Boolean(),
+        "warm_start": Boolean(),
+    }
+
     @abstractmethod
     def _objective(self) -> LinearModelObjective:
-        """What a coreset has to preserve."""
+        """The loss that a coreset has to preserve."""
 
     @abstractmethod
     def _prepare_block(self, block: Block, *, reset: bool) -> Block:
@@ -66,7 +75,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
 
     @abstractmethod
     def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
-        """The same for every leaf of a source."""
+        """`_prepare_block` for each leaf of a source."""
 
     @abstractmethod
     def _params(self) -> Array:
@@ -77,15 +86,15 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """Set ``coef_`` and ``intercept_``."""
 
     def _takes_all(self, rows: Block) -> bool:
-        """Whether rows in memory are used as they are, and no coreset is made or kept."""
+        """Whether all rows in memory are used, without a coreset."""
         return False
 
     def _known_classes(self) -> tuple[Any, ...]:
-        """The classes of a classifier: parameters of other classes are no warm start."""
+        """The classes of a classifier. A warm start needs the same classes."""
         return ()
 
     def _check_rows(self, block: Block) -> None:
-        """Refuse rows that no solution can be found on."""
+        """Refuse rows that have no solution."""
 
     def _check_objective(self) -> None:
         """Refuse wrong parameters of the objective."""
@@ -116,7 +125,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """
         self._check_options()
         before = (self._known_classes(), self._params()) if self.warm_start and hasattr(self, "coef_") else None
-        rows = self._given(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=True)
+        rows = self._validate_rows(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=True)
         self._start_fit()
         data = self._prepare(self._passes(rows, progress), reset=True)
         again = can_read_again(data.rows, self.polish)
@@ -128,7 +137,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             return self
         with single_blas_thread():
             construction = self._construction(data.rows, objective, seed)
-            # what is to be polished is calibrated there, at the first fit: the best place for the totals
+            # polish calibrates as well, and its totals are better: they are taken at the first fit
             options = {"construction": construction, "calibrate": self.calibrate and not again}
             coreset = self._reduce(data, objective, seed, checkpoint=checkpoint, **options)
             self._learn(coreset, data if again else None, seed, before=before)
@@ -157,7 +166,10 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         *,
         before: tuple[tuple[Any, ...], Array] | None = None,
     ) -> None:
-        """Fit on the coreset, polish and certify on all rows; None: they are gone, or there is no coreset."""
+        """Fit on the coreset, polish and certify on all rows.
+
+        ``coreset`` is None if all rows in memory are used, ``data`` if the rows cannot be read again.
+        """
         objective, start = self._objective(), self._start(before)
         self.certificate_ = None
         if data is None:
@@ -176,22 +188,21 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         self._store(params)
 
     def _fit_all(self, objective: Any, data: DataPass | None, start: Array | None, seed: int) -> Array:
-        """The parameters where all rows are used: a block in ``data``, or else ``coreset_``, which holds all rows.
+        """The parameters of a fit on all rows: a block in ``data``, or else ``coreset_``, which then holds all rows.
 
-        Sets ``certificate_`` and what else there is to say about the fit.
+        Sets ``certificate_``, ``objective_curve_`` and ``n_iter_``.
         """
-        at_hand = data if data is not None and isinstance(data.rows, Block) else DataPass(self.coreset_)
+        in_memory = data if data is not None and isinstance(data.rows, Block) else DataPass(self.coreset_)
         params, n_passes = objective.minimise(self.coreset_, init=start)
-        at_hand.n_passes += n_passes
-        point = evaluate_all(objective, at_hand, params)
+        in_memory.n_passes += n_passes
+        point = evaluate_all(objective, in_memory, params)
         curvature = CurvatureRows.all_of(objective, self.coreset_, params)
-        gap = gap_at(objective, point, curvature, params, objective.centre(at_hand.or_few(self.coreset_)))
-        if not (gap.below(self.tol) or self._has_no_minimum(at_hand, params)):
-            warnings.warn(
+        gap = gap_at(objective, point, curvature, params, objective.centre(in_memory.or_few(self.coreset_)))
+        if not (gap.below(self.tol) or self._has_no_minimum(in_memory, params)):
+            warn_caller(
                 f"The loss may exceed the smallest possible by {percent(gap.largest / point.value)}, more than "
                 f"tol={self.tol:g}: the fit stopped after {n_passes} passes. Raise max_iter={objective.max_iter}.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         self.objective_curve_, self.n_iter_ = [point.value], 1
         if data is not None:
@@ -199,7 +210,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         return params
 
     def _has_no_minimum(self, data: DataPass, params: Array) -> bool:
-        """Whether these parameters show that the loss falls for ever."""
+        """Whether these parameters show that the loss has no minimum."""
         return False
 
     def _fit_coreset(self, objective: Any, data: DataPass, seed: int, start: Array | None) -> Array:
@@ -232,13 +243,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     def _check_options(self) -> None:
         self._check_objective()
         self._check_names()
-        if not (isinstance(self.polish, str) and self.polish == "auto"):
-            polish_rounds(self.polish)
-        if not (isinstance(self.tol, numbers.Real) and 0.0 < self.tol < np.inf):
-            raise ValueError(f"tol must be a positive number, got {self.tol!r}.")
-        for name in ("fit_intercept", "warm_start"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        check_params(self, self._linear_constraints)
 
     def _required(self, y: Any) -> Any:
         if y is None:
@@ -246,18 +251,18 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         return y
 
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:
-        return auto_size(n_rows, n_features)
+        return linear_auto_size(n_rows, n_features)
 
-    # -- what a fitted model does --------------------------------------------------------------
+    # -- methods of a fitted model -------------------------------------------------------------
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
-        """How far the loss on these rows, or those of a source, is from the smallest possible on them, in one pass.
+        """How far the loss on these rows is from the smallest possible loss on them, in one pass.
 
-        The estimate takes its curvature from these rows, and says how uncertain it is; without a coreset there is
-        only the bound.
+        X may be a source. The estimate takes its curvature from these rows and says how uncertain it is. Without a
+        coreset there is only the bound.
         """
         check_is_fitted(self)
-        rows = self._given(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=False)
+        rows = self._validate_rows(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=False)
         data = self._prepare(DataPass(rows, self.engine), reset=False)
         params, coreset = self._params(), getattr(self, "coreset_", None)
         if coreset is None:

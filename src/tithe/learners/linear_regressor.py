@@ -1,4 +1,4 @@
-"""What linear regressions on a coreset share: targets that are numbers, predictions, streams."""
+"""The base class of linear regressions on a coreset."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tithe.learners.stored import FLOATS
 from tithe.objectives.single_score import SingleScoreObjective
 from tithe.sources.mapped import MappedSource
 
-SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
+CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 
 
 @dataclass(frozen=True)
 class NumericTarget:
-    """Rows with y in double precision; targets that the loss is not defined for are refused."""
+    """Converts y to double precision, and refuses targets that the loss is not defined for."""
 
     loss: type[SingleScoreObjective]
 
@@ -57,15 +57,15 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
 
     @abstractmethod
     def _objective(self) -> SingleScoreObjective:
-        """What a coreset has to preserve."""
+        """The loss that a coreset has to preserve."""
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take in more rows, which need not be kept; coefficients are found when they are asked for.
+        """Add rows, which need not be kept. The coefficients are computed when an attribute is read.
 
-        In which pieces rows come makes no difference. Up to ``coreset_size`` rows (``"auto"``: 10,000, or 20 for
-        each column) are all used, as `fit` would use them; of more, a `CoresetStream` keeps a coreset. There is no
-        polish and no certificate, since the rows are gone: use `certify` on rows that you have. The first call after
-        a `fit` starts anew.
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows (``"auto"``: 10,000,
+        or 20 for each column) are all used, as in `fit`; beyond that a `CoresetStream` keeps a coreset. There is no
+        polish and no certificate, because the rows are not kept: use `certify` on rows that you have. The first call
+        after a `fit` starts anew.
         """
         return self._push(X, self._required(y), sample_weight)
 
@@ -87,7 +87,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         """The coefficients."""
         return [BarChart.of_largest("coefficients", column_names(self), self.coef_, "coefficient")]
 
-    # -- what the base asks --------------------------------------------------------------------
+    # -- methods of the base class -------------------------------------------------------------
 
     def _params(self) -> Array:
         return np.append(self.coef_, self.intercept_).astype(np.float64)[None]
@@ -95,8 +95,8 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     def _store(self, params: Array) -> None:
         self.coef_, self.intercept_ = params[0, :-1].copy(), float(params[0, -1])
 
-    def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **other: Any) -> None:
-        super()._learn(coreset, data, seed, **other)
+    def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **options: Any) -> None:
+        super()._learn(coreset, data, seed, **options)
         self.coef_ = self.coef_.astype(self.coreset_.X.dtype)
 
     def _prepare_block(self, block: Block, *, reset: bool) -> Block:

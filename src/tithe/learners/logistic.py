@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -12,48 +11,48 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
 from tithe.objectives.logistic import LogisticObjective
 
-_SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
+_CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 
 
 class CoresetLogisticRegression(CoresetLinearClassifier):
     """Logistic regression (L2) on a calibrated coreset, polished and certified on all rows.
 
     Minimises sum_i u_i (-ln P(y_i | x_i)) + |coefficients|^2 / (2 C), the intercept free: the same as
-    `sklearn.linear_model.LogisticRegression`, in a handful of looks at the data instead of hundreds.
+    `sklearn.linear_model.LogisticRegression`, in a few passes over the data instead of hundreds.
     Two classes have one row of coefficients; more are fitted together (softmax), one row each.
 
     Parameters
     ----------
     C : float
-        Inverse strength of the penalty. Infinity: no penalty. The loss then has no minimum where the classes can be
-        separated, which is warned of, and all that is proved of it is that it is not negative.
+        Inverse strength of the penalty. With infinity there is no penalty. The loss then has no minimum if the
+        classes can be separated: there is a warning, and the certificate only says that the loss is not negative.
     coreset_size : int, float or "auto"
-        Rows to learn from, or a fraction of the rows. ``"auto"``: 10,000, or 20 for each column,
-        or one in 100 of the rows up to 50,000, whichever is most. With no more rows than this, all
-        are used.
+        Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
+        in 100 of the rows up to 50,000. If there are no more rows than this, all are used.
     construction, calibrate, engine
         See `build_coreset`. ``"auto"`` is `Influence`.
     polish : int or "auto"
-        Rounds of descent over all rows after the fit on the calibrated coreset, each accepted only if
-        the loss falls. ``"auto"``: until the certificate says that the loss is within ``tol`` of the
-        smallest possible; calibration is then skipped too where the first fit is that good.
+        Rounds of descent over all rows after the fit on the calibrated coreset, each accepted only if the loss falls.
+        ``"auto"``: until the certificate says that the loss is within ``tol`` of the smallest possible; calibration is
+        skipped if the first fit is that good.
     tol : float
-        The relative excess loss at which ``polish="auto"`` stops. Each round roughly divides what
-        is left by ten, and reads the data once.
+        The relative excess loss at which ``polish="auto"`` stops. Each round reads the data once and divides the
+        excess by about ten.
     fit_intercept : bool
     class_weight : dict, "balanced" or None
         As in scikit-learn.
     max_iter : int
-        Rounds of the fit on the coreset, at the most.
+        Maximum number of rounds of the fit on the coreset.
     warm_start : bool
         Start where the last fit ended, if it had the same columns and classes.
     n_jobs : int or None
-        Threads. None uses those that the process has; -1 as well.
+        Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
     random_state : int, RandomState, Generator or None
@@ -61,15 +60,14 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
     Attributes
     ----------
     coef_, intercept_ : arrays (1, d) and (1,) for two classes, else (K, d) and (K,)
-        In the precision of the rows, as in scikit-learn; all sums are in double precision.
+        In the precision of the rows, as in scikit-learn. All sums are in double precision.
     classes_ : array (K,)
     certificate_ : Certificate or None
-        How far the loss on all training rows is from the smallest possible: a bound, or an estimate
-        with its confidence that also carries the (looser) bound. None where the rows could be read only
-        once: see ``certify``.
+        How far the loss on all training rows is from the smallest possible: a bound, or an estimate with its
+        confidence and a (looser) bound. None if the rows could be read only once: see ``certify``.
     objective_curve_ : list of float
-        Loss on all rows, penalty included, after each step. It never rises. What the coreset says of it
-        where the rows could be read only once.
+        Loss on all rows, penalty included, after each step. It never rises. The estimate from the coreset if the rows
+        could be read only once.
     n_passes_ : int
         Passes over the training rows: to reduce them, and for every step and certificate.
     n_iter_ : int
@@ -79,9 +77,9 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
     stream_ : CoresetStream
-        After `partial_fit`: what keeps the coreset up to date.
+        After `partial_fit`: the stream that keeps the coreset.
     sensitivity_model_ : SensitivityModel
-        With ``construction="regressed"``: scores new rows at once.
+        With ``construction="regressed"``: predicts the sensitivity of new rows.
 
     Examples
     --------
@@ -96,7 +94,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
     >>> model.certificate_.relative_excess < 1e-4
     True
 
-    Rows that come in pieces, and are gone afterwards:
+    Rows that come in batches and are not kept:
 
     >>> model = CoresetLogisticRegression(coreset_size=2000, random_state=0)
     >>> for at in range(0, 100_000, 10_000):
@@ -142,17 +140,16 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **other: Any) -> None:
-        super()._learn(coreset, data, seed, **other)
+    def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **options: Any) -> None:
+        super()._learn(coreset, data, seed, **options)
         params = self._params()
         if self._has_no_minimum(DataPass(self.coreset_) if data is None else data, params):
-            warnings.warn(
+            warn_caller(
                 "The classes can be separated, and without a penalty (C=inf) the loss has no minimum: coefficients "
                 "grow with every round. Set a finite C.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
-            if self.certificate_ is not None:  # the loss can be brought as near to 0 as one likes
+            if self.certificate_ is not None:  # the infimum of the loss is 0
                 loss, n_rows = self.objective_curve_[-1], self.certificate_.n_rows
                 self.certificate_ = replace(
                     bound_certificate(loss, loss, n_rows, passes=self.certificate_.passes + 1),
@@ -163,7 +160,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         self.coef_, self.intercept_ = self.coef_.astype(precision), self.intercept_.astype(precision)
 
     def _has_no_minimum(self, data: DataPass, params: Array) -> bool:
-        """Without a penalty: whether every row's own class is the most likely one, so that no minimum exists."""
+        """Whether there is no penalty and each row's class is the most likely one, so that no minimum exists."""
         if not np.isinf(self.C):
             return False
         objective = self._objective()
@@ -179,7 +176,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
             fit_intercept=self.fit_intercept,
             classes=tuple(range(len(self.classes_))) if classes is None else classes,
             max_iter=self.max_iter,
-            tol=_SHARPER * self.tol,
+            tol=_CORESET_TOL_RATIO * self.tol,
         )
 
     def predict_proba(self, X: Any) -> Array:
@@ -187,12 +184,12 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         margins = self.decision_function(X)
         if margins.ndim == 1:
             return np.column_stack([expit(-margins), expit(margins)])
-        chances: Array = softmax(margins, axis=1)
-        return chances
+        probabilities: Array = softmax(margins, axis=1)
+        return probabilities
 
     def predict_log_proba(self, X: Any) -> Array:
-        """(n, K), without rounding small chances to nothing."""
+        """(n, K), without underflow of small probabilities."""
         margins = self.decision_function(X)
-        both = np.column_stack([np.zeros_like(margins), margins]) if margins.ndim == 1 else margins
-        logs: Array = log_softmax(both, axis=1)
+        scores = np.column_stack([np.zeros_like(margins), margins]) if margins.ndim == 1 else margins
+        logs: Array = log_softmax(scores, axis=1)
         return logs

@@ -1,4 +1,4 @@
-"""Any estimator with ``sample_weight``, on a coreset."""
+"""`CoresetEstimator`: any estimator with ``sample_weight``, on a coreset."""
 
 from __future__ import annotations
 
@@ -16,53 +16,33 @@ from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.hashing import HoldOut, key_of, uniform_of
+from tithe.core.hashing import HoldOut, key_of
 from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
-from tithe.learners.base import (
-    CoresetLearner,
-    limits_threads,
-    objective_for,
-)
-from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin, available_if
+from tithe.learners.base import CoresetLearner
+from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
+from tithe.learners.delegation import EstimatorMethods, if_estimator_has, require_method
 from tithe.learners.labels import (
     EncodeLabels,
-    checked_classes,
     encoded_classes,
     finite_target,
-    known_classes,
+    objective_for,
     stream_classes,
+    with_class_numbers,
 )
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.recalibrate import recalibrated, residuals
 from tithe.learners.sample_weight import check_learns_from_coresets, fit_arguments, last_step, takes_weights
 from tithe.learners.stored import probe
+from tithe.learners.threads import limits_threads
+from tithe.learners.validation_rows import draw_validation_rows, validation_rows, without_rows
 from tithe.sources.mapped import MappedSource
 
 
-def _has(method: str) -> Any:
-    def check(self: CoresetEstimator) -> bool:
-        getattr(self.estimator_ if self._fitted_values else self.estimator, method)
-        return True
-
-    return available_if(check)
-
-
-def _require(estimator: Any, method: str, *, needed_by: str) -> None:
-    """Refuse an estimator of another library that lacks a method."""
-    if not hasattr(estimator, method):
-        raise ValueError(f"{needed_by} needs {method}(), which {type(estimator).__name__} does not have.")
-
-
-def _from_estimator(name: str) -> Any:
-    """A fitted attribute of the estimator inside."""
-    return property(lambda self: getattr(self.estimator_, name), doc=f"``{name}`` of ``estimator_``.")
-
-
-class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
+class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     """Fit any scikit-learn estimator that takes ``sample_weight`` on a calibrated coreset.
 
     Parameters
@@ -74,44 +54,44 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         With metadata routing enabled, pipelines and other meta-estimators route the weights as their steps
         request. An estimator of a precomputed kernel or distance matrix is refused.
     objective : str or objective
-        What the coreset preserves. ``"generic"`` keeps counts, means and second moments of the
-        columns (by class for classifiers) and the products with y (for regressors).
+        What the coreset preserves. ``"generic"`` keeps counts, means and second moments of the columns (by class for
+        classifiers) and the products with y (for regressors).
     coreset_size : int, float or "auto"
-        Rows to learn from, or a fraction of the rows. ``"auto"``: 5,000. With no more rows than this, all are used.
+        Rows to learn from, or a fraction of the rows; ``"auto"``: 5,000. All are used if there are no more.
     construction, calibrate, engine
         See `build_coreset`.
     polish : int
-        Rounds of re-calibration: residuals of the fitted model are taken on all rows, the weights
-        are calibrated to their products with the columns, and the estimator is fitted again. Kept
-        only if the score on all rows rises. Needs ``predict``, a y and the generic objective.
+        Rounds of re-calibration: residuals of the fitted model are taken on all rows, the weights are calibrated to
+        their products with the columns, and the estimator is fitted again. A round is kept only if the score on all
+        rows rises. Needs ``predict``, a y and the generic objective.
     validation_fraction : float
-        Share of the rows, drawn uniformly, that the coreset is not built from, so that `certify` has
-        rows to judge by. Rows left over by a draw will not do: the draw takes the hard ones.
+        Share of the rows, drawn uniformly, that are not used for the coreset, so that `certify` can score the model
+        on them. Rows that are merely not in the coreset are easier than average, since hard rows are drawn more often.
     n_jobs : int or None
-        Threads. None uses those that the process has; -1 as well.
+        Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
     random_state : int, RandomState, Generator or None
-        Of the coreset; the estimator has its own.
+        For the coreset. The estimator has its own.
 
     Attributes
     ----------
     estimator_ : estimator
         Fitted on the coreset.
     classes_ : array
-        For classifiers: the classes the estimator knows, which are those of the coreset.
+        For classifiers: the classes of the coreset, which the estimator was fitted on.
     coreset_ : Coreset
-        What ``estimator_`` was fitted on. Its y holds class numbers for classifiers.
+        The rows that ``estimator_`` was fitted on. For classifiers its y holds class numbers.
     validation_indices_ : array or None
-        Positions in the training data of the rows set aside. None after a fit from a source, where a hash
-        of the row's id decides and `certify` finds them again; none are set aside of rows that come only once.
+        Positions in the training data of the rows set aside. None after a fit from a source, where a hash of the row
+        id decides; `certify` finds these rows again. No rows are set aside if a source can be read only once.
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
     stream_ : CoresetStream
-        After `partial_fit`: what keeps the coreset up to date.
+        After `partial_fit`: the stream that keeps the coreset.
     coef_, intercept_, feature_importances_, n_iter_
-        Those of ``estimator_``, where it has them. All others are read from ``estimator_``; where they count rows
-        (``support_`` of an SVM), they count those of ``coreset_``.
+        Those of ``estimator_``, if it has them. Read other attributes from ``estimator_``; row numbers among them
+        (``support_`` of an SVM) count the rows of ``coreset_``.
 
     Examples
     --------
@@ -132,13 +112,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     _aside = FittedAttribute[tuple[int, float] | None](
         Optional(Parts(Integer(most=2**64), Number(least=0.0, most=1.0)))
     )
-    _labels: Array
-
-    classes_: Any = _from_estimator("classes_")
-    coef_: Any = _from_estimator("coef_")
-    intercept_: Any = _from_estimator("intercept_")
-    feature_importances_: Any = _from_estimator("feature_importances_")
-    n_iter_: Any = _from_estimator("n_iter_")
+    _labels: Array | None = None  # of classifiers, in the order of their numbers
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "validation_fraction": RealNumber(least=0.0, below=1.0),
@@ -186,7 +160,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read once, leaf by leaf; polish is not for sources.
+            A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``.
         y : array of shape (n,), optional
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
@@ -197,24 +171,22 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         if isinstance(X, Source):
             if rounds:
                 raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
-            source = self._given(X, y, sample_weight, reset=True)
+            source = self._validate_rows(X, y, sample_weight, reset=True)
             return self._fit_source(self._passes(source, progress), checkpoint)
         self._require_target(y, rounds)
         block = self._checked(X, y, sample_weight, reset=True)
         self._start_fit()
-        if is_classifier(self.estimator):
-            block = self._encoded(block)
-        else:
-            finite_target(block)
+        block = self._encoded(block)
         objective, seed = self._objective(), as_seed(self.random_state)
         self.validation_indices_ = np.empty(0, np.int64)
         self._aside = None
-        few = len(block) <= self._size(len(block), block.n_features)
-        if not few:
-            block = self._set_aside(block, seed)
+        is_small = len(block) <= self._size(len(block), block.n_features)
+        if not is_small:
+            self.validation_indices_ = draw_validation_rows(len(block), self.validation_fraction, seed)
+            block = without_rows(block, self.validation_indices_)
         data = self._passes(block, progress)
         self._learn(self._reduce(data, objective, seed, checkpoint=checkpoint), data, seed)
-        for _ in range(0 if few else rounds):
+        for _ in range(0 if is_small else rounds):
             if not self._recalibrate(block):
                 break
         return self
@@ -227,7 +199,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         probe(self.estimator_, sizes["d"])
 
     def _check_options(self) -> int:
-        """The rounds of polish, all else being right."""
+        """Check all parameters; returns the rounds of polish."""
         check_learns_from_coresets(self.estimator)
         rounds, _ = polish_rounds(self.polish)
         self._check_names()
@@ -241,39 +213,37 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
 
     def _fit_source(self, data: DataPass, checkpoint: Checkpoint | None) -> Self:
-        """From a source: rows are set aside by their ids, if they can be read again to judge by."""
+        """Fit from a source. Rows are set aside by their ids if they can be read again."""
         source = data.rows
         assert isinstance(source, Source)
         self._start_fit()
         seed = as_seed(self.random_state)
-        if is_classifier(self.estimator):
-            self._labels = checked_classes(known_classes(data))
-            rows = MappedSource(source, EncodeLabels(classes=self._labels))
-        else:
+        classifier = is_classifier(self.estimator)
+        if not classifier:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
-            rows = MappedSource(source, finite_target)
+        self._labels, rows = with_class_numbers(data, classifier=classifier)
         objective = self._objective()
         self.validation_indices_, self._aside = None, None
         coreset = None
         n_rows = source.n_rows
-        large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
-        if large and source.replayable and self.validation_fraction > 0.0:
+        is_large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
+        if is_large and source.replayable and self.validation_fraction > 0.0:
             self._aside = key_of(seed, "validation"), float(self.validation_fraction)
             data = data.over(MappedSource(rows, HoldOut(*self._aside)))
             coreset = self._reduce(data, objective, seed, checkpoint=checkpoint)
-            checkpoint = None  # it holds the state of this reduction
+            checkpoint = None  # the folder holds the state of this reduction
         data = data.over(rows)
-        if coreset is None or coreset.is_whole:  # so few rows, as it turns out, that none can be spared
+        if coreset is None or coreset.is_whole:  # too few rows to set some aside
             coreset, self._aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
         self._learn(coreset, data, seed)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
-        """Take in more rows, which need not be kept; the estimator is fitted when it is asked for.
+        """Add rows, which need not be kept. The estimator is fitted when an attribute is read.
 
-        In which pieces rows come makes no difference. Up to ``coreset_size`` rows are all used; of more, a
-        `CoresetStream` keeps a coreset. No rows are set aside, since they would be gone: `certify` on rows that
-        were not learned from. The first call after a `fit` starts anew.
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used; beyond
+        that a `CoresetStream` keeps a coreset. No rows are set aside: use `certify` with rows that were not passed
+        here. The first call after a `fit` starts anew.
 
         Parameters
         ----------
@@ -281,59 +251,50 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         y : array of shape (n,), optional
         sample_weight : array of shape (n,), optional
         classes : array, optional
-            For classifiers, all labels that will come: needed on the first call, unless a `fit` knew them.
+            For classifiers, all labels that will ever occur. Needed on the first call, unless `fit` was called before.
         """
         self._require_target(y)
         return self._push(X, y, sample_weight, classes)
 
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         if not is_classifier(self.estimator):
+            self._labels = None
             return finite_target(block)
         self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=not self._is_streaming)
         return EncodeLabels(classes=self._labels)(block)
 
     def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
-        """Fit on the coreset, without weights if none were given and none were needed; the estimator has a seed."""
+        """Fit on the coreset, without weights if none were given and all rows are used."""
         if data is None:
             self.validation_indices_, self._aside = None, None
-        given = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
+        weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
         self.coreset_ = coreset
-        self.estimator_ = self._fit_to(coreset, coreset.is_whole and given is None)
-
-    def _set_aside(self, block: Block, seed: int) -> Block:
-        """The block with the weight of the validation rows moved to the others."""
-        n = len(block)
-        size = round(self.validation_fraction * n)
-        self.validation_indices_ = np.sort(rng_for(seed, "validation").choice(n, size, replace=False))
-        if not size:
-            return block
-        weight = block.weights().copy()
-        total = weight.sum()
-        weight[self.validation_indices_] = 0.0
-        if not weight.any():
-            raise ValueError("All rows that carry weight were set aside. Set validation_fraction=0.")
-        return Block(X=block.X, y=block.y, sample_weight=weight * (total / weight.sum()))
+        self.estimator_ = self._fit_to(coreset, weighted=weight is not None or not coreset.is_whole)
 
     def _encoded(self, block: Block) -> Block:
+        """Class numbers in place of labels, for a classifier."""
+        self._labels = None
+        if not is_classifier(self.estimator):
+            return finite_target(block)
         assert block.y is not None
         self._labels, numbers = encoded_classes(block.y)
         return Block(X=block.X, y=numbers, sample_weight=block.sample_weight, mean=block.mean)
 
     def _objective(self) -> Any:
-        return objective_for(self.objective, len(self._labels) if is_classifier(self.estimator) else 0)
+        return objective_for(self.objective, 0 if self._labels is None else len(self._labels))
 
     def _targets(self, block: Block) -> Array | None:
-        return block.y if block.y is None or not is_classifier(self.estimator) else self._labels[block.y]
+        return block.y if block.y is None or self._labels is None else self._labels[block.y]
 
-    def _fit_to(self, coreset: Coreset, plain: bool) -> Any:
-        """The estimator fitted on the coreset, ``plain`` without weights."""
+    def _fit_to(self, coreset: Coreset, *, weighted: bool) -> Any:
+        """The estimator fitted on the coreset."""
         model = clone(self.estimator)
-        weight = fit_arguments(model, None if plain else coreset.weights())
+        weight = fit_arguments(model, coreset.weights() if weighted else None)
         fitted = model.fit(coreset.X, self._targets(coreset), **weight)
-        if is_classifier(self.estimator) and len(fitted.classes_) < len(self._labels):
-            lost = [label for label in self._labels.tolist() if label not in fitted.classes_]
+        if self._labels is not None and len(fitted.classes_) < len(self._labels):
+            missing = [label for label in self._labels.tolist() if label not in fitted.classes_]
             warn_caller(
-                f"{len(lost)} classes have no row of positive weight in the coreset, {lost[0]!r} among them: "
+                f"{len(missing)} classes have no row of positive weight in the coreset, {missing[0]!r} among them: "
                 "the estimator does not know them. Ask for a larger coreset.",
             )
         return fitted
@@ -341,14 +302,14 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     # -- polish ------------------------------------------------------------------------------
 
     def _recalibrate(self, block: Block) -> bool:
-        """One round: calibrate to the residuals of the fitted model on all rows, fit again, keep if better."""
-        _require(self.estimator_, "predict", needed_by="polish")
-        labels = self._labels if is_classifier(self.estimator) else None
-        tried = recalibrated(self.coreset_, block, self._objective(), partial(residuals, self.estimator_, labels))
-        fitted = self._fit_to(tried, False)
+        """One round of polish. Returns whether the new fit was better and is kept."""
+        require_method(self.estimator_, "predict", needed_by="polish")
+        unexplained = partial(residuals, self.estimator_, self._labels)
+        coreset = recalibrated(self.coreset_, block, self._objective(), unexplained)
+        fitted = self._fit_to(coreset, weighted=True)
         if not self._score(fitted, block) > self._score(self.estimator_, block):
             return False
-        self.coreset_, self.estimator_ = tried, fitted
+        self.coreset_, self.estimator_ = coreset, fitted
         return True
 
     def _score(self, estimator: Any, block: Block) -> float:
@@ -359,40 +320,31 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The estimator's score on rows it has not seen, with a 95 % interval.
 
-        With the training data the rows that were set aside are used; it is recognised by its number
-        of rows and by the rows of the coreset standing where they stood. Any other data is taken for
-        what it is: new rows, all of them evidence. Of a source, at most 200,000 such rows, drawn
-        uniformly by their ids, are gathered in one look. The interval comes from the scores of twenty
-        parts of the rows and Student's t.
+        If X is the training data, only the rows that were set aside are used. The training data is recognised by
+        its number of rows and by the rows of the coreset at their positions. All rows of other data are used. Of a
+        source, at most 200,000 rows, drawn uniformly by their ids, are gathered in one pass. The interval comes from
+        the scores of twenty parts of the rows and Student's t.
         """
         check_is_fitted(self)
-        _require(self.estimator_, "score", needed_by="certify")
+        require_method(self.estimator_, "score", needed_by="certify")
         if isinstance(X, Source):
-            # those set aside have the smallest hashes, so they are among the first to be gathered
+            # rows set aside have the smallest hashes, so they are gathered first
             key = key_of(0, "certify") if self._aside is None else self._aside[0]
-            data = DataPass(self._given(X, y, sample_weight, reset=False), self.engine)
-            block, known = sample_source(data, self.coreset_, key)
+            data = DataPass(self._validate_rows(X, y, sample_weight, reset=False), self.engine)
+            block, is_training_data = sample_source(data, self.coreset_, key)
         else:
             block = self._checked(X, y, sample_weight, reset=False)
-            n_known = n_coreset_rows_in(block, self.coreset_)
-            known = len(block) == self.coreset_.n_seen and n_known == len(self.coreset_)
-        if known:
-            block = self._set_aside_of(block)
+            same_length = len(block) == self.coreset_.n_seen
+            is_training_data = same_length and n_coreset_rows_in(block, self.coreset_) == len(self.coreset_)
+        if is_training_data:
+            block = validation_rows(block, self.validation_indices_, self._aside)
         return score_certificate(self._plain_score, block, self._score(self.estimator_, self.coreset_))
 
     def n_set_aside(self) -> int:
-        """Rows of the training data that were not learned from; of a source, about so many."""
+        """The number of rows that were set aside; an estimate for a source."""
         if self._aside is not None:
             return int(self._aside[1] * self.coreset_.n_seen)
         return 0 if self.validation_indices_ is None else len(self.validation_indices_)
-
-    def _set_aside_of(self, block: Block) -> Block:
-        """The rows of the training data that were set aside, as far as they are in the block."""
-        if self._aside is not None:
-            key, share = self._aside
-            return block.take(np.flatnonzero(uniform_of(block.row_ids(), key) < share))
-        aside = np.empty(0, np.int64) if self.validation_indices_ is None else self.validation_indices_
-        return block.take(np.flatnonzero(np.isin(block.row_ids(), aside)))
 
     def _plain_score(self, block: Block) -> float:
         return float(self.estimator_.score(block.X, block.y, **self._weights_of(block)))
@@ -402,42 +354,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
             return {}
         return {"sample_weight": block.sample_weight}
 
-    # -- the estimator's own methods -----------------------------------------------------------
-
-    def _ask(self, method: str, X: Any) -> Any:
-        check_is_fitted(self)
-        return getattr(self.estimator_, method)(self._checked(X, reset=False).X)
-
-    @_has("predict")
-    def predict(self, X: Any) -> Any:
-        return self._ask("predict", X)
-
-    @_has("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
-        return self._ask("predict_proba", X)
-
-    @_has("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Any:
-        return self._ask("predict_log_proba", X)
-
-    @_has("decision_function")
-    def decision_function(self, X: Any) -> Any:
-        return self._ask("decision_function", X)
-
-    @_has("score_samples")
-    def score_samples(self, X: Any) -> Any:
-        return self._ask("score_samples", X)
-
-    @_has("transform")
-    def transform(self, X: Any) -> Any:
-        return self._ask("transform", X)
-
-    @_has("inverse_transform")
-    def inverse_transform(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return self.estimator_.inverse_transform(X)
-
-    @_has("score")
+    @if_estimator_has("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         check_is_fitted(self)
         return self._plain_score(self._checked(X, y, sample_weight, reset=False))
@@ -448,7 +365,7 @@ class CoresetEstimator(CoresetLearner, MetaEstimatorMixin, BaseEstimator):
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags = inner.classifier_tags
         tags.regressor_tags = inner.regressor_tags
-        _, learner = last_step(self.estimator)  # whose need of y a pipeline does not tell
+        _, learner = last_step(self.estimator)  # the tags of a pipeline do not say whether its last step needs y
         tags.target_tags.required = hasattr(learner, "fit") and get_tags(learner).target_tags.required
         tags.input_tags.sparse = inner.input_tags.sparse
         return tags

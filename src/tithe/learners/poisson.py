@@ -12,7 +12,7 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.progress import Progress
 from tithe.learners.linear_model import TOLERANCE
-from tithe.learners.linear_regressor import SHARPER, CoresetLinearRegressor
+from tithe.learners.linear_regressor import CORESET_TOL_RATIO, CoresetLinearRegressor
 from tithe.objectives.poisson import PoissonObjective
 from tithe.sources.arrays import check_weights
 
@@ -30,21 +30,21 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
         See `CoresetLogisticRegression`.
     max_iter : int
-        Rounds of the fit on the coreset, at the most.
+        Maximum number of rounds of the fit on the coreset.
 
     Attributes
     ----------
     coef_, intercept_ : array (d,), float
     certificate_, objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
-        See `CoresetLogisticRegression`. The y of a coreset holds rates where there were exposures.
+        See `CoresetLogisticRegression`. The y of a coreset holds rates if there were exposures.
 
     Notes
     -----
-    With ``exposure`` e (years insured, hours observed) a row stands for y events in e units, and the mean of y is
+    With ``exposure`` e (years insured, hours observed) a row has y events in e units, and the mean of y is
     e exp(x . w + b). Its loss e exp(z) - y (z + ln e) is, up to a constant, e times that of the rate y / e. So rates
-    are fitted with weights u e, as scikit-learn advises for its own `PoissonRegressor`: `predict` gives events per
-    unit, and alpha stands beside the mean over units, not over rows. With a source, give rates as its target and
-    exposures as its weight.
+    are fitted with weights u e, as scikit-learn advises for its `PoissonRegressor`: `predict` gives events per unit,
+    and the loss is a mean over units, not over rows. With a source, give rates as its target and exposures as its
+    weight.
 
     Examples
     --------
@@ -111,14 +111,14 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
             Counts or rates, not negative. That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
         exposure : array of shape (n,), optional
-            Positive: y are counts in so many units, see Notes.
+            Positive. y are then counts in ``exposure`` units, see Notes.
         checkpoint, progress
             Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
         return super().fit(X, *_rates(X, y, sample_weight, exposure), checkpoint=checkpoint, progress=progress)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, exposure: Any = None) -> Self:
-        """Take in more rows, which need not be kept; see `CoresetLogisticRegression.partial_fit` and `fit`."""
+        """Add rows, which need not be kept; see `CoresetLogisticRegression.partial_fit` and `fit`."""
         return super().partial_fit(X, *_rates(X, y, sample_weight, exposure))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -136,11 +136,11 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
 
     def _check_rows(self, block: Block) -> None:
         if block.y is None or not (block.weights() * block.y).any():
-            raise ValueError("All targets are 0, and so would be the mean, whose logarithm is to be fitted.")
+            raise ValueError("All targets are 0, so the logarithm of their mean is not finite. Give positive ones too.")
 
     def _objective(self) -> PoissonObjective:
         return PoissonObjective(
-            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=SHARPER * self.tol
+            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=CORESET_TOL_RATIO * self.tol
         )
 
     def __sklearn_tags__(self) -> Any:
@@ -150,7 +150,7 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
 
 
 def _rates(X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any]:
-    """Targets and weights of rows with exposures; as they are without."""
+    """Targets and weights, changed into rates and their weights if there are exposures."""
     if exposure is None:
         return y, sample_weight
     if isinstance(X, Source) or y is None:

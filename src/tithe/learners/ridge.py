@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tithe.learners.linear_model import TOLERANCE
-from tithe.learners.linear_regressor import SHARPER, CoresetLinearRegressor
+from tithe.learners.linear_regressor import CORESET_TOL_RATIO, CoresetLinearRegressor
 from tithe.objectives.least_squares import LeastSquaresObjective
 
 
@@ -22,14 +22,14 @@ class CoresetRidge(CoresetLinearRegressor):
     coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
         See `CoresetLogisticRegression`.
     max_iter : int
-        Rounds of the fit on the coreset, at the most.
+        Maximum number of rounds of the fit on the coreset.
 
     Attributes
     ----------
     coef_, intercept_ : array (d,), float
     certificate_ : Certificate or None
-        How far the loss on all training rows is from the smallest possible. Where the curvature could be taken from
-        all rows this is exact, up to rounding.
+        How far the loss on all training rows is from the smallest possible; exact up to rounding if the curvature was
+        taken from all rows.
     objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
         See `CoresetLogisticRegression`.
 
@@ -80,5 +80,5 @@ class CoresetRidge(CoresetLinearRegressor):
 
     def _objective(self) -> LeastSquaresObjective:
         return LeastSquaresObjective(
-            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=SHARPER * self.tol
+            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=CORESET_TOL_RATIO * self.tol
         )

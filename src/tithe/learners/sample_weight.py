@@ -1,4 +1,4 @@
-"""Where the weights of rows go: to an estimator, to the steps of a pipeline, or through scikit-learn's routing."""
+"""Passes weights of rows to an estimator, to the steps of a pipeline, or through scikit-learn's metadata routing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAIRWISE_OPTIONS = ("kernel", "metric", "affinity")
 
 
 def last_step(estimator: Any) -> tuple[str, Any]:
-    """The estimator that learns, with the prefix of its parameters: a pipeline's last step, or the estimator itself.
+    """The last step of a pipeline, or the estimator itself, with the prefix of its parameters.
 
     >>> from sklearn.linear_model import Ridge
     >>> last_step(Pipeline([("model", Ridge())]))
@@ -42,10 +42,10 @@ def takes_weights(estimator: Any, method: str) -> bool:
 
 
 def fit_arguments(estimator: Any, sample_weight: Array | None) -> dict[str, Array]:
-    """Keyword arguments that hand the weights to ``estimator.fit``; none where there are no weights.
+    """Keyword arguments that pass the weights to ``estimator.fit``; none if there are no weights.
 
-    A pipeline gives them to its last step and to every other step whose ``fit`` takes them. Where metadata
-    routing is enabled, pipelines and other meta-estimators route them as their steps request.
+    A pipeline passes them to its last step and to each other step whose ``fit`` takes them. If metadata routing is
+    enabled, pipelines and other meta-estimators route them as their steps request.
     """
     if sample_weight is None:
         return {}
@@ -60,7 +60,7 @@ def _names(estimator: Any) -> list[str]:
 
 
 def _is_routed(estimator: Any) -> bool:
-    """Whether scikit-learn decides where the weights go."""
+    """Whether scikit-learn routes the weights."""
     enabled = get_config()["enable_metadata_routing"]
     return bool(enabled) and isinstance(get_routing_for_object(estimator), MetadataRouter)
 
@@ -91,7 +91,7 @@ def check_learns_from_coresets(estimator: Any) -> None:
 def _is_pairwise(estimator: Any) -> bool:
     if get_tags(estimator).input_tags.pairwise:
         return True
-    if isinstance(estimator, Pipeline):  # the first step decides, and a later one may well take a kernel of the first
+    if isinstance(estimator, Pipeline):  # only the first step takes X; a later one may take a kernel of it
         return False
     # meta-estimators do not all pass the tag on
     options = estimator.get_params(deep=True).items()

@@ -1,4 +1,4 @@
-"""How many clusters of weighted rows are separated: many small pieces are joined until those left are apart."""
+"""The number of separated clusters: small pieces of the rows are joined until those that are left are separated."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from tithe.core.data import Array, Block
 from tithe.kernels.clustering.distances import assign
 from tithe.learners.online.scale import SPLIT, apparent_split, apparent_variance
 
-_MOST_DIRECTIONS = 64  # in which pieces are compared
-_CAUTION = 1.1  # times the entropy of a cut must be gained by it: cells of an even cloud gain nearly that much
-_PARAMETERS = 3  # of a cut along a line: the share of one side, one more mean, one more variance
-_FLAT = 1e-6  # of the mean variance of pieces: the least that a variance counts as, since equal rows have none
+_MAX_DIRECTIONS = 64  # directions in which pieces are compared
+_ENTROPY_FACTOR = 1.1  # cells of a uniform cloud gain nearly the entropy of a cut
+_CUT_PARAMETERS = 3  # the share of one side, one more mean and one more variance
+_MIN_VARIANCE = 1e-6  # over the mean variance of pieces, because the variance of equal rows is 0
 
 
 def separated_clusters(block: Block, centers: Array) -> Array:
-    """Means (k, d) of the clusters that are left when the pieces nearest to each of ``centers`` are joined.
+    """Means (k, d) of the clusters that are left after the pieces, the rows nearest to each centre, are joined.
 
     Take two pieces of weights n_a and n_b, n = n_a + n_b, with variances v_a and v_b, and v of their union, along the
-    line between their means. They are described as two normal laws that do not overlap instead of one if
+    line between their means. They are separated, two normal distributions without overlap instead of one, if
 
         n / 2 ln v - n_a / 2 ln v_a - n_b / 2 ln v_b  >  1.1 n H(n_a / n) + 3 / 2 ln N + n (g(d / n) - g(0)),
 
-    H(p) = -p ln p - (1 - p) ln(1 - p). The left side is .51 n for halves of a normal cloud and .69 n for those of an
-    even one, whatever its shape in other directions; H is .69, so clouds of one weight are apart from 3.8
-    deviations on. g is what the halves of a normal cloud of few rows in d dimensions seem to gain, since the line fits
-    noise. The pair with the least to lose is joined, again and again, as long as it is not apart.
+    H(p) = -p ln p - (1 - p) ln(1 - p). The left side is .51 n for halves of a normal cloud and .69 n for those of a
+    uniform one, whatever its shape in other directions; H is .69, so clouds of equal weight are separated from 3.8
+    standard deviations on. g is the apparent gain for halves of a normal cloud of few rows in d dimensions, since the
+    line fits noise. The pair that gains most is joined, repeatedly, as long as it is not separated.
 
     N is the effective number of rows, the square of the sum of the weights over the sum of their squares, and weights
     are counted in this unit.
@@ -57,10 +57,10 @@ class _Pieces:
         self.mass = unit * sums[used, 0]
         self.means = centers[used] + sums[used, -block.n_features :] / sums[used, :1]
         self.n_features = block.n_features
-        self.price = 0.5 * _PARAMETERS * np.log(self.mass.sum())
+        self.price = 0.5 * _CUT_PARAMETERS * np.log(self.mass.sum())
         middle = np.average(self.means, axis=0, weights=self.mass)
         axes = np.linalg.svd((self.means - middle) * np.sqrt(self.mass)[:, None], full_matrices=False)[2]
-        axes = axes[:_MOST_DIRECTIONS].T
+        axes = axes[:_MAX_DIRECTIONS].T
         self.places = (self.means - middle) @ axes
         rows = np.asarray(block.X @ axes) - middle @ axes
         order = np.argsort(labels, kind="stable")
@@ -71,36 +71,36 @@ class _Pieces:
             gap = rows[at] - self.places[piece]
             self.scatter[piece] = (gap * (unit * weight[at])[:, None]).T @ gap
         spread = float(np.einsum("ijj->", self.scatter)) / (axes.shape[1] * self.mass.sum())
-        self.least = max(_FLAT * spread, np.finfo(float).tiny)
-        self.alive = np.ones(len(used), dtype=bool)  # those that were joined to another are not
+        self.least = max(_MIN_VARIANCE * spread, np.finfo(float).tiny)
+        self.alive = np.ones(len(used), dtype=bool)  # False for pieces that were joined to another
         self.gains = np.empty((len(used), len(used)))
         for piece in range(len(used)):
             self._compare(piece)
 
     def _compare(self, piece: int) -> None:
-        """What it gains to join a piece with each of the others."""
+        """Compute the gain of joining a piece with each of the others."""
         line = self.places - self.places[piece]
         square = np.einsum("ij,ij->i", line, line)
         line = np.divide(line, np.sqrt(square)[:, None], out=np.zeros_like(line), where=square[:, None] > 0.0)
-        mine = np.einsum("ij,ij->i", line @ self.scatter[piece], line)
-        theirs = np.einsum("ij,ij->i", np.einsum("ij,ijk->ik", line, self.scatter), line)
+        scatter_a = np.einsum("ij,ij->i", line @ self.scatter[piece], line)
+        scatter_b = np.einsum("ij,ij->i", np.einsum("ij,ijk->ik", line, self.scatter), line)
         n_a, n_b = self.mass[piece], self.mass
         n = n_a + n_b
-        # every piece counts as if it had one row more, of the variance of both: few rows say little of how they spread
-        pooled = (mine + theirs) / n + self.least
+        # one more row of the pooled variance is added to each piece, because the variance of few rows is uncertain
+        pooled = (scatter_a + scatter_b) / n + self.least
 
         def fit(mass: Array | float, scatter: Array) -> Array:
             return 0.5 * mass * np.log((scatter + pooled) / (mass + 1.0))
 
         entropy = n * np.log(n) - n_a * np.log(n_a) - n_b * np.log(n_b)
-        cut = fit(n, mine + theirs + n_a * n_b / n * square) - fit(n_a, mine) - fit(n_b, theirs)
-        gain = _CAUTION * entropy + self.price + n * _from_noise(n, self.n_features) - cut
+        cut = fit(n, scatter_a + scatter_b + n_a * n_b / n * square) - fit(n_a, scatter_a) - fit(n_b, scatter_b)
+        gain = _ENTROPY_FACTOR * entropy + self.price + n * _from_noise(n, self.n_features) - cut
         gain[piece] = -np.inf
         gain[~self.alive] = -np.inf
         self.gains[piece] = self.gains[:, piece] = gain
 
     def join(self) -> bool:
-        """Join the pair that gains most; False where none does."""
+        """Join the pair that gains most. Returns False if no pair gains."""
         a, b = (int(i) for i in np.unravel_index(int(self.gains.argmax()), self.gains.shape))
         if self.gains[a, b] < 0.0:
             return False
@@ -117,7 +117,7 @@ class _Pieces:
 
 
 def _from_noise(n_rows: Array, d: int) -> Array:
-    """g(d / n) - g(0): g(x) is half of ln(f / (f - s)), f the variance along the line, s what the cut takes of it."""
+    """g(d / n) - g(0) with g = ln(f / (f - s)) / 2, f the variance along the line, s what the cut saves of it."""
     variance, saved = apparent_variance(n_rows, d), apparent_split(n_rows, d)
     gain: Array = 0.5 * np.log(variance / (variance - saved)) + 0.5 * np.log1p(-SPLIT)
     return gain

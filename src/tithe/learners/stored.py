@@ -1,6 +1,6 @@
-"""What must hold of learners that were read from a file, before they predict or go on learning.
+"""Checks of learners that were read from a file, before they predict or continue to learn.
 
-What each attribute must be is said where it is declared (`FittedAttribute`). Here is what all learners share.
+The check of a fitted attribute is declared with it (`FittedAttribute`). Here are the checks that all learners share.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
 
 def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = CoresetStream) -> Sizes:
-    """Check columns, coreset, stream and fitted attributes of a learner; give the sizes that turned out.
+    """Check columns, coreset, stream and fitted attributes of a learner, and return the sizes found.
 
-    Fitted attributes must all be there but the optional ones. There may be none before a fit, and where rows were
-    pushed that no solution was found for yet.
+    All fitted attributes must be present except the optional ones. There may be none before a fit, and after
+    `partial_fit` as long as the model was not fitted to the new rows.
     """
     values, who = attributes_of(learner), type(learner).__name__
     fitted = {
@@ -46,7 +46,7 @@ def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = Co
     table = {name: attribute.check for name, attribute in fitted.items()}
     check_fields(values, table, optional=optional, sizes=sizes, who=who)
     coreset = values.get("coreset_")
-    expect(not isinstance(coreset, Coreset) or coreset.n_features == sizes["d"], "a coreset is of other columns")
+    expect(not isinstance(coreset, Coreset) or coreset.n_features == sizes["d"], "a coreset has other columns")
     return sizes
 
 
@@ -60,27 +60,27 @@ def check_classes(learner: Any) -> Sizes:
 
 
 def attributes_of(learner: Any) -> dict[str, Any]:
-    """All attributes that are stored with a learner, fitted ones included; none of them is computed."""
+    """All attributes that are stored with a learner, fitted ones included. None of them is computed."""
     values = learner.__dict__.get("_fitted_values")
-    expect(values is None or isinstance(values, dict), "fitted attributes are no attributes")
+    expect(values is None or isinstance(values, dict), "fitted attributes are not a dict")
     return {**learner.__dict__, **(values or {})}
 
 
 def _check_stream_of(learner: Any, d: int) -> None:
-    """Whether a learner's stream is one of its columns, and of what it learns."""
+    """Check that the stream has the columns and the objective of the learner."""
     like = learner.stream_.state.rows.like
-    expect(like is not None and like.n_features == d, "a stream is of other columns")
-    wanted, held = learner._objective(), learner.stream_.plan.objective
-    same = type(wanted) is type(held) and wanted.classes == held.classes
+    expect(like is not None and like.n_features == d, "a stream has other columns")
+    objective, stored = learner._objective(), learner.stream_.plan.objective
+    same = type(objective) is type(stored) and objective.classes == stored.classes
     expect(same, "a stream is for another learner")
-    n_classes = wanted.n_classes
+    n_classes = objective.n_classes
     for block in [*learner.stream_.state.rows.parts, *learner.stream_.state.tree.slots] if n_classes else []:
         numbers = block.y is not None and block.y.dtype.kind in "iu"
-        expect(numbers and block.y.min() >= 0 and block.y.max() < n_classes, "rows have no number of a class")
+        expect(numbers and block.y.min() >= 0 and block.y.max() < n_classes, "rows have no class numbers")
 
 
 def probe(estimator: Any, d: int) -> None:
-    """Ask an estimator of another package about one row: whatever is wrong with it comes to light here."""
+    """Call an estimator of another package with one row, so that errors show up at once."""
     row = np.zeros((1, d))
     for method in _METHODS:
         if hasattr(estimator, method):

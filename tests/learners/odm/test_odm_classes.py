@@ -208,7 +208,7 @@ def test_linear_machine_gives_probabilities() -> None:
     model = LinearODMClassifier(probability=True, random_state=0).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     pieces = LinearODMClassifier(probability=True, random_state=0).partial_fit(X, y, classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="at hand"):
+    with pytest.raises(ValueError, match="rows in memory"):
         pieces.predict_proba(X)
 
 

@@ -33,7 +33,7 @@ def test_probabilities_of_an_earlier_fit_are_gone(machine):
 def test_probabilities_of_an_earlier_fit_are_gone_once_rows_come_in_pieces():
     machine = LinearODMClassifier(probability=True).fit(X, y > 0)
     machine.partial_fit(X, y > 0, classes=[False, True])
-    with pytest.raises(ValueError, match="all rows at hand"):
+    with pytest.raises(ValueError, match="rows in memory"):
         machine.predict_proba(X)
 
 

@@ -1,4 +1,4 @@
-"""What is taken out of signals before they are coded."""
+"""Means that are subtracted from rows before they are coded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEANS = ("none", "global", "row")
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """Takes the means out of rows: ``offset`` (d,) out of every row, or its own mean where there is no offset."""
+    """Subtracts ``offset`` (d,) from each row, or the mean of the row if there is no offset."""
 
     mean: str
     offset: Array | None = None
@@ -28,7 +28,7 @@ class Centring:
 
 
 def offset(data: DataPass, mean: str) -> Array | None:
-    """What is to be taken out of every row (d,), None for its own mean or nothing. Costs a pass over a source."""
+    """The mean row (d,) if ``mean`` is "global", else None. Takes one pass over a source."""
     if mean != "global":
         return None
     rows = data.rows

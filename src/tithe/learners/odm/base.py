@@ -1,4 +1,4 @@
-"""What every optimal margin distribution machine shares: parameters, margins, probabilities."""
+"""The base of optimal margin distribution machines: parameters, margins, probabilities."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.many_classes import NONCONVEX
 from tithe.sources.arrays import as_block
 
-TO_ROUNDING, ROUNDING = 1000, 1e-20  # so few multipliers are found to rounding: it takes milliseconds
-_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-_LEAST_COST = 1e-200  # of a row: what costs less is not seen beside the others
-_FOLDS = 5  # of the cross-validation that probabilities come from, at the most
+MAX_EXACT_MULTIPLIERS, EXACT_TOL = 1000, 1e-20  # small problems are solved to rounding error, in milliseconds
+_QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_MIN_COST = 1e-200  # of a row: solvers divide by the costs
+_CALIBRATION_FOLDS = 5  # maximum number of folds for the probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarginDistribution(Storable):
-    """How the margins of some rows are distributed.
+    """The distribution of the margins of some rows.
 
     Parameters
     ----------
     mean, variance : float
         Weighted.
     levels, quantiles : tuple of float
-        The share of the weight that has a margin of at most the quantile.
+        Quantiles of the margins, and the share of the weight with at most this margin.
     """
 
     mean: float
@@ -77,31 +77,31 @@ class MarginDistribution(Storable):
         order = np.argsort(margins, kind="stable")
         ordered, mass = margins[order], np.cumsum(weight[order])
         mean = float(np.average(margins, weights=weight))
-        places = np.searchsorted(mass, np.asarray(_LEVELS) * mass[-1] * (1.0 - 1e-12))
+        places = np.searchsorted(mass, np.asarray(_QUANTILE_LEVELS) * mass[-1] * (1.0 - 1e-12))
         return cls(
             mean=mean,
             variance=float(np.average((margins - mean) ** 2, weights=weight)),
-            levels=_LEVELS,
+            levels=_QUANTILE_LEVELS,
             quantiles=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
         )
 
 
 def margins_of(scores: Array, codes: Array) -> Array:
-    """(n,): signed scores for two classes (n,), else that of the own class less the best other (n, K)."""
+    """Margins (n,): for two classes the signed scores, else the score of the class minus the best other score."""
     if scores.ndim == 1:
         return np.where(codes == 1, scores, -scores)
     rows = np.arange(len(scores))
-    others = scores.copy()
-    others[rows, codes] = -np.inf
-    found: Array = scores[rows, codes] - others.max(axis=1)
-    return found
+    rivals = scores.copy()
+    rivals[rows, codes] = -np.inf
+    margins: Array = scores[rows, codes] - rivals.max(axis=1)
+    return margins
 
 
 def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
-    """C_i = lam u_i / (W (1 - theta)^2): (n,). None is so small that it could not be divided by."""
+    """C_i = lam u_i / (W (1 - theta)^2): (n,). All are large enough to divide by."""
     weight = np.ones(n_rows) if weight is None else weight
-    share = weight / weight.max()  # whatever the unit: the sum of huge weights would overflow
-    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), _LEAST_COST)
+    share = weight / weight.max()  # the sum of huge weights would overflow
+    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), _MIN_COST)
     return costs
 
 
@@ -137,7 +137,7 @@ class MarginMachine:
         check_params(self, self._margin_constraints)
 
     def margins(self, X: Any, y: Any) -> Array:
-        """y f(x) for two classes, else f_y(x) less the best f of another class: (n,), larger is safer."""
+        """y f(x) for two classes, else f_y(x) minus the largest f of another class: (n,)."""
         check_is_fitted(self)
         scores = self.decision_function(X)
         y = column_or_1d(y)
@@ -156,36 +156,36 @@ class MarginMachine:
         """
         check_is_fitted(self)
         if not hasattr(self, "calibrated_"):
-            raise ValueError("Probabilities need all rows at hand, to hold some out: call fit(X, y) with arrays.")
+            raise ValueError("Probabilities need rows in memory, to hold some out: call fit(X, y) with arrays.")
         rows = as_block(X).X
         validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
-        chances: Array = self.calibrated_.predict_proba(self._as_calibrated(rows))
-        return chances
+        probabilities: Array = self.calibrated_.predict_proba(self._as_calibrated(rows))
+        return probabilities
 
     def _as_calibrated(self, X: Any) -> Any:
-        """Rows as the machine that probabilities come from knows them."""
+        """Rows in the form that ``calibrated_`` takes."""
         return X
 
     def _calibrate_probabilities(self, rows: Block) -> None:
-        """What `predict_proba` asks, from rows that all carry weight; only where it is wanted."""
+        """Fit ``calibrated_``, which `predict_proba` uses, on rows that all have a positive weight."""
         assert rows.y is not None
         smallest = int(np.unique(rows.y, return_counts=True)[1].min())
         if smallest < 2:
             raise ValueError("probability=True needs at least two rows of every class: it holds some of them out.")
         machine = clone(self).set_params(probability=False, class_weight=None)  # type: ignore[type-var]
-        held_out = CalibratedClassifierCV(machine, cv=min(_FOLDS, smallest), ensemble=False)
-        self.calibrated_ = held_out.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
+        calibrator = CalibratedClassifierCV(machine, cv=min(_CALIBRATION_FOLDS, smallest), ensemble=False)
+        self.calibrated_ = calibrator.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
 
     def _check_calibrated(self, values: Mapping[str, Any]) -> None:
-        """Refuse probabilities that cannot be asked for, when a machine was read from a file."""
+        """Refuse a ``calibrated_`` that cannot predict, for a machine read from a file."""
         calibrated = values.get("calibrated_")
         if calibrated is not None:
-            expect(isinstance(calibrated, CalibratedClassifierCV), "probabilities cannot be asked for")
+            expect(isinstance(calibrated, CalibratedClassifierCV), "probabilities cannot be predicted")
             probe(calibrated, int(vars(self)["n_features_in_"]))
 
 
 def check_kernel_machine(learner: Any) -> None:
-    """Support vectors, the coefficients of each, and the kernel that they are compared by."""
+    """Check the support vectors, their coefficients and the kernel of a machine read from a file."""
     values = learner.__dict__
     if "n_features_in_" not in values:
         expect("support_" not in values, "a solution has no columns")
@@ -197,7 +197,7 @@ def check_kernel_machine(learner: Any) -> None:
     if learner.kernel == "precomputed":
         expect(learner.support_.max(initial=0) < sizes["d"], "support vectors are out of range")
     elif sparse.issparse(vectors):
-        expect(vectors.shape == (sizes["support"], sizes["d"]), "support vectors are of other columns")
+        expect(vectors.shape == (sizes["support"], sizes["d"]), "support vectors have other columns")
     else:
         expect(learner._centre is not None, "a mean is missing")
         check_fields(learner, {"support_vectors_": Floats("support", "d", dtypes=FLOATS)}, sizes=sizes)

@@ -1,4 +1,4 @@
-"""The optimal margin distribution machine with a kernel."""
+"""`ODMClassifier`: the optimal margin distribution machine with a kernel."""
 
 from __future__ import annotations
 
@@ -11,59 +11,55 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
-from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
-from tithe.kernels.columns import column_means
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.class_weight import weights_by_class
 from tithe.learners.labels import encoded_classes
 from tithe.learners.odm.base import (
-    ROUNDING,
-    TO_ROUNDING,
+    EXACT_TOL,
+    MAX_EXACT_MULTIPLIERS,
     MarginDistribution,
     MarginMachine,
     check_kernel_machine,
     margins_of,
     row_costs,
 )
-from tithe.solvers.odm.kernel_functions import KERNELS, GivenKernel, KernelFunction, checked_matrix, entry_variance
-from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Gram, NotAKernelError
+from tithe.learners.odm.kernel_choice import kernel_scores, training_kernel
+from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction
+from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes
 from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
 from tithe.solvers.odm.solution import KernelSolution
 from tithe.solvers.odm.two_classes import Dual, solve_two_classes
 from tithe.sources.arrays import as_block
 
-_SINGLE = 1e-5  # tolerance from which a kernel matrix of many rows is kept in single precision
-_LARGE = 1e15  # kernel values beyond which it is not
-_PIECE = 1 << 22  # kernel values computed at a time for new rows
-
 
 class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
-    """Optimal margin distribution machine with a kernel: the mean of the margins up, their variance down.
+    """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
     With margins u_i = y_i f(x_i), f(x) = w . phi(x) + b, weights s_i of sum W and C_i = lam s_i / (W (1 - theta)^2),
 
         min over w of |w|^2 / 2 + 1/2 sum_i C_i ([1 - theta - u_i]+^2 + mu [u_i - 1 - theta]+^2):
 
-    margins are drawn towards 1 from both sides, and those within theta of it cost nothing. An SVM looks at the
-    smallest margins alone (mu = 0 is an SVM with squared hinge loss). More than two classes are fitted together:
+    margins below and above 1 have a cost, except those within theta of it. The cost of an SVM depends on the smallest
+    margins only (mu = 0 is an SVM with squared hinge loss). More than two classes are fitted together:
     u = f_y - max over l != y of f_l, one w for each class. After Zhang and Zhou, "Optimal margin distribution
     machine" (TKDE 2020) and "Multi-class optimal margin distribution machine" (ICML 2017).
 
     Parameters
     ----------
     lam : float
-        Weight of the losses, as a mean over the rows, beside |w|^2. LIBODM's lambda is half of it.
+        Weight of the mean loss relative to |w|^2. LIBODM's lambda is half of it.
     mu : float in [0, 1]
         Weight of margins that are too large.
     theta : float in [0, 1)
         Half the width of the band in which margins cost nothing.
     kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable
         As in `sklearn.svm.SVC`. A callable gives the matrix (len(A), len(B)) for rows A and B. The kernel must be
-        positive semi-definite: one that is seen not to be ("sigmoid" may be such) is refused.
+        positive semi-definite; it is refused if it turns out not to be ("sigmoid" may not be).
     gamma : {"scale", "auto"} or float
         Of "rbf", "poly", "sigmoid" and "laplacian"; "scale" is 1 / (d * variance of X), "auto" 1 / d.
     degree, coef0 : float
@@ -75,20 +71,21 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
     class_weight : dict, "balanced" or None
         As in scikit-learn.
     nonconvex : {"cccp", "fixed_score"}
-        More than two classes: how the side of too large margins is made convex. "cccp" keeps each row's strongest
-        rival for a round and never makes the objective worse; "fixed_score" keeps the rival's score, as the paper does.
+        For more than two classes: how the loss of too large margins is made convex. "cccp" fixes each row's strongest
+        rival class for a round and never raises the objective; "fixed_score" fixes the rival's score, as in the paper.
     probability : bool
-        Whether `predict_proba` is wanted: it takes six more fits.
+        Whether to enable `predict_proba`, which takes six more fits.
     tol : float
-        Stop at a duality gap of this share of the objective. On real sets the default leaves decision values within
-        .002 of the optimum; 1e-3, which leaves them within .02, is up to twice as fast for two classes, and 2 to 14
+        Stop at a duality gap of this share of the objective. On real data the default leaves decision values within
+        .002 of the optimum; 1e-3 leaves them within .02, and is up to twice as fast for two classes, and 2 to 14
         times as fast for more.
     max_iter : int
-        Rounds over all rows, at the most.
+        Maximum number of rounds over all rows.
     cache_size : float
-        Megabytes for the kernel matrix, of which half is held. What does not fit is computed again in every round.
+        Megabytes for the kernel matrix, of which one half (it is symmetric) is stored. What does not fit is computed
+        again in each round.
     random_state : int, RandomState, Generator or None
-        Decides about the order in which rows are visited.
+        For the order in which rows are visited.
 
     Attributes
     ----------
@@ -96,9 +93,9 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
     support_ : array
         Positions of the rows whose margins lie outside the band.
     support_vectors_ : array or CSR matrix
-        These rows; with a precomputed kernel there are none.
+        These rows; empty with a precomputed kernel.
     n_support_ : array (K,)
-        How many of these rows each class has.
+        The number of these rows in each class.
     dual_coef_ : array (1, n_support), or (K, n_support) for more than two classes
         y_i gamma_i, by which f is a sum of kernels.
     coef_ : array (1, d), or (K, d) for more than two classes
@@ -107,9 +104,9 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
     norm_ : float
         |w|, of all classes together; ``margins(X, y) / norm_`` does not depend on the scale of f.
     objective_curve_ : list of float
-        The objective; for more classes after each choice of rivals.
+        The objective at the end; for more than two classes after each choice of rivals.
     gap_ : float
-        What the objective exceeds its minimum by at the most (of the last convex problem, for more classes).
+        Upper bound of the objective minus its minimum (of the last convex problem, for more than two classes).
     n_iter_ : int
         Rounds over all rows.
     margin_distribution_ : MarginDistribution
@@ -118,9 +115,9 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
 
     Notes
     -----
-    Time grows with n^2 d for the kernel, once if half of the matrix fits into ``cache_size``, and n^2 for each round.
-    Rounds are few unless ``lam`` is large; Newton's method then finishes. Beyond 4,096 rows the matrix is
-    kept in single precision as long as that is enough to reach ``tol``.
+    The kernel takes a time of order n^2 d, once if half of the matrix fits into ``cache_size``, and each round n^2.
+    There are few rounds unless ``lam`` is large; Newton's method then finishes. Beyond 4,096 rows the matrix is in
+    single precision if that is enough to reach ``tol``.
 
     Examples
     --------
@@ -219,26 +216,26 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
         if not present.all():
             raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
         rng = rng_for(as_seed(self.random_state), "solve")
-        kept = np.arange(len(codes)) if weight is None else np.flatnonzero(weight > 0.0)
+        weighted = np.arange(len(codes)) if weight is None else np.flatnonzero(weight > 0.0)
         with single_blas_thread():
-            self._solve(block, codes, weight, rng.permutation(kept), rng)
+            self._solve(block, codes, weight, rng.permutation(weighted), rng)
         if self.probability:
-            self._weighted = kept
-            present_rows = block.take(kept, None if weight is None else weight[kept])
-            self._calibrate_probabilities(replace(present_rows, X=self._as_calibrated(present_rows.X), mean=None))
+            self._weighted = weighted
+            rows = block.take(weighted, None if weight is None else weight[weighted])
+            self._calibrate_probabilities(replace(rows, X=self._as_calibrated(rows.X), mean=None))
         return self
 
     def _check_state(self) -> None:
         check_kernel_machine(self)
 
     def _as_calibrated(self, X: Any) -> Any:
-        # rows without weight were left out, and with them their columns of a given matrix
+        # rows without weight are left out, so their columns of a kernel matrix are too
         return X[:, self._weighted] if self.kernel == "precomputed" else X
 
     def _solve(self, block: Block, codes: Array, weight: Array | None, rows: Array, rng: np.random.Generator) -> None:
         free = self.fit_intercept and np.isinf(self.intercept_scaling)
         constant = float(self.intercept_scaling) ** 2 if self.fit_intercept and not free else 0.0
-        function = self._function(block)
+        function = training_kernel(self, block)
         gram = Gram(
             function,
             rows if self.kernel == "precomputed" else block.X[rows],
@@ -247,8 +244,8 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
         )
         diagonal = gram.diagonal()
         if not (np.isfinite(diagonal).all() and diagonal.min() >= 0.0):
-            what = "overflows" if not np.isfinite(diagonal).all() else "of a row with itself is negative"
-            raise ValueError(f"The kernel {what}. Rescale the columns, or use another kernel.")
+            problem = "overflows" if not np.isfinite(diagonal).all() else "of a row with itself is negative"
+            raise ValueError(f"The kernel {problem}. Rescale the columns, or use another kernel.")
         row_weights = None if weight is None else weight[rows]
         cost = row_costs(row_weights, len(rows), self.lam, self.theta)
         if free and len(self.classes_) > 2:
@@ -259,7 +256,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
         except NotAKernelError:
             if function.dtype == np.float64:
                 raise
-            solution = solve(gram.in_double(), codes[rows], cost, rng, free=free)  # it was rounding
+            solution = solve(gram.in_double(), codes[rows], cost, rng, free=free)  # rounding made it indefinite
         if solution.gap > self.tol * solution.primal:
             warn_caller(
                 f"The duality gap is {solution.gap / solution.primal:.2g} of the value after {solution.n_iter} rounds, "
@@ -278,7 +275,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
         self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool
     ) -> KernelSolution:
         dual = Dual(gram=gram, sign=2.0 * codes - 1.0, cost=cost, mu=float(self.mu), theta=float(self.theta))
-        return solve_two_classes(dual, tol=self._sharper(len(codes)), max_iter=self.max_iter, rng=rng, free=free)
+        return solve_two_classes(dual, tol=self._inner_tol(len(codes)), max_iter=self.max_iter, rng=rng, free=free)
 
     def _solve_many(
         self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool
@@ -286,7 +283,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
         n_classes, mu, theta = len(self.classes_), float(self.mu), float(self.theta)
         label = codes.astype(np.int64)
         dual = KernelMulticlassDual(gram=gram, label=label, cost=cost, n_classes=n_classes, mu=mu, theta=theta)
-        tol = self._sharper(len(codes) * n_classes)
+        tol = self._inner_tol(len(codes) * n_classes)
         solved = solve_many_classes(
             dual, nonconvex=self.nonconvex, tol=tol, asked_tol=self.tol, max_iter=self.max_iter, rng=rng
         )
@@ -301,80 +298,51 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
             n_iter=solved.n_iter,
         )
 
-    def _sharper(self, n_multipliers: int) -> float:
-        return min(self.tol, ROUNDING) if n_multipliers <= TO_ROUNDING else self.tol
+    def _inner_tol(self, n_multipliers: int) -> float:
+        return min(self.tol, EXACT_TOL) if n_multipliers <= MAX_EXACT_MULTIPLIERS else self.tol
 
     def _store_support(self, block: Block, rows: Array, solution: KernelSolution, constant: float) -> None:
-        """Keep the support vectors, in the order of the rows, with their coefficients."""
+        """Store the support vectors, in the order of the rows, and their coefficients."""
         coefficients, function = solution.coefficients, solution.function
         order = np.argsort(rows)
         order = order[coefficients[:, order].any(axis=0)]
         self.support_ = rows[order]
         self.dual_coef_ = np.ascontiguousarray(coefficients[:, order])
         self.intercept_ = constant * self.dual_coef_.sum(axis=1) + solution.intercept
-        given = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0)) if given else block.X[self.support_]
-        self._gamma = 1.0 if given else function.gamma
-        self._centre = None if given else function.centre
-        self._single = not given and function.dtype == np.float32
-
-    def _function(self, block: Block) -> Any:
-        """The kernel in the precision that the tolerance needs."""
-        if self.kernel == "precomputed":
-            return GivenKernel(matrix=checked_matrix(block.X))
-        function = KernelFunction(
-            kernel=self.kernel,
-            gamma=self._gamma_for(block),
-            degree=self.degree,
-            coef0=self.coef0,
-            centre=column_means(block) if isinstance(block.X, np.ndarray) else None,
-        )
-        if len(block) <= MAX_SINGLE_SQUARE_ROWS or self.tol < _SINGLE:
-            return function
-        if not callable(self.kernel) and np.abs(function.diagonal(function.prepare(block.X))).max() > _LARGE:
-            return function
-        return function.in_single()
-
-    def _gamma_for(self, block: Block) -> float:
-        if self.kernel == "linear" or callable(self.kernel):
-            return 1.0  # they know no gamma
-        if not isinstance(self.gamma, str):
-            return float(self.gamma)
-        if self.gamma == "auto":
-            return 1.0 / block.n_features
-        spread = entry_variance(block)
-        if not np.isfinite(spread):
-            raise ValueError("The variance of X overflows in double precision. Rescale the columns.")
-        return 1.0 / (block.n_features * spread) if spread > 0.0 else 1.0
+        precomputed = self.kernel == "precomputed"
+        self.support_vectors_ = np.empty((0, 0)) if precomputed else block.X[self.support_]
+        self._gamma = 1.0 if precomputed else function.gamma
+        self._centre = None if precomputed else function.centre
+        self._single = not precomputed and function.dtype == np.float32
 
     def _check_options(self) -> None:
         self._check_margin_parameters()
         check_params(self, self._constraints)
 
-    # -- what a fitted machine does ------------------------------------------------------------
+    # -- methods of a fitted machine -----------------------------------------------------------
 
     @property
     def coef_(self) -> Array:
         """Weights of the columns: (1, d) for two classes, else (K, d)."""
         if self.kernel != "linear":
-            raise AttributeError(f"coef_ is there with kernel='linear' only, and this kernel is {self.kernel!r}.")
+            raise AttributeError(f"coef_ exists only with kernel='linear', not with kernel={self.kernel!r}.")
         weights: Array = (self.support_vectors_.T @ self.dual_coef_.T).T
         return weights
 
     def decision_function(self, X: Any) -> Array:
-        """f: (n,) for two classes, else (n, K)."""
+        """The scores f: (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
         rows = as_block(X).X
         validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
         if self.kernel == "precomputed":
             scores = np.asarray(rows[:, self.support_] @ self.dual_coef_.T)
         else:
-            scores = self._scores(rows)
+            scores = kernel_scores(self._fitted_kernel(), rows, self.support_vectors_, self.dual_coef_)
         scores = scores + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def _scores(self, X: Any) -> Array:
-        function = KernelFunction(
+    def _fitted_kernel(self) -> KernelFunction:
+        return KernelFunction(
             kernel=self.kernel,
             gamma=self._gamma,
             degree=self.degree,
@@ -382,26 +350,12 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
             centre=self._centre,
             dtype=np.float32 if self._single else np.float64,
         )
-        known = function.prepare(self.support_vectors_)
-        coefficients = self.dual_coef_.T.astype(function.dtype)
-        scores = np.zeros((X.shape[0], len(self.dual_coef_)))
-        piece = max(1, min(1024, _PIECE // max(1, len(known))))
-
-        def work(first: int, last: int) -> None:
-            for number in range(first, last):
-                at = slice(number * piece, (number + 1) * piece)
-                scores[at] = function.rectangle(function.prepare(X[at]), known) @ coefficients
-
-        if len(known):
-            with single_blas_thread():
-                over_parts(work, -(-len(scores) // piece))
-        return scores
 
     def predict(self, X: Any) -> Array:
         """The class of each row."""
         scores = self.decision_function(X)
-        found: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
-        return found
+        labels: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return labels
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

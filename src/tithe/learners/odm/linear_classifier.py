@@ -1,4 +1,4 @@
-"""Linear optimal margin distribution machine: on all rows, or on a coreset, polished and certified on all."""
+"""`LinearODMClassifier`: on all rows, or on a coreset, polished and certified on all rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tithe.core.state_checks import Floats, Integers, Number, Sizes
 from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
-from tithe.learners.odm.base import ROUNDING, TO_ROUNDING, MarginDistribution, MarginMachine, row_costs
+from tithe.learners.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
 from tithe.learners.odm.strategy import fit_classes
 from tithe.learners.stored import FLOATS
 from tithe.objectives.margin import MarginObjective
@@ -28,7 +28,7 @@ from tithe.solvers.odm.coreset_svrg import coreset_svrg
 from tithe.solvers.odm.linear_problem import LinearProblem, Solution
 from tithe.solvers.odm.linear_solvers import check_solver, solve
 
-_SHARPER = 0.01  # the fit on few rows goes on to this share of the tolerance on all
+_CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 
 
 class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
@@ -40,7 +40,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             + lam / (2 W (1 - theta)^2) sum_i s_i ([1 - theta - u_i]_+^2 + mu [u_i - 1 - theta]_+^2),
 
     u_i = y_i f(x_i) for two classes, y_i = 1 for the second, and f_y(x_i) - max over l != y of f_l(x_i) for more.
-    Where an SVM looks at the smallest margins, all margins count here, and their variance falls. With ``mu=0`` it is
+    The loss of an SVM depends on the smallest margins; here all margins count, so they vary less. With ``mu=0`` it is
     `sklearn.svm.LinearSVC` at C = lam / (2 W (1 - theta)^2), up to the factor 1 - theta; with ``mu=1`` it is
     `sklearn.svm.LinearSVR` of the labels -1 and 1, and with ``theta=0`` besides, `sklearn.linear_model.Ridge`.
 
@@ -50,17 +50,17 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     Parameters
     ----------
     lam : float
-        > 0: how much the margins count beside the penalty. It is twice that of LIBODM. As in `LinearSVC`, what it
-        means depends on the scale of the columns; unlike there, it does not depend on the number of rows.
+        > 0: weight of the loss relative to the penalty, twice that of LIBODM. As in `LinearSVC`, a good value depends
+        on the scale of the columns; unlike there, it does not depend on the number of rows.
     mu : float
-        In [0, 1]: how much a margin above the band counts beside one below. The more it counts, the less margins
-        vary, and the more rows with far values turn the line, which costs accuracy where columns are skewed.
+        In [0, 1]: weight of margins above the band relative to those below. With a larger mu margins vary less, and
+        outliers have more influence, which costs accuracy if columns are skewed.
     theta : float
         In [0, 1): half the width of the band 1 +- theta in which margins cost nothing.
     solver : {"auto", "newton", "dcd", "svrg", "saga", "lbfgs", "coreset_svrg"}
-        For all rows and two classes. ``"auto"``: Newton's method where its curvature can be factored (300 columns,
+        For all rows and two classes. ``"auto"``: Newton's method if its Hessian can be factored (up to 300 columns,
         1000 of sparse rows), else dual coordinate descent, unless lam is so large that it would take long.
-        ``"coreset_svrg"`` finds the solution on a cover of the rows, and ``gap_`` says what that cost.
+        ``"coreset_svrg"`` solves the problem on a cover of the rows; ``gap_`` bounds the error of that.
     tol : float
         All solvers stop when the loss, penalty included, provably exceeds the smallest one by no more than this
         share of itself.
@@ -71,28 +71,28 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     class_weight : dict, "balanced" or None
         As in scikit-learn.
     nonconvex : {"cccp", "fixed_score"}
-        With more than two classes: how margins above the band, whose loss is not convex, are dealt with: by a rival
-        that stays for a round, which never makes the loss worse, or by its score that stays, as in the paper. These
-        solve the dual by coordinates; where those are stiff (a large lam), "cccp" gives way to descent on the loss.
+        For more than two classes: how the loss of margins above the band is made convex. "cccp" fixes each row's
+        strongest rival class for a round and never raises the loss; "fixed_score" fixes the rival's score, as in the
+        paper. Both use coordinate descent on the dual; with a large lam, "cccp" uses descent on the loss instead.
     radius : float or None
-        Of the cover that ``solver="coreset_svrg"`` takes its anchors from. None: one centre for every 16 rows.
+        Radius of the cover for ``solver="coreset_svrg"``. None: one centre for every 16 rows.
     coreset_size : int, float, "auto" or None
-        None: all rows are used; of those of a source, and of those that come to `partial_fit`, as many as ``"auto"``
-        says. Else the rows to learn from, or a fraction of them; ``"auto"``: 10,000, or 20 for each column, or one
-        in 100 of the rows up to 50,000, whichever is most. With no more rows than this, all are used.
+        Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
+        in 100 of the rows up to 50,000. If there are no more rows than this, all are used. None uses all rows of an
+        array, and the same as ``"auto"`` for a source and in `partial_fit`.
     construction, calibrate, engine
         Of a coreset; see `build_coreset`. ``"auto"`` is `Influence`.
     polish : int or "auto"
         Rounds of descent over all rows after the fit on a coreset; ``"auto"``: until the certificate says that the
         loss is within ``tol`` of the smallest possible.
     max_iter : int
-        Rounds of the solver, at the most: steps of Newton, epochs, or steps of L-BFGS.
+        Maximum number of rounds of the solver: steps of Newton's method, epochs, or steps of L-BFGS.
     probability : bool
-        Whether `predict_proba` is wanted: it takes six more fits.
+        Whether to enable `predict_proba`, which takes six more fits.
     warm_start : bool
         Start where the last fit ended, if it had the same columns and classes.
     n_jobs : int or None
-        Threads. None uses those that the process has; -1 as well.
+        Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
     random_state : int, RandomState, Generator or None
@@ -102,27 +102,27 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     coef_, intercept_ : arrays (1, d) and (1,) for two classes, else (K, d) and (K,)
     classes_ : array (K,)
     gap_ : float
-        What the loss on the fitted rows, penalty included, provably exceeds the smallest one by, at the most: not
-        relative. After a fit on a coreset, that on all rows; infinity where these are gone. With more than two
-        classes, that of the last convex problem, where there was one; ``certificate_`` is about the true one.
+        Upper bound of the loss on all rows, penalty included, minus the smallest loss: not relative. Infinity if the
+        rows of a coreset could be read only once. For more than two classes, that of the last convex problem, if
+        there was one; ``certificate_`` is about the true loss.
     certificate_ : Certificate or None
-        The same for a person, on all training rows; after a fit on a coreset an estimate that carries the bound.
-        None where the rows could be read only once: see ``certify``.
+        The same bound in words; after a fit on a coreset, an estimate together with the bound. None if the rows could
+        be read only once: see ``certify``.
     objective_curve_ : list of float
-        Loss on all rows, penalty included, after each round; coordinate descent takes it now and then.
+        Loss on all rows, penalty included, after each round; after some rounds only of coordinate descent.
     n_iter_ : int
         Rounds of the solver, or steps on all rows after a fit on a coreset.
     support_ : array (n_support,)
-        Positions of the training rows with a dual variable: those whose margin lies outside the band. Two classes,
-        all rows used.
+        Positions of the training rows with a nonzero dual variable, whose margin lies outside the band. Only if all
+        rows were used.
     dual_coef_ : array (1, n_support)
-        y_i times the dual variable of each: ``coef_`` is ``dual_coef_ @ X[support_]``, up to what ``gap_`` allows.
+        y_i times the dual variable of each: ``coef_`` is ``dual_coef_ @ X[support_]``, up to the tolerance.
     norm_ : float
         |w|, the penalised intercept included; ``margins(X, y) / norm_`` does not depend on the scale of f.
     margin_distribution_ : MarginDistribution
-        Of the training rows: mean, variance and quantiles; of the coreset where the rows are not at hand.
+        Mean, variance and quantiles of the margins of the training rows, or of the coreset if they were not in memory.
     coreset_, sample_indices_, stream_, n_passes_
-        With a coreset; see `CoresetLogisticRegression`.
+        If there is a coreset; see `CoresetLogisticRegression`.
 
     Examples
     --------
@@ -208,14 +208,14 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            See `CoresetLogisticRegression.fit` for sources. ``probability=True`` needs rows at hand.
+            See `CoresetLogisticRegression.fit` for sources. ``probability=True`` needs rows in memory.
         y : array of shape (n,), of any labels
         sample_weight : array of shape (n,), optional
         checkpoint, progress
             Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         """
         if self.probability and isinstance(X, Source):
-            raise ValueError("probability=True holds rows out, which those of a source cannot be: give arrays.")
+            raise ValueError("probability=True holds out rows, which is not possible with a source: give arrays.")
         super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
         if self.probability:
             block = self._prepare_block(self._checked(X, y, sample_weight, reset=False), reset=True)
@@ -226,7 +226,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     def _check_solution(self, sizes: Sizes) -> None:
         self._check_calibrated(self._fitted_values or {})
 
-    # -- what the base asks --------------------------------------------------------------------
+    # -- methods of the base class -------------------------------------------------------------
 
     def _objective(self, classes: tuple[int, ...] | None = None) -> MarginObjective:
         return MarginObjective(
@@ -237,7 +237,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             intercept_scaling=self.intercept_scaling,
             classes=tuple(range(len(self.classes_))) if classes is None else classes,
             max_iter=self.max_iter,
-            tol=_SHARPER * self.tol,
+            tol=_CORESET_TOL_RATIO * self.tol,
         )
 
     def _check_options(self) -> None:
@@ -252,19 +252,19 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     def _takes_all(self, rows: Block) -> bool:
         return self.coreset_size is None
 
-    def _learn(self, coreset: Any, data: DataPass | None, seed: int, **other: Any) -> None:
+    def _learn(self, coreset: Any, data: DataPass | None, seed: int, **options: Any) -> None:
         self.gap_ = np.nan
-        super()._learn(coreset, data, seed, **other)
+        super()._learn(coreset, data, seed, **options)
         if np.isnan(self.gap_):  # no solver has set it
             certificate = self.certificate_
             self.gap_ = np.inf if certificate is None or certificate.bound is None else float(certificate.bound)
-        seen = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
+        rows = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
         objective = self._objective()
-        margins = objective.row_margins(seen, self._params())
-        self.margin_distribution_ = MarginDistribution.of(margins, seen.sample_weight)
-        # the intercepts are coefficients of a constant feature, unless they are free
-        beside = 0.0 if self._free or objective.constant == 0.0 else 1.0 / objective.constant
-        self.norm_ = float(np.hypot(np.linalg.norm(self.coef_), beside * np.linalg.norm(self.intercept_)))
+        margins = objective.row_margins(rows, self._params())
+        self.margin_distribution_ = MarginDistribution.of(margins, rows.sample_weight)
+        # an intercept with a penalty is the coefficient of a constant feature
+        intercept_factor = 0.0 if self._free or objective.constant == 0.0 else 1.0 / objective.constant
+        self.norm_ = float(np.hypot(np.linalg.norm(self.coef_), intercept_factor * np.linalg.norm(self.intercept_)))
 
     def _fit_all(self, objective: MarginObjective, data: DataPass | None, start: Array | None, seed: int) -> Array:
         block = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
@@ -278,7 +278,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         else:
             params = self._fit_two(block, places, start, seed)
         if data is not None:
-            # with more classes the gap is that of a convex problem, and the objective is not convex
+            # for more than two classes gap_ is that of a convex problem, and the objective is not convex
             bound = self.gap_ if len(self.classes_) == 2 else objective.evaluate(block, params).bound
             self.certificate_ = bound_certificate(self.objective_curve_[-1], bound, n_rows, passes=1)
         return params
@@ -294,36 +294,37 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         }
         if self.solver == "coreset_svrg":
             problem.check()
-            found: Solution = coreset_svrg(problem, radius=self.radius, **options)
+            solution: Solution = coreset_svrg(problem, radius=self.radius, **options)
         else:
-            found = solve(problem, solver=self.solver, **options)
-        self._warn(found)
-        self.gap_, self.n_iter_, self.objective_curve_ = found.gap, found.n_iter, [*found.curve[:-1], found.place.value]
-        seen = np.flatnonzero(found.duals)
-        self.support_ = places[seen]
-        self.dual_coef_ = (problem.signs[seen] * found.duals[seen])[None]
-        return np.append(found.place.params[:-1], problem.constant * found.place.params[-1])[None]
+            solution = solve(problem, solver=self.solver, **options)
+        self._warn(solution)
+        self.gap_, self.n_iter_ = solution.gap, solution.n_iter
+        self.objective_curve_ = [*solution.curve[:-1], solution.place.value]
+        support = np.flatnonzero(solution.duals)
+        self.support_ = places[support]
+        self.dual_coef_ = (problem.signs[support] * solution.duals[support])[None]
+        return np.append(solution.place.params[:-1], problem.constant * solution.place.params[-1])[None]
 
     def _fit_classes(
         self, objective: MarginObjective, block: Block, places: Array, start: Array | None, seed: int
     ) -> Array:
         """More than two classes: (K, d + 1)."""
-        exact = len(block) * len(self.classes_) <= TO_ROUNDING
-        found = fit_classes(
+        exact = len(block) * len(self.classes_) <= MAX_EXACT_MULTIPLIERS
+        solution = fit_classes(
             objective,
             block,
             nonconvex=self.nonconvex,
             tol=self.tol,
-            sharper=min(self.tol, ROUNDING) if exact else self.tol,
+            sharper=min(self.tol, EXACT_TOL) if exact else self.tol,
             max_iter=self.max_iter,
             start=start,
             rng=rng_for(seed, "solve"),
         )
-        self.gap_, self.n_iter_, self.objective_curve_ = found.gap, found.n_iter, found.curve
-        if found.value is not None:
-            seen = np.flatnonzero(found.value.any(axis=1))
-            self.support_, self.dual_coef_ = places[seen], np.ascontiguousarray(found.value[seen].T)
-        return found.params
+        self.gap_, self.n_iter_, self.objective_curve_ = solution.gap, solution.n_iter, solution.curve
+        if solution.value is not None:
+            support = np.flatnonzero(solution.value.any(axis=1))
+            self.support_, self.dual_coef_ = places[support], np.ascontiguousarray(solution.value[support].T)
+        return solution.params
 
     def _problem(self, block: Block) -> LinearProblem:
         assert block.y is not None
@@ -337,11 +338,11 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             free=self._free,
         )
 
-    def _warn(self, found: Solution) -> None:
-        if not found.converged:
+    def _warn(self, solution: Solution) -> None:
+        if not solution.converged:
             warn_caller(
-                f"The loss may exceed the smallest possible by {found.gap / found.place.value:.2g} of itself, more "
-                f"than tol={self.tol:g}, after {found.n_iter} rounds. Raise max_iter={self.max_iter}, or take another "
-                "solver.",
+                f"The loss may exceed the smallest possible by {solution.gap / solution.place.value:.2g} of itself, "
+                f"more than tol={self.tol:g}, after {solution.n_iter} rounds. Raise max_iter={self.max_iter}, or take "
+                "another solver.",
                 ConvergenceWarning,
             )

@@ -1,4 +1,4 @@
-"""Many classes and linear scores: which way to the solution, and what it solved."""
+"""The choice of a solver for linear machines of many classes."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
-from tithe.learners.odm.base import TO_ROUNDING, row_costs
+from tithe.learners.odm.base import MAX_EXACT_MULTIPLIERS, row_costs
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.many_classes import MulticlassSolution, solve_many_classes
 from tithe.solvers.odm.many_classes_dual import LinearMulticlassDual
 
-_TRIED = 50  # sweeps that few rows are given although they are stiff
-_STIFF = 5.0  # mean of C |x|^2 beyond which coordinates are too stiff for descent along them (measured)
+_STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is stiff
+_MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MulticlassFit:
-    """Where a solver stopped.
+    """The result of a solver.
 
     Parameters
     ----------
     params : (K, d + 1)
         Intercepts last.
     value : (n, K) or None
-        Coefficients of the rows, whose sum with the rows the parameters are; None where the primal was solved.
+        Dual coefficients of the rows; None if the primal was solved.
     gap : float
-        What the objective exceeds its smallest value by, at the most; of the last convex problem where there are
+        Upper bound of the objective minus its smallest value; of the last convex problem if there are dual
         coefficients.
     curve : list of float
         The objective after each choice of rivals, or at the end.
     n_iter : int
-        Sweeps, or looks at all rows.
+        Sweeps, or passes over all rows.
     """
 
     params: Array
@@ -55,15 +55,14 @@ def fit_classes(
     start: Array | None,
     rng: np.random.Generator,
 ) -> MulticlassFit:
-    """The machine of all classes for rows that all carry weight.
+    """Fit all classes together, on rows that all have a positive weight.
 
-    Block coordinate descent on the dual takes a few sweeps where C |x|^2 is small. Where it is large, it would take
-    thousands: the primal, smoothed and cooled, is solved then, and what it finds is better than what is proved of it.
-    Few rows, or no more than columns, hardly get in each other's way: there the dual is tried all the same, for as
-    many sweeps as cost next to nothing.
-    ``nonconvex="fixed_score"`` is known to the dual alone.
+    Block coordinate descent on the dual takes a few sweeps if C |x|^2 is small, and thousands if it is large. In the
+    second case the smoothed primal is solved instead, whose solution is better than its bound says. The dual is tried
+    nevertheless, for a few cheap sweeps, if there are few rows, or no more rows than columns.
+    ``nonconvex="fixed_score"`` is available in the dual only.
     """
-    tiny = len(block) * objective.n_classes <= TO_ROUNDING
+    tiny = len(block) * objective.n_classes <= MAX_EXACT_MULTIPLIERS
     free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
     cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
     assert block.y is not None
@@ -80,15 +79,15 @@ def fit_classes(
         raise ValueError(
             f"intercept_scaling=inf, a free intercept of many classes, needs nonconvex='cccp', got {nonconvex!r}."
         )
-    stiff = nonconvex == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _STIFF
+    stiff = nonconvex == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _MIN_STIFFNESS
     if not free and (not stiff or tiny or len(block) <= block.n_features):
-        most = min(max_iter, _TRIED) if stiff else max_iter
+        max_sweeps = min(max_iter, _STIFF_SWEEPS) if stiff else max_iter
         solved = solve_many_classes(
             dual,
             nonconvex=nonconvex,
             tol=sharper,
             asked_tol=tol,
-            max_iter=most,
+            max_iter=max_sweeps,
             rng=rng,
             patient=tiny or not stiff,
         )
@@ -101,9 +100,9 @@ def fit_classes(
             )
         if not stiff or converged:
             return _of_dual(dual, solved, objective.constant)
-    params, looks = objective.minimise(block, init=start)
-    there = objective.evaluate(block, params)
-    return MulticlassFit(params=params, value=None, gap=there.bound, curve=[there.value], n_iter=looks)
+    params, n_passes = objective.minimise(block, init=start)
+    evaluation = objective.evaluate(block, params)
+    return MulticlassFit(params=params, value=None, gap=evaluation.bound, curve=[evaluation.value], n_iter=n_passes)
 
 
 def _of_dual(dual: LinearMulticlassDual, solved: MulticlassSolution, constant: float) -> MulticlassFit:

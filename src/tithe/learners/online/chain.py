@@ -1,4 +1,4 @@
-"""A chain of centres that goes on row by row: everything that `PACO` has to remember."""
+"""The Markov chain of centres, which is all of the state of `PACO`."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from tithe.learners.online.schedule import (
 )
 
 KERNELS = ("birth_death", "symmetric", "paper")
-TINY = 1e-70  # a norm below which a row is as good as zero: its fourth power is no number any more
-_OFTEN, _SELDOM = 8, 128  # the past is measured after every eighth of the rows so far, and every so many rows
+TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
+_SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
 
 
 _OPTIONS = {
@@ -94,17 +94,17 @@ _STATE = {
 
 
 def _decay(options: dict[str, Any]) -> float:
-    """What the weight of the past is multiplied by when a row comes."""
+    """The factor of the weights of the past with each new row."""
     return 1.0 if options["half_life"] is None else 2.0 ** (-1.0 / float(options["half_life"]))
 
 
 class Chain(Storable):
-    """The centres that predict the next row, the past they follow from, and what happened so far.
+    """The centres that predict the next row, the past rows, and the history.
 
     Parameters
     ----------
     options : dict
-        The parameters of `PACO`, those that a preset decides filled in.
+        The parameters of `PACO`, with those of the preset filled in.
     n_features, seed : int
     """
 
@@ -128,7 +128,7 @@ class Chain(Storable):
         self.clock = np.zeros(2)
         self.scale: Scale | None = None
         self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0, np.full((p + 1, p), -1)
-        swaps = options["kernel"] != "birth_death"  # only those chains look for k-means solutions
+        swaps = options["kernel"] != "birth_death"  # only these kernels need k-means solutions
         self.means = np.zeros((p + 1, p, n_features) if swaps else (0, 0, n_features))
         self.stamps = np.full(len(self.means), -1)
         self.jumps, self.jump_ratios = jump_table(p)
@@ -139,7 +139,7 @@ class Chain(Storable):
             self._start()
 
     def _check_state(self) -> None:
-        """What must hold of a chain that was read from a file: kernels trust every number in it."""
+        """Check a chain that was read from a file, because kernels rely on all numbers in it."""
         check_fields(self.options, _OPTIONS)
         p = int(self.options["max_clusters"])
         sizes = check_fields(self, _STATE, sizes={"p": p})
@@ -148,9 +148,9 @@ class Chain(Storable):
         expect(1 <= k <= p and 0 <= self.state[NEXT] < LATEST, "counters are out of range")
         expect(self.radius == 0.0 or TINY <= self.radius <= 4.0 / TINY, "a radius is out of range")
         past = self.past
-        expect(len(past.rows) == d and past.summary_size == self.options["summary_size"], "a past is of other rows")
+        expect(len(past.rows) == d and past.summary_size == self.options["summary_size"], "a past has other rows")
         past.check_held(n, k, self.n_rows)
-        expect(self.history.n_rows == self.n_rows, "a history is of other rows")
+        expect(self.history.n_rows == self.n_rows, "a history has other rows")
         self._check_draws(sizes)
         swaps = self.options["kernel"] != "birth_death"
         Floats(*((p + 1, p, d) if swaps else (0, 0, d))).check("means", self.means, {})
@@ -163,13 +163,13 @@ class Chain(Storable):
         expect(len(anchors) == 0 or len(anchors) > LATEST, "anchors are missing")
         expect(n_cut <= old and levels.max() < max(old, 1), "anchors are out of range")
         check_levels(levels)
-        expect(len(anchors) > 0 or levels.max() < 0, "levels are of no anchors")
+        expect(len(anchors) > 0 or levels.max() < 0, "levels have no anchors")
         if scale is not None:
             same = scale.anchors.shape[1] == sizes["d"] and scale.levels.shape[1] == sizes["p"]
-            expect(same, "a scale is of other rows")
+            expect(same, "a scale has other rows")
 
     def _check_derived(self) -> None:
-        """What follows from other attributes is what it was computed to be."""
+        """Check attributes that follow from others."""
         jumps, ratios = jump_table(len(self.centers))
         expect(
             np.array_equal(self.jumps, jumps) and np.array_equal(self.jump_ratios, ratios), "moves are not those of k"
@@ -191,7 +191,7 @@ class Chain(Storable):
         return self.centers[: self.state[K]].copy()
 
     def widen(self, n_features: int) -> None:
-        """Go on with more columns, which were 0 in all rows so far."""
+        """Continue with more columns, which were 0 in all rows so far."""
         more = n_features - self.centers.shape[1]
         if more == 0:
             return
@@ -202,18 +202,18 @@ class Chain(Storable):
         self.draws = with_zeros(anchors, more), taus, constants, n_cut, levels
         if self.scale is not None:
             self.scale = replace(self.scale, anchors=with_zeros(self.scale.anchors, more))
-        self.next_survey = self.n_rows + 1  # a variance in one direction is another now
+        self.next_survey = self.n_rows + 1  # the variance in one direction has changed
         if self.radius:
             self._set_radius(self.radius)
 
     def _start(self) -> None:
-        """The first prediction: a draw from the prior."""
+        """Draw the first centres from the prior."""
         rng, p, d = rng_for(self.seed, "start"), len(self.centers), self.centers.shape[1]
         weights = np.exp(-self.schedule[ETA] * np.arange(p))
         k = self.state[K] = 1 + int(rng.choice(p, p=weights / weights.sum()))
-        way = rng.normal(size=(k, d))
-        far = self.prior[1] * rng.random((k, 1)) ** (1.0 / d)
-        self.centers[:k] = way / np.linalg.norm(way, axis=1, keepdims=True) * far
+        direction = rng.normal(size=(k, d))
+        distance = self.prior[1] * rng.random((k, 1)) ** (1.0 / d)
+        self.centers[:k] = direction / np.linalg.norm(direction, axis=1, keepdims=True) * distance
 
     def _set_radius(self, radius: float) -> None:
         d, ball = self.centers.shape[1], PRESETS[self.options["preset"]].ball * radius
@@ -225,8 +225,8 @@ class Chain(Storable):
         o, d = self.options, self.centers.shape[1]
         self.schedule = schedule(o["preset"], d, self.radius, o["eta"], o["temperature"], self.scale)
 
-    def _widen(self, norm: float) -> None:
-        """A row lies beyond the radius: from here on it is a larger one, and centres may be farther out."""
+    def _enlarge_radius(self, norm: float) -> None:
+        """Double the radius until a row of this norm lies within."""
         radius = self.radius or norm
         while radius < norm:
             radius *= 2.0
@@ -235,9 +235,9 @@ class Chain(Storable):
         self._set_radius(radius)
 
     def take(self, X: Array) -> None:
-        """Predict each row, take it in, and let the chain go on.
+        """Predict each row, add it to the past, and continue the chain.
 
-        If it is interrupted, rows that were taken in stay, and the history is that of these.
+        After an interruption, the rows added so far stay, and the history is that of these rows.
         """
         n, done = len(X), 0
         n_centers, losses, accepted = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
@@ -256,12 +256,12 @@ class Chain(Storable):
                         self.clock, self.draws, self.prior, self.jumps, self.jump_ratios, self.schedule, self.decay,
                         steps, n_centers[done:], losses[done:], accepted[done:],
                     )  # fmt: skip
-                finally:  # a signal is heard when the kernel returns: what it says would be lost
-                    got = int(self.state[N]) - held
-                    self.n_rows += got
-                    done += got
-                if got < m:
-                    self._widen(float(self.clock[1]))
+                finally:  # an interrupt is raised when the kernel returns; its rows must be counted
+                    n_added = int(self.state[N]) - held
+                    self.n_rows += n_added
+                    done += n_added
+                if n_added < m:
+                    self._enlarge_radius(float(self.clock[1]))
                 elif alone and self.radius:
                     accepted[done - 1] = self._swap() if swaps else self._survey_and_sample()
         finally:
@@ -269,13 +269,13 @@ class Chain(Storable):
                 self.history.add(n_centers[:done], losses[:done], accepted[:done] / self.options["n_samples"])
 
     def _survey(self) -> None:
-        """Look at the past anew: how wide its clusters are."""
+        """Measure the scale of the past."""
         rng = rng_for(self.seed, self.n_rows, "scale")
         self.scale = measure_scale(self.past.block(self.state, self.n_rows), len(self.centers), rng)
         self._set_schedule()
-        self.next_survey = self.n_rows + max(1, min(self.n_rows // _OFTEN, _SELDOM))
+        self.next_survey = self.n_rows + max(1, min(self.n_rows // _SURVEY_SHARE, _MAX_SURVEY_ROWS))
 
-    def _law(self) -> tuple[float, float, float]:
+    def _temperature(self) -> tuple[float, float, float]:
         """Inverse temperature, penalty of a centre and weight of the past, as `take_rows` computes them."""
         total = float(self.clock[0])
         rate = self.schedule[RATE] / math.sqrt(max(1.0, total - self.schedule[LAG]))
@@ -283,7 +283,7 @@ class Chain(Storable):
 
     def _survey_and_sample(self) -> int:
         self._survey()
-        rate, eta, total = self._law()
+        rate, eta, total = self._temperature()
         assert self.scale is not None
         self.draws = anchors_of(self.scale, rate, self.prior[1])
         accepted = birth_death_chain(
@@ -296,7 +296,7 @@ class Chain(Storable):
         o, (p, d) = self.options, self.centers.shape
         if o["preset"] == "practical" and self.n_rows >= self.next_survey:
             self._survey()
-        rate, eta, total = self._law()
+        rate, eta, total = self._temperature()
         tau = student_scale(o["preset"], p, d, max(1.0, total), rate, self.prior[1])
         accepted = swap_chain(
             self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.means, self.stamps, tau,

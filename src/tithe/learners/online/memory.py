@@ -1,4 +1,4 @@
-"""The rows that a chain looks back on: all of them, or a coreset of the old ones and the latest."""
+"""The past rows of a chain: all of them, or a coreset of the old rows and the latest rows."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tithe.objectives.quasi_posterior import N_ATTRIBUTES, QuasiPosteriorObjecti
 from tithe.reduce.stream import CoresetStream
 from tithe.reduce.stream_state import StreamState
 
-_HEAVIEST = 1e20  # no row weighs more: squares of sums must be numbers
-_FARTHEST = 1e71  # no value of a row is larger
-_FIRST = 256  # rows that there is room for at first
+_MAX_WEIGHT = 1e20  # squares of sums of weights must not overflow
+_MAX_VALUE = 1e71  # of a row
+_MIN_ROOM = 256  # rows that memory is allocated for at first
 
 
 class Past(Storable):
-    """Weighted rows with the loss each was predicted at, its curb, and its nearest and second nearest centre.
+    """Weighted rows with the loss of their prediction, their curb, and their nearest and second nearest centre.
 
-    Up to ``summary_size`` rows are held as they came. When one more comes they go to a `CoresetStream` as a leaf, and a
-    coreset of all that it has seen takes their place; the next ``summary_size`` rows are held beside it, so never
-    more than twice that many.
+    Up to ``summary_size`` rows are held unchanged. With one more row they become a leaf of a `CoresetStream`, and a
+    coreset of all rows of this stream takes their place. The next ``summary_size`` rows are held beside it, so there
+    are never more than twice ``summary_size`` rows.
 
     Parameters
     ----------
     n_features, max_clusters : int
     summary_size : int or None
-        None: rows are held for ever.
+        None: all rows are held.
     half_life : float or None
     seed : int
-        Of the stream's draws.
+        For the draws of the stream.
     """
 
     def __init__(
@@ -49,21 +49,21 @@ class Past(Storable):
                 half_life=half_life,
                 random_state=seed,
             )
-        self.old_ids = np.empty(0, np.int64)  # of the rows that the summary gave
-        self.n_handed = 0  # rows that the summary stands for
+        self.old_ids = np.empty(0, np.int64)  # of the rows of the summary
+        self.n_handed = 0  # rows that were passed to the summary
         self.rows = np.empty((n_features, 0))
         self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
         self.labels = np.empty((2, 0), np.int32)
 
     def _check_state(self) -> None:
-        """What must hold of a past that was read from a file, whatever the state of its chain is."""
+        """Check a past that was read from a file, apart from its chain."""
         check_fields(
             self,
             {
                 "summary_size": Optional(Integer(least=2)),
                 "stream": Optional(Instance(CoresetStream)),
                 "n_handed": Integer(),
-                "rows": Floats("d", "room", least=-_FARTHEST, most=_FARTHEST),
+                "rows": Floats("d", "room", least=-_MAX_VALUE, most=_MAX_VALUE),
                 "columns": Floats(5, "room", any_value=True),
                 "labels": Integers(2, "room", dtypes=("int32",)),
             },
@@ -71,33 +71,31 @@ class Past(Storable):
         Integers("old", least=0, below=max(1, self.n_handed)).check("old_ids", self.old_ids, {})
         expect(len(self.rows) > 0, "rows have no columns")
         stream = self.stream
-        expect((stream is None) == (self.summary_size is None), "a summary is missing, or unasked for")
+        expect((stream is None) == (self.summary_size is None), "a summary is missing, or there should be none")
         if stream is None:
-            expect(self.n_handed == 0, "rows were handed over to no summary")
+            expect(self.n_handed == 0, "rows were passed to a summary that does not exist")
             return
-        # a leaf of another size would never be full, or fuller than there is room for
+        # a leaf of another size would never be full, or not fit into memory
         expect(stream.leaf_size == stream.plan.size == self.summary_size, "a summary has another size")
         expect(isinstance(stream.plan.objective, QuasiPosteriorObjective), "a summary is of another objective")
         expect(stream.window is None and self.n_handed <= stream.n_rows, "a summary has lost rows")
         nodes = stream.state.tree.slots
-        light = all(max(node.weight_seen, node.weights().max(initial=0.0)) <= _HEAVIEST for node in nodes)
+        light = all(max(node.weight_seen, node.weights().max(initial=0.0)) <= _MAX_WEIGHT for node in nodes)
         expect(light, "weights of a summary are out of range")
         like = stream.state.rows.like
         width = len(self.rows) + N_ATTRIBUTES
         expect(like is None or (like.n_features == width and like.X.dtype == np.float64), "a summary is of other rows")
 
     def check_held(self, n: int, k: int, n_rows: int) -> None:
-        """Whether what was read from a file is a past of so many rows held, centres, and rows so far."""
+        """Check that a past read from a file holds ``n`` rows, of ``k`` centres, out of ``n_rows`` rows so far."""
         expect(self.n_old <= n <= self.rows.shape[1], "more rows are held than there is room for")
         expect(self.summary_size is None or n - self.n_old <= self.summary_size, "too many rows wait for the summary")
         expect(n_rows == self.n_handed + n - self.n_old, "rows were lost")
         held = self.columns[:, :n]
         expect(np.isfinite(held[:4]).all() and (held >= 0.0).all(), "losses or weights are no numbers")
-        expect(held[0].max(initial=0.0) <= _HEAVIEST, "weights are out of range")
+        expect(held[0].max(initial=0.0) <= _MAX_WEIGHT, "weights are out of range")
         labels = self.labels[:, :n]
-        expect(
-            labels.size == 0 or (labels.min() >= -1 and labels.max() < k), "rows belong to centres that are not there"
-        )
+        expect(labels.size == 0 or (labels.min() >= -1 and labels.max() < k), "rows belong to unknown centres")
 
     @property
     def n_old(self) -> int:
@@ -105,42 +103,42 @@ class Past(Storable):
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """What kernels take: rows, weight, predicted, curb, near, second, first_label, second_label."""
+        """The arguments of kernels: rows, weight, predicted, curb, near, second, first_label, second_label."""
         return self.rows, *self.columns, *self.labels
 
     def room(self, state: Array) -> int:
-        """Rows that can be taken in before `make_room`."""
+        """The number of rows that can be added before `make_room`."""
         room = self.rows.shape[1] - int(state[N])
         return room if self.summary_size is None else min(room, self.n_old + self.summary_size - int(state[N]))
 
     def make_room(self, state: Array, centers: Array) -> None:
-        """Hand rows over to the summary if there are enough of them, else get memory for more."""
+        """Pass rows to the summary if there are enough of them, else allocate memory for more."""
         n = int(state[N])
         if self.stream is None or n - self.n_old < self.stream.leaf_size:
-            more = max(_FIRST, n)
+            more = max(_MIN_ROOM, n)
             self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
             return
         new = slice(self.n_old, n)
-        if self.stream.n_rows == self.n_handed:  # else an interruption came between the push and what follows
+        if self.stream.n_rows == self.n_handed:  # if not, the last call was interrupted after the push
             self.stream.push(np.column_stack([self.rows[:, new].T, self.columns[1, new], self.columns[2, new]]))
         coreset = self.stream.coreset()
         self.old_ids, self.n_handed = coreset.row_ids(), self.stream.n_rows
-        kept = state[N] = self.n_old
-        more = max(0, kept + self.stream.leaf_size - self.rows.shape[1])
+        n_old = state[N] = self.n_old
+        more = max(0, n_old + self.stream.leaf_size - self.rows.shape[1])
         self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
-        self.rows[:, :kept] = coreset.X[:, :-2].T
-        self.columns[0, :kept] = coreset.weights()
-        self.columns[1:3, :kept] = coreset.X[:, -2:].T
+        self.rows[:, :n_old] = coreset.X[:, :-2].T
+        self.columns[0, :n_old] = coreset.weights()
+        self.columns[1:3, :n_old] = coreset.X[:, -2:].T
         look_at_all(self.arrays, centers, state)
 
     def widen(self, more: int) -> None:
-        """Add so many columns, 0 in all rows that came."""
+        """Add ``more`` columns, which are 0 in all rows so far."""
         self.rows = np.concatenate([self.rows, np.zeros((more, self.rows.shape[1]))])
         if self.stream is not None:
             self.stream.state = _widened(self.stream.state, more)
 
     def block(self, state: Array, n_rows: int) -> Block:
-        """The rows held of ``n_rows`` that came, their weights and ids."""
+        """The rows held, out of ``n_rows`` rows so far, with their weights and ids."""
         n = int(state[N])
         return Block(
             X=np.ascontiguousarray(self.rows[:, :n].T),
@@ -150,12 +148,12 @@ class Past(Storable):
 
 
 def with_zeros(array: Array, more: int) -> Array:
-    """So many columns more, the last ones."""
+    """The array with ``more`` columns of zeros at the end."""
     return np.concatenate([array, np.zeros((*array.shape[:-1], more), array.dtype)], axis=-1)
 
 
 def _widened(state: StreamState, more: int) -> StreamState:
-    """The state of a stream with columns added to all rows; those of the attributes stay the last ones of a row."""
+    """The state of a stream with columns added to all rows. The columns of the attributes stay the last ones."""
 
     def wider(block: Any) -> Any:
         rows, attributes = block.X[:, :-N_ATTRIBUTES], block.X[:, -N_ATTRIBUTES:]

@@ -26,7 +26,7 @@ from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 
 
 class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
-    """PAC-Bayesian online clustering: each row is predicted, by some number of centres, before it is seen.
+    """PAC-Bayesian online clustering: each row is predicted by the nearest of k centres before it is seen.
 
     After t rows x_1 .. x_t the centres c = (c_1 .. c_k) that predict the next one are a draw, by a reversible-jump
     Markov chain, from the quasi-posterior
@@ -37,8 +37,8 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
     where l_s is the loss at which row s was predicted, R the largest norm of a row, and b the uniform density in a
     ball of radius 2 R. For lambda_t = (d + 2) / (2 R^2 sqrt(t)), the preset ``"theory"``, the expected
     loss exceeds that of the best k centres in hindsight by O(k sqrt(T) ln T) (Li, Guedj and Loustau, *A quasi-Bayesian
-    perspective to online clustering*, Electronic Journal of Statistics 2018). That lambda is hot: the centres
-    cost many times what they could. The preset ``"practical"`` keeps S_t, but with a curb lambda_{s-1} of at most
+    perspective to online clustering*, Electronic Journal of Statistics 2018). With this lambda the centres cost
+    many times the possible minimum. The preset ``"practical"`` keeps S_t, but with a curb lambda_{s-1} of at most
     1 / (2 l_s), which makes a lower loss better for every row, and puts v, the variance within
     clusters in one direction as measured on the past, in the place of R^2: lambda_t = (d + 2) / (2 v sqrt(t)). A centre
     then has to save ``eta`` times what cutting the largest cluster, of share h, in two would save were it Gaussian:
@@ -54,46 +54,44 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         (d + 2) / ((1.5 R)^4 sqrt(t)) in S_t, a ball of radius 1.5 R, no penalty, and its steps: the kernel ``"paper"``,
         unless ``kernel`` says otherwise. The package forgets no row: that is ``summary_size=None``.
     n_samples : int, optional
-        Steps of the chain after each row; 500, or 12 with the preset ``"practical"``, whose chain goes on from
-        row to row.
+        Steps of the chain after each row; 500, or 12 with the preset ``"practical"``.
     kernel : {"birth_death", "symmetric", "paper"}, optional
         What a step does; ``"paper"`` with the preset ``"package"``, else ``"birth_death"``. With ``"birth_death"`` a
-        centre comes, goes or moves, at the cost of one look at the past. ``"paper"`` proposes all centres anew, by
-        Student laws round the k-means solution of the past with as many centres; it mixes badly, since the order of
-        the centres must fit. ``"symmetric"`` proposes the same in any order, for ``max_clusters`` up to 8.
+        centre is added, removed or moved, which takes one pass over the past. ``"paper"`` proposes all centres at
+        once, from Student distributions around a k-means solution of the past; it mixes badly, since the order of the
+        centres must match. ``"symmetric"`` proposes the same in any order, for ``max_clusters`` up to 8.
     radius : float or "auto"
         R. By default the norm of the first row that is not zero.
     beyond_radius : {"restart", "error"}
-        What a row does that lies beyond the radius: sampling goes on in a ball with R doubled as often as needed, the
-        past being kept, which ``history_`` records and the bound does not cover; or it is refused.
+        What to do with a row beyond the radius: double R as often as needed and continue with the same past, which
+        ``history_`` records and the bound does not cover; or refuse the row.
     eta : float, optional
         The penalty of a centre; 1.25 with the preset ``"practical"`` (in units, see above), 1 with ``"theory"``.
-        Without one there is no best k: a centre more never raises the loss.
+        With 0 there is no best k, since one more centre never raises the loss.
     temperature : float
         What lambda_t is divided by.
     half_life : float, optional
-        A row that came h rows ago counts 2^(-h / half_life) in S_t, and t is the weight of all rows: clusters can die
-        and drift. Our extension; the bound is for the form that forgets nothing.
+        A row h rows ago has the weight 2^(-h / half_life) in S_t, and t is the weight of all rows: clusters can vanish
+        and drift. This is an extension; the bound holds without it.
     summary_size : int or None
-        Rows of the past that are looked at: up to so many as they are; of more, a coreset of so many rows for the
-        old ones, with l_s and lambda_{s-1} as attributes, and up to as many of the latest. At the least twice
-        ``max_clusters``, better 25 times as many: smaller ones lose weight. None keeps all, so that a row
-        costs more the later it comes.
+        Rows of the past that are kept: all up to this number; then a coreset of this size for the old rows, with l_s
+        and lambda_{s-1} as attributes, and up to as many of the latest rows. At least twice ``max_clusters``, better
+        25 times: smaller summaries lose weight. None keeps all rows, so the time per row grows.
     random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
     cluster_centers_ : array (k, d)
-        What the next row is predicted with.
+        The centres that predict the next row.
     n_clusters_ : int
     history_ : dict of arrays
-        By ``row``: ``k``, the number of centres it was predicted with, its ``loss``, the ``cumulative_loss``, and the
-        ``acceptance`` of the chain's steps after it. From 65,536 rows on, an entry stands for several. ``restarts``
-        is a list: how many rows had come before one beyond the radius, and the new radius.
+        By ``row``: ``k``, the number of centres of its prediction, its ``loss``, the ``cumulative_loss``, and the
+        ``acceptance`` of the chain's steps after it. From 65,536 rows on, an entry combines several rows. ``restarts``
+        is a list of the number of rows before a row beyond the radius, and the new radius.
     radius_ : float
     n_rows_ : int
     summary_ : Block
-        The past as it is held: rows, weights, and as row ids how many came before each.
+        The rows of the past that are kept, with weights. Row ids are positions in the stream.
     labels_ : array (n,)
         After `fit`: the nearest of the last centres for each row.
 
@@ -109,8 +107,8 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
 
     Notes
     -----
-    It is a clusterer of river too: in its pipelines, and for ``river.evaluate.progressive_val_score``, rows are
-    dictionaries that may have new features, which were 0 before, or lack known ones, which are 0 then.
+    It is a clusterer of river too: in its pipelines, and in ``river.evaluate.progressive_val_score``, rows are
+    dictionaries. A new feature is 0 in earlier rows, and a missing one is 0.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -171,7 +169,7 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Take rows one by one in their order, each predicted before it is seen.
 
-        In which pieces they come makes no difference, to the last bit. All count the same: there are no weights.
+        The result does not depend on how rows are split into batches, to the last bit. There are no weights.
         """
         options = self._options()
         rows = self._checked(X, reset="_chain" not in self.__dict__)
@@ -179,7 +177,7 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         return self
 
     def learn_one(self, x: Mapping[Any, float]) -> None:
-        """Take one row, a value by name of each feature: what river's pipelines call.
+        """Take one row, a dict of values by feature name. river's pipelines call this.
 
         A feature that is missing is 0. A new one becomes one more column, which is 0 in all rows before. The columns
         have the order of the frame that came first, then that of their names among those that came together.
@@ -194,9 +192,9 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
                 self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
 
     def predict_one(self, x: Mapping[Any, float]) -> int:
-        """The number of the nearest centre of one row; 0 before any row came.
+        """The number of the nearest centre of one row; 0 before the first row.
 
-        A feature that is missing is 0. One that no row had is as far from all centres, and is left out.
+        A feature that is missing is 0. A feature that no row had is left out.
         """
         if "_chain" not in self.__dict__:
             return 0
@@ -211,7 +209,7 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         return {number: dict(zip(names, row, strict=True)) for number, row in enumerate(rows)}
 
     def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
-        """The known features in their order; those of ``x`` where rows came without names."""
+        """The known features in their order; those of ``x`` if rows had no names so far."""
         if "_names" in self.__dict__:
             return list(self._names)
         if "_chain" not in self.__dict__:
@@ -248,10 +246,10 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         chain.widen(rows.shape[1])
         chain.take(rows)
 
-    # -- what came of it -----------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> Array:
-        """The nearest of the centres that there are now, for each row: (n,)."""
+        """The number of the nearest current centre of each row: (n,)."""
         check_is_fitted(self)
         labels: Array = assign(self._checked(X, reset=False), self._chain.current)[0]
         return labels
@@ -261,31 +259,31 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
 
     @property
     def cluster_centers_(self) -> Array:
-        return self._held("cluster_centers_").current
+        return self._chain_for("cluster_centers_").current
 
     @property
     def n_clusters_(self) -> int:
-        return len(self._held("n_clusters_").current)
+        return len(self._chain_for("n_clusters_").current)
 
     @property
     def history_(self) -> dict[str, Any]:
-        chain = self._held("history_")
+        chain = self._chain_for("history_")
         return {**chain.history.as_dict(), "restarts": list(chain.restarts)}
 
     @property
     def radius_(self) -> float:
-        return self._held("radius_").radius
+        return self._chain_for("radius_").radius
 
     @property
     def n_rows_(self) -> int:
-        return self._held("n_rows_").n_rows
+        return self._chain_for("n_rows_").n_rows
 
     @property
     def summary_(self) -> Block:
-        chain = self._held("summary_")
+        chain = self._chain_for("summary_")
         return chain.past.block(chain.state, chain.n_rows)
 
-    def _held(self, name: str) -> Chain:
+    def _chain_for(self, name: str) -> Chain:
         if "_chain" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
         return self._chain
@@ -295,14 +293,13 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
     def checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to go on into the folder ``path``: whole, or not at all.
 
-        The same as for a `CoresetStream`: what was there before is kept until the new state is complete, and that of
-        another stream is not replaced. It goes on bit for bit in another process, also on
-        another machine with a CPU of the same kind.
+        As for a `CoresetStream`, the old state is kept until the new one is complete, and the state of another stream
+        is not replaced. A resumed learner gives the same bits, also on another machine with a CPU of the same kind.
         """
         check_is_fitted(self)
         place, identity = self.__dict__.get("_home", (None, uuid4().hex))
-        there = load_state(path, missing_ok=True) if os.path.abspath(path) != place else None
-        if there is not None and there.about.get("id") != identity:
+        existing = load_state(path, missing_ok=True) if os.path.abspath(path) != place else None
+        if existing is not None and existing.about.get("id") != identity:
             raise ValueError(f"{os.fspath(path)!r} holds the state of another run: give another folder, or remove it.")
         about = {"kind": "online", "id": identity, "n_rows": self.n_rows_}
         save_state(path, State(objects={"learner": self}, rows={}, about=about))
@@ -324,7 +321,7 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         return learner
 
     def _check_state(self) -> None:
-        """What must hold of a learner that was read from a file."""
+        """Check a learner that was read from a file."""
         if "_chain" not in self.__dict__:
             return
         check_fields(self, {"_chain": Instance(Chain)})
@@ -340,11 +337,11 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         state.pop("_home", None)  # a copy must not write where this one does
         return state
 
-    # -- at the door ---------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------
 
     def _checked(self, X: Any, *, reset: bool) -> Array:
         rows: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C")
-        return rows if rows.flags.writeable else rows.copy()  # kernels would be compiled a second time for the others
+        return rows if rows.flags.writeable else rows.copy()  # kernels are compiled for writeable arrays
 
     def _options(self) -> dict[str, Any]:
         """The parameters, checked, and filled in where the preset decides."""
@@ -372,5 +369,5 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
 
 
 def in_order(names: Iterable[Any]) -> list[Any]:
-    """Names of features, in an order that does not depend on the one they came in."""
+    """Names of features in a fixed order."""
     return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))

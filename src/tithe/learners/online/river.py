@@ -1,4 +1,4 @@
-"""What makes an estimator of scikit-learn a clusterer of river as well, without importing river."""
+"""Makes an estimator of scikit-learn a clusterer of river as well, without importing river."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Self
 
 
 class RiverClusterer:
-    """The methods that river's pipelines, checks and evaluations ask of a clusterer beside ``learn_one``.
+    """The methods that river's pipelines, checks and evaluations need besides ``learn_one``.
 
-    river is not imported here. Its `Clusterer` is told of the class whenever an object is made while river is
-    imported, so that ``isinstance(model, river.base.Clusterer)`` holds whether river comes before or after tithe.
+    river is not imported here. If it is imported when an object is made, the class is registered with its `Clusterer`,
+    so that ``isinstance(model, river.base.Clusterer)`` holds whether river is imported before or after tithe.
 
     Subclasses are estimators of scikit-learn with ``learn_one`` and ``predict_one``.
     """
@@ -28,16 +28,16 @@ class RiverClusterer:
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """A new estimator with the same parameters, except for ``new_params``.
 
-        ``include_attributes`` copies what was learned as well. `sklearn.base.clone` gives the same without the options.
+        ``include_attributes`` copies fitted attributes as well. `sklearn.base.clone` does the same without the options.
         """
-        fresh = type(self)(**copy.deepcopy({**self._get_params(), **(new_params or {})}))
+        copied = type(self)(**copy.deepcopy({**self._get_params(), **(new_params or {})}))
         if include_attributes:
             learned = {name: value for name, value in vars(self).items() if name not in self._get_params()}
-            vars(fresh).update(copy.deepcopy(learned))
-        return fresh
+            vars(copied).update(copy.deepcopy(learned))
+        return copied
 
     def mutate(self, new_attrs: dict[str, Any]) -> None:
-        """Refuse: no parameter can be changed once rows have come."""
+        """Refuse: parameters cannot be changed after the first rows."""
         if new_attrs:
             raise ValueError(f"No attribute can be changed, got {', '.join(new_attrs)}: make a clone with new_params.")
 
@@ -72,7 +72,7 @@ class RiverClusterer:
 
     @property
     def _is_stochastic(self) -> bool:
-        """Whether a parameter called ``seed``, which river's checks would set, is open: ours is ``random_state``."""
+        """Whether there is a parameter ``seed``, which river's checks would set: ours is ``random_state``."""
         return False
 
     @property

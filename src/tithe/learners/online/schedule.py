@@ -1,4 +1,4 @@
-"""The law a chain samples from: inverse temperatures, penalties and the prior, by preset."""
+"""The distribution that a chain samples from: inverse temperatures, penalties and the prior, by preset."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tithe.core.data import Array
 from tithe.kernels.online.birth_death import LATEST
 from tithe.learners.online.scale import Scale
 
-_CURB_MOST = 0.5  # over the loss of a row: below 1, a lower loss is better whatever it was predicted at
-_MOVES = (1.0 / 3.0, 0.5)  # of each kind, within and at the borders
+_MAX_CURB = 0.5  # over the loss of a row; below 1, a lower loss always lowers S_t
+_JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k = 1 or p
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """What `PACO` does where its own parameters say nothing.
+    """Values of the parameters of `PACO` that are not given.
 
     Parameters
     ----------
@@ -43,25 +43,25 @@ PRESETS = {
 
 
 def schedule(preset: str, d: int, radius: float, eta: float, temperature: float, scale: Scale | None) -> Array:
-    """What `tithe.kernels.online.birth_death.take_rows` computes inverse temperatures, curbs and penalties from."""
+    """Numbers from which `tithe.kernels.online.birth_death.take_rows` computes temperatures, curbs and penalties."""
     hot, never = (d + 2) / (2.0 * radius**2), np.inf
     if preset == "theory":
         return np.array([hot / temperature, 0.0, hot / temperature, never, eta, 0.0, never])
     if preset == "package":
         rate, curb = 5.0 * (d + 2) / (radius * temperature), (d + 2) / (1.5 * radius) ** 4
         return np.array([rate, 1.0, curb, never, eta, 0.0, never])
-    if scale is None:  # nothing is known of the rows yet
-        return np.array([0.0, 0.0, hot, _CURB_MOST, 0.0, 0.0, never])
-    variance = max(scale.variance, (1e-12 * radius) ** 2)  # rows that are all equal have none
+    if scale is None:  # no rows were measured yet
+        return np.array([0.0, 0.0, hot, _MAX_CURB, 0.0, 0.0, never])
+    variance = max(scale.variance, (1e-12 * radius) ** 2)  # equal rows have variance 0
     rate, surprise = (d + 2) / (2.0 * variance * temperature), variance * (d + 4.0 * math.sqrt(2.0 * d) + 8.0)
-    return np.array([rate, 0.0, hot, _CURB_MOST, 0.0, eta * variance * scale.split, surprise])
+    return np.array([rate, 0.0, hot, _MAX_CURB, 0.0, eta * variance * scale.split, surprise])
 
 
 def student_scale(preset: str, max_clusters: int, d: int, t: float, rate: float, ball: float) -> float:
-    """tau of the proposals that are drawn round means.
+    """tau of the proposals that are drawn around means.
 
-    1 / sqrt(p t), or after the scale matrix of the package; in practice as wide as the law of a centre with a p-th
-    part of the weight, whatever the units, but never wider than the ball.
+    1 / sqrt(p t) for "theory", from the scale matrix of the R package for "package". For "practical" the width of the
+    distribution of a centre that has a p-th part of the weight, but at most that of the ball.
     """
     if preset == "package":
         return math.sqrt(0.5 / math.sqrt(max_clusters * t * d))
@@ -71,7 +71,7 @@ def student_scale(preset: str, max_clusters: int, d: int, t: float, rate: float,
 
 
 def log_student_constant(tau: Array | float, d: int) -> Any:
-    """ln of what makes (1 + |c|^2 / (6 tau^2))^(-(3 + d) / 2) a density."""
+    """ln of the factor that makes (1 + |c|^2 / (6 tau^2))^(-(3 + d) / 2) a density."""
     return math.lgamma(0.5 * (3 + d)) - math.lgamma(1.5) - 0.5 * d * np.log(6.0 * math.pi * np.asarray(tau) ** 2)
 
 
@@ -81,13 +81,13 @@ def log_ball_density(radius: float, d: int) -> float:
 
 
 def jump_table(max_clusters: int) -> tuple[Array, Array]:
-    """Chances (p + 1, 3) to go down, stay or go up from k centres, and ln of those of the way back over them.
+    """Probabilities (p + 1, 3) of k - 1, k and k + 1 centres after k, and ln of the ratios of reverse to forward moves.
 
-    A third each; one half each at k = 1 and k = p, where one of the ways is closed.
+    A third each; one half each at k = 1 and k = p, where one of the moves is impossible.
     """
     p = max_clusters
-    chances = np.full((p + 1, 3), _MOVES[0])
-    chances[1], chances[p] = (0.0, _MOVES[1], _MOVES[1]), (_MOVES[1], _MOVES[1], 0.0)
+    chances = np.full((p + 1, 3), _JUMP_CHANCES[0])
+    chances[1], chances[p] = (0.0, _JUMP_CHANCES[1], _JUMP_CHANCES[1]), (_JUMP_CHANCES[1], _JUMP_CHANCES[1], 0.0)
     if p == 1:
         chances[1] = (0.0, 1.0, 0.0)
     ratios = np.zeros((p + 1, 3))
@@ -98,10 +98,10 @@ def jump_table(max_clusters: int) -> tuple[Array, Array]:
 
 
 def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Array, int, Array]:
-    """Places (a, d), tau and log constants (a,) of the draws of new centres, which of them also draw old ones, levels.
+    """Anchors (a, d), tau and log constants (a,) of the proposals of new centres, the number of clusters, and levels.
 
-    Round the mean of a cluster draws are about as wide as the law of a centre there, at this inverse temperature.
-    The last places are left to rows that surprise.
+    Proposals around the mean of a cluster are about as wide as the distribution of a centre there, at this inverse
+    temperature. The last anchors are replaced by rows of high loss.
     """
     latest = np.arange(LATEST) % len(scale.anchors)
     anchors = np.concatenate([scale.anchors, scale.anchors[latest]])

@@ -1,4 +1,4 @@
-"""The parameters that are tried."""
+"""The candidates of a search, and checks of its parameters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tithe.learners.search.results import check_refit
 from tithe.learners.search.scoring import Scoring, is_multimetric
 from tithe.reduce.build import resolve_size
 
-_IDLE = ("coreset_size", "construction", "calibrate")  # of a learner that is given its coreset
+_UNUSED = ("coreset_size", "construction", "calibrate")  # parameters without effect in a search
 
 
 def candidates_of(estimator: Any, param_grid: Any, n_iter: int | None, seed: int) -> list[Params]:
-    """All of a grid, or ``n_iter`` of them drawn at random; refused if one of them cannot learn from a coreset."""
+    """All candidates of a grid, or ``n_iter`` drawn at random. Those that cannot learn from a coreset are refused."""
     candidates = list(_chosen(param_grid, n_iter, seed))
     if not candidates:
         raise ValueError("param_grid holds no candidate: name at least one value of a parameter.")
@@ -30,10 +30,10 @@ def candidates_of(estimator: Any, param_grid: Any, n_iter: int | None, seed: int
         model = candidate(estimator, params)
         check_learns_from_coresets(model)
         prefix, learner = last_step(model)
-        idle = {key for key in params if key in {f"{prefix}{name}" for name in _IDLE}}
-        if idle and isinstance(learner, CoresetLearner):
+        unused = {key for key in params if key in {f"{prefix}{name}" for name in _UNUSED}}
+        if unused and isinstance(learner, CoresetLearner):
             reason = "all candidates of a fold learn from one coreset. Leave it out of param_grid."
-            raise ValueError(f"{min(idle)} of {type(learner).__name__} cannot be searched: {reason}")
+            raise ValueError(f"{min(unused)} of {type(learner).__name__} cannot be searched: {reason}")
     return candidates
 
 
@@ -44,7 +44,7 @@ def _chosen(param_grid: Any, n_iter: int | None, seed: int) -> Any:
     for grid in grids if isinstance(grids, (list, tuple)) else ():
         for key, values in grid.items() if isinstance(grid, Mapping) else ():
             if hasattr(values, "rvs"):
-                raise ValueError(f"{key} is a distribution, of which candidates are drawn: say how many by n_iter.")
+                raise ValueError(f"{key} is a distribution, from which candidates are drawn: set n_iter.")
     return ParameterGrid(param_grid)
 
 
@@ -72,7 +72,7 @@ def check_options(search: Any) -> None:
 
 
 def _check_scores(estimator: Any, scoring: Any, refit: Any) -> None:
-    """Several scores need one that decides; a single one decides by itself."""
+    """Refuse a ``refit`` that does not say which of several scores decides."""
     Scoring(estimator, scoring).scorer()
     if is_multimetric(scoring):
         check_refit(refit, list(scoring))

@@ -1,4 +1,4 @@
-"""Candidates fitted on the coresets of folds and scored on held-out rows, by several workers if wanted."""
+"""Fits candidates on the coresets of folds and scores them on held-out rows, with several workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Params = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one candidate in one fold; scores are None where they could not be taken, and the error says why."""
+    """The result of one candidate in one fold. Scores are None if there was an error, whose text is ``error``."""
 
     test: Scores | None = None
     train: Scores | None = None
@@ -44,7 +44,7 @@ def candidate(estimator: Any, params: Params) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
-    """How a candidate is fitted and scored in a fold. What a worker needs to know, so all of it can be pickled."""
+    """Fits and scores a candidate in a fold. It is sent to workers, so all of it can be pickled."""
 
     estimator: Any
     scorer: Any
@@ -58,16 +58,16 @@ class Evaluator:
     n_threads: int | None = None  # that kernels may use in one worker
 
     def run(self, fold: Fold, fold_number: int, candidates: list[tuple[int, Params]]) -> list[Outcome]:
-        """The outcomes of some candidates in a fold, each started where the one before it ended if it can be."""
+        """The outcomes of candidates in a fold. Each starts from the solution of the one before if it can."""
         outcomes, model = [], None
-        # one thread, because the bits of a BLAS product depend on their number, and that on the number of workers
+        # the bits of a BLAS product depend on the number of threads, which depends on the number of workers
         with single_blas_thread(), nullcontext() if self.n_threads is None else limit_threads(self.n_threads):
             for number, params in candidates:
                 if self.verbose > 3:
                     print(f"{self._place(fold_number, number)} START {_shown(params)}")
                 outcome, model = self._outcome(fold, params, model)
                 outcomes.append(outcome)
-                self._say(outcome, fold_number, number, params)
+                self._print(outcome, fold_number, number, params)
         return outcomes
 
     def _outcome(self, fold: Fold, params: Params, last: Any) -> tuple[Outcome, Any]:
@@ -92,7 +92,7 @@ class Evaluator:
         model = candidate(self.estimator, params)
         prefix, learner = last_step(model)
         if isinstance(learner, CoresetLearner):
-            model.set_params(**{f"{prefix}coreset_size": len(coreset)})  # reduced already
+            model.set_params(**{f"{prefix}coreset_size": len(coreset)})  # the coreset must not be reduced again
             if last is not None and starts_warm(model):
                 model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
         weight = plain_weights(coreset.sample_weight)
@@ -117,7 +117,7 @@ class Evaluator:
         which = f"; {number + 1}/{self.n_candidates}" if self.verbose > 3 else ""
         return f"[CV {fold_number + 1}/{self.n_folds}{which}]" if self.verbose > 2 else "[CV]"
 
-    def _say(self, outcome: Outcome, fold_number: int, number: int, params: Params) -> None:
+    def _print(self, outcome: Outcome, fold_number: int, number: int, params: Params) -> None:
         if self.verbose <= 1:
             return
         text = f"{self._place(fold_number, number)} END {_shown(params)};"
@@ -142,7 +142,7 @@ def _rounded(score: Any) -> str:
 
 
 def starts_warm(model: Any) -> bool:
-    """Whether a candidate can start where the one before it ended."""
+    """Whether a candidate can start from the solution of the one before."""
     return isinstance(model, CoresetLearner) and "warm_start" in model.get_params(deep=False)  # type: ignore[attr-defined]
 
 
@@ -151,8 +151,8 @@ def evaluate(
 ) -> Iterator[list[Outcome]]:
     """The outcomes of all candidates, fold by fold.
 
-    Candidates that start where others ended are fitted one after another in every fold, whatever the number of
-    workers, so that this number changes no bit of a score. As few folds as keep all workers busy are held at a time.
+    Candidates that start from the solution of another one are fitted one after the other, so that scores have the
+    same bits for any number of workers. No more folds are held in memory than are needed to keep all workers busy.
     """
     if evaluator.verbose > 0:
         n_folds, n_fits = evaluator.n_folds, evaluator.n_folds * len(candidates)
@@ -164,7 +164,7 @@ def evaluate(
     n_together = -(-n_workers // len(tasks))
     if n_workers > 1:
         evaluator = replace(evaluator, n_threads=max(1, available_threads() // n_workers))
-    # kernels of this package release the interpreter, and processes would have to compile or load them first
+    # kernels of this package release the interpreter lock, and new processes would have to compile or load them
     ours = isinstance(last_step(evaluator.estimator)[1], CoresetLearner)
     with Parallel(n_jobs=n_jobs, prefer="threads" if ours else None) as parallel:
         first = 0

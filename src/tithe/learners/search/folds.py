@@ -1,4 +1,4 @@
-"""Folds: of rows at hand by position, of others by a hash of the row's id, so that no list of them is needed."""
+"""Folds of rows in memory, by position, and of rows of a source, by a hash of the row id."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import check_cv
 
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Construction, Objective, Source
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.hashing import Reservoir, fold_of, key_of
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
-from tithe.learners.base import all_rows, auto_size, objective_for
+from tithe.learners.labels import objective_for
+from tithe.learners.sizes import linear_auto_size
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
@@ -25,12 +27,12 @@ from tithe.sources.mapped import MappedSource
 
 Splits = list[tuple[Array, Array]]
 
-MOST_HELD_OUT = 100_000  # rows of a fold that candidates are scored on, held in memory for that
+MAX_HELD_OUT = 100_000  # rows of a fold that candidates are scored on; they are held in memory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fold:
-    """What candidates learn from, and the rows they are judged by."""
+    """The coreset that candidates are fitted on, and the rows that they are scored on."""
 
     coreset: Coreset
     held_out: Block
@@ -38,7 +40,7 @@ class Fold:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """The rows of a block that are not in a fold, with other numbers for their classes if need be."""
+    """The rows of a block that are not in a fold. ``numbers`` maps class numbers to those of the training rows."""
 
     key: int
     n_folds: int
@@ -58,21 +60,31 @@ def n_folds_by_id(cv: Any) -> int:
     return int(n_folds)
 
 
+def splits_of(cv: Any, block: Block, groups: Any, *, classifier: bool) -> Splits:
+    """Positions of training and held-out rows of each fold, as scikit-learn splits them."""
+    splitter = check_cv(cv, block.y, classifier=classifier)
+    positions = np.arange(len(block))  # splitters may give masks
+    splits = [(positions[train], positions[test]) for train, test in splitter.split(block.X, block.y, groups)]
+    if not splits:
+        raise ValueError("cv gives no folds: an iterator can be used only once. Give a list, or a splitter.")
+    return splits
+
+
 def renumbered(block: Block, numbers: Array | None) -> Block:
-    """The block with other class numbers."""
+    """The block with class numbers mapped by ``numbers``."""
     return block if numbers is None or block.y is None else replace(block, y=numbers[block.y])
 
 
 @dataclass(kw_only=True, eq=False)
 class Shares(Storable):
-    """What is known of every fold: its rows, the weight of each class in it, and some rows to judge by.
+    """Number of rows of each fold, the weight of each class in it, and a sample of its rows to score on.
 
     Parameters
     ----------
     seed : int
-        Decides the folds, and which rows are kept.
+        Decides the folds and the samples.
     n_folds, n_classes : int
-        y holds class numbers; 0 classes count as one.
+        y holds class numbers. ``n_classes`` is 0 for regression; all rows then count as one class.
     """
 
     seed: int
@@ -86,7 +98,7 @@ class Shares(Storable):
         self.counts = np.zeros(self.n_folds, np.int64)
         self.masses = np.zeros((self.n_folds, max(1, self.n_classes)))
         key = key_of(self.seed, "held out")
-        self.held_out = [Reservoir(size=MOST_HELD_OUT, key=key) for _ in range(self.n_folds)]
+        self.held_out = [Reservoir(size=MAX_HELD_OUT, key=key) for _ in range(self.n_folds)]
 
     def _check_state(self) -> None:
         check_fields(
@@ -110,48 +122,49 @@ class Shares(Storable):
         return fold_of(block.row_ids(), self.key, self.n_folds)
 
     def of(self, block: Block) -> tuple[Array, Array, list[Block]]:
-        """Rows and weights of a block by fold, and those of its rows that may be kept; several threads may ask."""
+        """Row counts and class weights of a block by fold, and its candidates for the samples. Changes nothing."""
         fold = self.folds(block)
         classes = block.y if self.n_classes and block.y is not None else np.zeros(len(block), np.int32)
         at = fold * self.masses.shape[1] + classes
         mass = np.bincount(at, weights=block.weights(), minlength=self.masses.size).reshape(self.masses.shape)
-        kept = [kept.among(block.take(np.flatnonzero(fold == j))) for j, kept in enumerate(self.held_out)]
-        return np.bincount(fold, minlength=self.n_folds), mass, kept
+        samples = [sample.among(block.take(np.flatnonzero(fold == j))) for j, sample in enumerate(self.held_out)]
+        return np.bincount(fold, minlength=self.n_folds), mass, samples
 
     def add(self, counts: Array, masses: Array, rows: list[Block]) -> None:
-        """Take in what `of` said of a block."""
+        """Add the result of `of`."""
         self.counts = self.counts + counts
         self.masses = self.masses + masses
-        for reservoir, some in zip(self.held_out, rows, strict=True):
-            reservoir.keep(some)
+        for reservoir, candidates in zip(self.held_out, rows, strict=True):
+            reservoir.keep(candidates)
 
-    def look(self, data: DataPass) -> None:
-        """Take in all rows, in one pass."""
-        for found in data.each(self.of):
-            self.add(*found)
+    def count(self, data: DataPass) -> None:
+        """Add all rows, in one pass."""
+        for counts in data.each(self.of):
+            self.add(*counts)
 
     def check(self) -> None:
+        """Refuse folds without rows."""
         if not self.counts.all():
             raise ValueError(f"{self.counts.sum()} rows are too few for {self.n_folds} folds: choose a smaller cv.")
 
     def rows(self, fold: int) -> Block:
-        """Rows of the fold to judge by."""
+        """Rows of the fold to score on."""
         return self.held_out[fold].rows()
 
     def n_training(self, fold: int) -> int:
         return int(self.counts.sum() - self.counts[fold])
 
     def training_masses(self, fold: int) -> Array:
-        """The weight of each class outside of the fold, exactly nothing where there is none: (n_classes,)."""
+        """The weight of each class outside of the fold: (n_classes,). Exactly 0 for classes without training rows."""
         mass: Array = np.delete(self.masses, fold, axis=0).sum(axis=0)
         return mass
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldReducer:
-    """How the training rows of a fold become a coreset; the parameters are those of `CoresetSearchCV`.
+    """Reduces the training rows of a fold to a coreset; the parameters are those of `CoresetSearchCV`.
 
-    y holds numbers below ``n_classes``, or is not a class where that is 0.
+    y holds class numbers below ``n_classes``, which is 0 for regression.
     """
 
     objective: str | Objective
@@ -165,25 +178,25 @@ class FoldReducer:
     def size(self, n_rows: int | None) -> int:
         if self.coreset_size != "auto":
             return resolve_size(self.coreset_size, n_rows)
-        return auto_size(n_rows, self.n_features)
+        return linear_auto_size(n_rows, self.n_features)
 
     def objective_for(self, n_classes: int) -> Objective:
         auto = isinstance(self.objective, str) and self.objective == "auto"
-        usual = "logistic" if n_classes > 1 else "generic"
-        return objective_for(usual if auto else self.objective, n_classes)
+        default = "logistic" if n_classes > 1 else "generic"
+        return objective_for(default if auto else self.objective, n_classes)
 
     def seed_of(self, fold: int) -> int:
         return int(rng_for(self.seed, "fold", fold).integers(2**62))
 
     def array_folds(self, data: DataPass, splits: Splits, checkpoint: Checkpoint | None) -> Iterator[Fold]:
-        """Folds of rows at hand, by positions to train on and to judge by."""
+        """Folds of rows in memory, by positions of training and held-out rows."""
         block = data.rows
         assert isinstance(block, Block)
         for j, (train, test) in enumerate(splits):
             if len(train) <= self.size(len(train)):
                 coreset = all_rows(block.take(train), self.objective_for(self.n_classes).name)
             else:
-                # as often as a row is in the fold: held-out rows weigh nothing and are never drawn
+                # a row counts as often as it is in the fold; held-out rows have weight 0 and are never drawn
                 weight = np.bincount(train, minlength=len(block)) * block.weights()
                 rows = replace(block, sample_weight=weight, mean=None)
                 mass = self._masses(rows)
@@ -192,7 +205,7 @@ class FoldReducer:
             yield Fold(coreset=coreset, held_out=block.take(test))
 
     def source_folds(self, data: DataPass, shares: Shares, checkpoint: Checkpoint | None) -> Iterator[Fold]:
-        """Folds of the rows of a source, which were counted in ``shares``."""
+        """Folds of a source whose rows were counted in ``shares``."""
         shares.check()
         source = data.rows
         assert isinstance(source, Source)
@@ -203,45 +216,45 @@ class FoldReducer:
             yield Fold(coreset=self._coreset(data, mass, n_train, j, checkpoint), held_out=shares.rows(j))
 
     def _masses(self, block: Block) -> Array:
-        """The weight of each class; with no classes, of each row."""
+        """The weight of each class; of each row for regression."""
         if not self.n_classes or block.y is None:
             return block.weights()
         return np.bincount(block.y, weights=block.weights(), minlength=self.n_classes)
 
     def _numbers(self, mass: Array) -> Array | None:
-        """Other class numbers: a class that is held out whole must not be asked for, and may have any number."""
+        """Map class numbers to 0 .. k-1 over the classes of the training rows. Other classes never occur there."""
         if not self.n_classes:
             return None
-        known = np.flatnonzero(mass)
+        present = np.flatnonzero(mass)
         numbers = np.zeros(self.n_classes, np.int32)
-        numbers[known] = np.arange(len(known))
+        numbers[present] = np.arange(len(present))
         return numbers
 
     def _coreset(self, data: DataPass, mass: Array, n_train: int, fold: int, checkpoint: Checkpoint | None) -> Coreset:
         if not mass.any():
             raise ValueError("No training row of a fold has a positive weight: choose another cv, or shuffle.")
-        known = np.flatnonzero(mass) if self.n_classes else None
-        objective, size = self.objective_for(0 if known is None else len(known)), self.size(n_train)
+        present = np.flatnonzero(mass) if self.n_classes else None
+        objective, size = self.objective_for(0 if present is None else len(present)), self.size(n_train)
         plan = Plan.of(objective, self.construction, size, calibrate=self.calibrate, seed=self.seed_of(fold))
-        kept = None if checkpoint is None else checkpoint.within(f"fold-{fold}")
-        coreset = reduce_rows(data, plan, checkpoint=kept)
-        return replace(coreset, n_seen=n_train, y=coreset.y if known is None else known[coreset.y])
+        own_folder = None if checkpoint is None else checkpoint.within(f"fold-{fold}")
+        coreset = reduce_rows(data, plan, checkpoint=own_folder)
+        return replace(coreset, n_seen=n_train, y=coreset.y if present is None else present[coreset.y])
 
 
 class FoldStreams(Storable):
-    """Rows that keep coming: a stream for the training rows of every fold, one for all rows, and rows to judge by."""
+    """A stream for the training rows of each fold, one for all rows, and samples of the folds to score on."""
 
-    def __init__(self, reducing: FoldReducer, n_folds: int) -> None:
-        self.shares = Shares(seed=reducing.seed, n_folds=n_folds, n_classes=reducing.n_classes)
+    def __init__(self, reducer: FoldReducer, n_folds: int) -> None:
+        self.shares = Shares(seed=reducer.seed, n_folds=n_folds, n_classes=reducer.n_classes)
         self.n_rows = 0
-        self.dtype = ""  # of the first piece
+        self.dtype = ""  # of the first batch
         self.streams = [
             CoresetStream(
-                reducing.objective_for(reducing.n_classes),
-                reducing.construction,
-                coreset_size=reducing.size(None),
-                calibrate=reducing.calibrate,
-                random_state=reducing.seed_of(fold),
+                reducer.objective_for(reducer.n_classes),
+                reducer.construction,
+                coreset_size=reducer.size(None),
+                calibrate=reducer.calibrate,
+                random_state=reducer.seed_of(fold),
             )
             for fold in range(n_folds + 1)
         ]
@@ -257,16 +270,16 @@ class FoldStreams(Storable):
             },
         )
         n_classes, likes = self.shares.n_classes, [stream.state.rows.like for stream in self.streams]
-        like, held = likes[-1], [part for kept in self.shares.held_out for part in kept.parts]
+        like, held = likes[-1], [part for sample in self.shares.held_out for part in sample.parts]
         expect(len(self.streams) == self.shares.n_folds + 1, "a fold has no stream")
-        expect(all(other is None or (like is not None and is_like(other, like)) for other in likes), "folds are unlike")
+        expect(all(each is None or (like is not None and is_like(each, like)) for each in likes), "folds are unlike")
         expect(all(like is not None and is_like(part, like) for part in held), "rows held out are unlike the others")
         for part in held if n_classes else []:
             expect(part.y is not None and np.isin(part.y, np.arange(n_classes)).all(), "rows held out have no class")
 
     def push(self, block: Block) -> None:
         """Number the rows and give each to the streams that may learn from it."""
-        # the one that has seen every piece says first whether this one is like those before: then all take it
+        # this stream refuses a batch that is unlike those before, and it must do so before the others take it
         self.streams[-1].push(block.X, block.y, block.sample_weight)
         self.dtype = self.dtype or str(block.X.dtype)
         ids = np.arange(self.n_rows, self.n_rows + len(block))
@@ -283,5 +296,5 @@ class FoldStreams(Storable):
             yield Fold(coreset=stream.coreset(), held_out=self.shares.rows(j))
 
     def coreset(self) -> Coreset:
-        """Of all rows."""
+        """The coreset of all rows."""
         return self.streams[-1].coreset()

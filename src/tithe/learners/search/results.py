@@ -1,4 +1,4 @@
-"""Outcomes of candidates in the form that scikit-learn gives them, and the best of them."""
+"""``cv_results_`` as in scikit-learn, and the choice of the best candidate."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Results = dict[str, Any]
 
 
 def cv_results(candidates: list[Params], outcomes: list[list[Outcome]], error_score: Any) -> tuple[Results, bool]:
-    """What stands in ``cv_results_``, from the outcomes fold by fold, and whether there are several scores.
+    """``cv_results_`` from the outcomes of each fold, and whether there are several scores.
 
-    A score that could not be taken is ``error_score``, which is said, and an error if no candidate could be fitted.
+    Missing scores are ``error_score``, with a warning. It is an error if no candidate could be fitted.
     """
     by_candidate = list(zip(*outcomes, strict=True))
-    everything = [outcome for row in by_candidate for outcome in row]
-    names, multimetric = _names(everything)
-    text = _failures(everything, error_score)
-    if all(outcome.fit_failed for outcome in everything):
+    all_outcomes = [outcome for row in by_candidate for outcome in row]
+    names, multimetric = _names(all_outcomes)
+    text = _failures(all_outcomes, error_score)
+    if all(outcome.fit_failed for outcome in all_outcomes):
         raise ValueError(f"No candidate has a score in every fold: {text}")
     results: Results = {}
     for kind in ("fit_time", "score_time"):
@@ -35,13 +35,13 @@ def cv_results(candidates: list[Params], outcomes: list[list[Outcome]], error_sc
         results |= {f"mean_{kind}": times.mean(axis=1), f"std_{kind}": times.std(axis=1)}
     results |= {f"param_{key}": column for key, column in _param_columns(candidates)}
     results["params"] = candidates
-    with_train = any(outcome.train is not None for outcome in everything)
+    with_train = any(outcome.train is not None for outcome in all_outcomes)
     for name in names:
         for kind in ("test", "train")[: 1 + with_train]:
             scores = [[_score(getattr(outcome, kind), name, error_score) for outcome in row] for row in by_candidate]
             results |= _summary(np.array(scores), f"{kind}_{name}", ranked=kind == "test")
-    if any(outcome.error for outcome in everything):
-        category = FitFailedWarning if any(outcome.fit_failed for outcome in everything) else UserWarning
+    if any(outcome.error for outcome in all_outcomes):
+        category = FitFailedWarning if any(outcome.fit_failed for outcome in all_outcomes) else UserWarning
         warn_caller(text, category)
     elif not all(np.isfinite(results[f"mean_test_{name}"]).all() for name in names):
         warn_caller("Some scores are not finite: see cv_results_.")
@@ -49,7 +49,7 @@ def cv_results(candidates: list[Params], outcomes: list[list[Outcome]], error_sc
 
 
 def _names(outcomes: list[Outcome]) -> tuple[list[str], bool]:
-    """The names of the scores, "score" where there is only one, and whether there are several."""
+    """The names of the scores, "score" if there is only one, and whether there are several."""
     scores = next((outcome.test for outcome in outcomes if outcome.test is not None), None)
     if isinstance(scores, dict):
         return list(scores), True
@@ -73,7 +73,7 @@ def _score(scores: Scores | None, name: str, error_score: Any) -> float:
 
 
 def _summary(scores: Array, name: str, *, ranked: bool) -> Results:
-    """Scores (candidates, folds) fold by fold, and their mean, deviation and rank."""
+    """Scores (candidates, folds) of each fold, and their mean, standard deviation and rank."""
     with np.errstate(invalid="ignore"):  # scores may be infinite
         mean, deviation = scores.mean(axis=1), scores.std(axis=1)
     columns = {f"split{j}_{name}": column for j, column in enumerate(scores.T)}
@@ -95,7 +95,7 @@ def _param_columns(candidates: list[Params]) -> Iterator[tuple[str, Any]]:
 
 
 def _dtype(values: list[Any]) -> Any:
-    """Of numbers and truth values their own, of all else object."""
+    """The type of numbers and booleans; object for all other values."""
     plain = all(isinstance(value, (numbers.Number, np.bool_)) for value in values)
     return np.array(values).dtype if plain else object
 
@@ -110,7 +110,7 @@ def check_refit(refit: Any, names: list[str]) -> None:
 
 
 def chosen(results: Results, refit: Any, *, multimetric: bool) -> dict[str, Any]:
-    """What the search sets as ``best_index_``, ``best_params_`` and ``best_score_``, as far as these are known."""
+    """``best_index_``, ``best_params_`` and ``best_score_``, as far as ``refit`` defines them."""
     metric = "score"
     if multimetric:
         prefix = "mean_test_"
@@ -129,7 +129,7 @@ def chosen(results: Results, refit: Any, *, multimetric: bool) -> dict[str, Any]
 
 
 def _called(refit: Any, results: Results) -> int:
-    """The index that a callable chose."""
+    """The index that a callable returns."""
     index = refit(results)
     if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
         raise TypeError(f"refit must give the index of a candidate, an integer, got {index!r}.")

@@ -1,4 +1,4 @@
-"""One score or several, as ``scoring`` names them."""
+"""The scores that ``scoring`` names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tithe.core.data import Array
 from tithe.core.errors import warn_caller
 from tithe.learners.sample_weight import takes_weights
 
-Scores = float | dict[str, Any]  # of several scores, one that could not be taken is the text of its error
+Scores = float | dict[str, Any]  # a score that raised an error is its text
 
 
 @dataclass(frozen=True)
 class PlainScorer:
-    """A function that scores, as one of several scores: scikit-learn asks each of these whether it takes weights."""
+    """Wraps a function as one of several scores: scikit-learn needs to know whether it takes weights."""
 
     function: Callable[..., Any]
 
@@ -33,27 +33,27 @@ class PlainScorer:
 
 
 def is_multimetric(scoring: Any) -> bool:
-    """Whether ``scoring`` names several scores; a callable may turn out to give several as well."""
+    """Whether ``scoring`` names several scores. A callable may return several as well."""
     return isinstance(scoring, (list, tuple, set, dict))
 
 
 def scorers_of(estimator: Any, scoring: Any) -> dict[str, Any]:
-    """The scorer of every score that is named."""
+    """The scorer of each score, by name."""
     named = scoring if isinstance(scoring, dict) else {name: name for name in scoring}
     return {name: check_scoring(estimator, scoring=score) for name, score in named.items()}
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Calls what ``scoring`` stands for.
+    """Makes scorers from ``scoring``.
 
     Parameters
     ----------
     estimator : estimator
-        What is searched; its own ``score`` is used where ``scoring`` is None.
+        The estimator of the search, whose ``score`` is used if ``scoring`` is None.
     scoring : str, callable, list, tuple, set, dict or None
     raise_errors : bool
-        Whether the error of one of several scores is raised. If not, the text of it is given in its place.
+        Whether the error of one of several scores is raised. If not, its text takes the place of the score.
     """
 
     estimator: Any
@@ -84,17 +84,17 @@ class Scoring:
         return bool(accepts() if accepts else "sample_weight" in signature(scorer).parameters)
 
     def uses(self, *weights: Array | None) -> bool:
-        """Whether the score takes weights, as far as there are any; warns if it does not."""
+        """Whether there are weights and the score takes them. Warns if it does not take them."""
         if all(weight is None for weight in weights):
             return False
         if not self.takes_weights():
-            warn_caller("The score takes no sample_weight: rows count alike.")
+            warn_caller("The score takes no sample_weight: all rows count the same.")
             return False
         return True
 
 
 def score_rows(scorer: Any, model: Any, X: Any, y: Array | None, sample_weight: Array | None) -> Scores:
-    """The score or scores of a fitted model; y is handed on only where there is one."""
+    """The score or scores of a fitted model. y is passed only if there is one."""
     target = () if y is None else (y,)
     weight = {} if sample_weight is None else {"sample_weight": sample_weight}
     scores = scorer(model, X, *target, **weight)

@@ -1,4 +1,4 @@
-"""Parameters chosen by cross-validation on one coreset a fold."""
+"""`CoresetSearchCV`: parameters chosen by cross-validation on one coreset per fold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import validate_data
 
@@ -24,38 +23,28 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
-from tithe.learners.base import (
-    CoresetLearner,
-    note_columns,
-    opened,
-)
+from tithe.learners.base import CoresetLearner
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.learners.labels import (
-    EncodeLabels,
-    checked_classes,
-    encoded_classes,
-    finite_target,
-    known_classes,
-    stream_classes,
-)
+from tithe.learners.inputs import check_no_extra_arrays, note_columns
+from tithe.learners.labels import EncodeLabels, encoded_classes, finite_target, stream_classes, with_class_numbers
 from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.search.candidates import candidates_of, check_options
 from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
-from tithe.learners.search.folds import Fold, FoldReducer, FoldStreams, Shares, Splits, n_folds_by_id
+from tithe.learners.search.folds import Fold, FoldReducer, FoldStreams, Shares, Splits, n_folds_by_id, splits_of
+from tithe.learners.search.recorded import RecordedFolds
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
-from tithe.learners.search.winner import WinnerMethods, winner_of
+from tithe.learners.search.winner import WinnerMethods, fit_on_coreset, winner_of
 from tithe.learners.stored import attributes_of, check_learner, probe
-from tithe.sources.arrays import as_block, check_weights, plain_weights
-from tithe.sources.mapped import MappedSource
+from tithe.sources.arrays import as_block, check_weights
 
 
 class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable, BaseEstimator):
-    """Search a grid of parameters by cross-validation, on one coreset a fold.
+    """Search a grid of parameters by cross-validation, on one coreset per fold.
 
-    In every fold the training rows are reduced once, and every candidate is fitted on that one
-    coreset and scored on all held-out rows. The winner is fitted again from all rows and certified.
+    In each fold the training rows are reduced once; each candidate is fitted on this coreset and scored on all
+    held-out rows. The winner is fitted again from all rows and certified.
 
     Parameters
     ----------
@@ -67,12 +56,10 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         As in `sklearn.model_selection.GridSearchCV`. With ``n_iter``, values may also be distributions, as in
         ``param_distributions`` of `sklearn.model_selection.RandomizedSearchCV`.
     objective : str or objective
-        What the coresets preserve. ``"auto"``: `LogisticObjective` for classifiers, else
-        `GenericObjective`.
+        What the coresets preserve. ``"auto"``: `LogisticObjective` for classifiers, else `GenericObjective`.
     coreset_size : int, float or "auto"
-        Rows of a coreset, or a fraction of the training rows. ``"auto"``: 10,000, or 20 for each
-        column, or one in 100 of the rows up to 50,000, whichever is most. A fold with no more
-        training rows than this uses them all.
+        Rows of a coreset, or a fraction of the training rows. ``"auto"``: the largest of 10,000, 20 for each column,
+        and one in 100 of the rows up to 50,000. A fold with no more training rows than this uses all of them.
     construction, calibrate
         See `build_coreset`.
     scoring : str, callable, list, tuple, set, dict or None
@@ -81,53 +68,51 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     cv : int, splitter or iterable
         As in scikit-learn.
     refit : bool, str or callable
-        Fit the winner from all rows. An estimator of this package goes its own way there (its
-        coreset, polish and certificate), any other is put in a `CoresetEstimator`. With several scores the name
-        of the one that decides, or False. A callable takes ``cv_results_`` and gives the index of the winner.
+        Fit the winner from all rows. An estimator of this package uses its own coreset, polish and certificate; any
+        other is put in a `CoresetEstimator`. With several scores, the name of the one that decides, or False. A
+        callable takes ``cv_results_`` and returns the index of the winner.
     random_state : int, RandomState, Generator or None
-        Of the coresets and of candidates that are drawn; estimator and splitter have their own.
+        For the coresets and for drawing candidates. Estimator and splitter have their own.
     n_iter : int or None
         Number of candidates that are drawn from ``param_grid`` by `sklearn.model_selection.ParameterSampler`.
-        None: every candidate of the grid is tried.
+        None: all candidates of the grid are tried.
     error_score : "raise" or number
         Score of a candidate that cannot be fitted or scored in a fold, with a warning (``FitFailedWarning`` where
         a fit failed). "raise": the error is raised.
     return_train_score : bool
-        Also score every candidate on the coreset it was fitted on, by the weights of the coreset. Such scores show
-        how far candidates overfit; they are no estimates for new rows.
+        Also score each candidate on the coreset it was fitted on, with the weights of the coreset. These scores show
+        how far candidates overfit.
     n_jobs : int or None
         Number of jobs to run in parallel. None means 1 unless in a ``joblib.parallel_config`` context, -1 means
         all processors. Estimators of this package run in threads, others in processes unless that context says
         otherwise. BLAS is kept to one thread, so that scores have the same bits for any number of jobs.
     verbose : int
-        The higher, the more messages: above 0 the number of fits, above 1 the time of each, above 2 its fold and
-        score, above 3 also the number of the candidate and a message at its start.
+        Above 0, the number of fits is printed, above 1 the time of each, above 2 its fold and score, above 3 also the
+        number of the candidate and a message at its start.
 
     Attributes
     ----------
     best_params_, best_score_, best_index_, cv_results_, n_splits_, scorer_, multimetric_, refit_time_
-        As in scikit-learn: with several scores ``mean_test_NAME`` and so on, no ``best_score_`` where ``refit`` is
-        a callable, and no ``best_*`` at all where it is False. It is an error if no candidate has a score.
+        As in scikit-learn: with several scores ``mean_test_NAME`` and so on, no ``best_score_`` if ``refit`` is a
+        callable, and no ``best_*`` if it is False. It is an error if no candidate has a score.
     best_estimator_ : estimator
-        The winner, fitted from all rows. A `CoresetEstimator` around it where it is not of this package.
+        The winner, fitted from all rows; within a `CoresetEstimator` if it is not of this package.
     certificate_ : Certificate or None
-        The winner's on all rows: how far its loss is from the smallest possible
-        (`CoresetLogisticRegression`), or its own score on rows set aside (`CoresetEstimator`). None
-        where all rows were learned from, and none are left to judge by, and after `partial_fit`.
+        That of the winner: how far its loss on all rows is from the smallest possible (`CoresetLogisticRegression`),
+        or its score on rows set aside (`CoresetEstimator`). None if no rows were set aside, and after `partial_fit`.
     coresets_ : list of Coreset
-        One a fold, ``indices`` counting in all rows. For classifiers y holds class numbers.
+        One per fold. ``indices`` are positions in all rows. For classifiers y holds class numbers.
     reduce_time_ : float
-        Seconds spent on building the coresets; fit times in ``cv_results_`` do not contain it.
+        Seconds spent on building the coresets, which are not part of the fit times in ``cv_results_``.
     classes_, n_features_in_, feature_names_in_
-        Where the estimator has them.
+        If the estimator has them.
 
     Notes
     -----
     Held-out rows have weight 0 while a coreset is built, so the training rows are never copied.
 
-    scikit-learn's own search will also do, with the weights routed to fit *and* score. Then every
-    candidate builds a coreset of its own in every fold, and polishes on all training rows: slower,
-    and nearer to a full search.
+    scikit-learn's own search works too, with the weights routed to fit *and* score. Each candidate then builds its
+    own coreset in each fold and polishes on all training rows: this is slower, and nearer to a full search.
 
     >>> import numpy as np
     >>> import sklearn
@@ -145,7 +130,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
 
     Examples
     --------
-    The same on one coreset a fold:
+    The same on one coreset per fold:
 
     >>> search = CoresetSearchCV(model, {"C": [1e-5, 1.0]}, coreset_size=1000, cv=3, random_state=0)
     >>> search.fit(X, y, sample_weight=weight).best_params_
@@ -229,7 +214,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             expect("cv_results_" not in values or not self.refit, "the best estimator is missing")
         if "stream_" in values:
             like = self.stream_.streams[-1].state.rows.like
-            expect(like is not None and like.n_features == sizes["d"], "a stream is of other columns")
+            expect(like is not None and like.n_features == sizes["d"], "a stream has other columns")
 
     def fit(
         self,
@@ -246,9 +231,9 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf: once to look, once a fold, and by the winner.
-            Its folds are decided by a hash of the row's id, so ``cv`` must be a number of folds, and
-            candidates are scored on at most 100,000 rows of a fold, drawn uniformly.
+            A source (`open_dataset`) is read leaf by leaf: once to count, once per fold, and by the winner. A hash of
+            the row id decides the fold, so ``cv`` must be a number of folds. Candidates are scored on at most 100,000
+            rows of a fold, drawn uniformly.
         y : array of shape (n,), optional
             Labels of any kind for classifiers. That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
@@ -256,39 +241,38 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         groups : array of shape (n,), optional
             For the splitter.
         checkpoint, progress
-            Keep the state of the reductions, each in a folder of its own within the ``path``, and watch the passes
-            over the data: see `build_coreset`. The passes of the winner are counted from 1 again.
+            Keep the state of each reduction in its own folder within the ``path``, and watch the passes over the
+            data: see `build_coreset`. The passes of the winner are counted from 1 again.
         """
         check_options(self)
         seed = as_seed(self.random_state)
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
         if isinstance(X, Source):
-            data = DataPass(opened(X, y, sample_weight, groups), progress=progress)
+            data = DataPass(check_no_extra_arrays(X, y, sample_weight, groups), progress=progress)
             folds, n_folds = self._source_folds(data, seed, checkpoint)
         else:
             data, splits = self._array_splits(X, y, sample_weight, groups, progress)
-            folds, n_folds = self._reducing(seed).array_folds(data, splits, checkpoint), len(splits)
+            folds, n_folds = self._reducer(seed).array_folds(data, splits, checkpoint), len(splits)
         self._start_fit()
         self._search(candidates, folds, n_folds)
         if self.refit:
             start = time.perf_counter()
-            kept = None if checkpoint is None else checkpoint.within("winner")
+            own_folder = None if checkpoint is None else checkpoint.within("winner")
             winner = self._winner(data.n_expected, seed)
-            winner.fit(X, y, sample_weight=sample_weight, checkpoint=kept, progress=progress)
+            winner.fit(X, y, sample_weight=sample_weight, checkpoint=own_folder, progress=progress)
             self._keep_winner(winner, start)
-            judged = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
-            if judged and winner.n_set_aside() >= MIN_ROWS_TO_CERTIFY:
+            has_score = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
+            if has_score and winner.n_set_aside() >= MIN_ROWS_TO_CERTIFY:
                 self.certificate_ = winner.certify(X, y, sample_weight)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
-        """Take in more rows, which need not be kept; the search is made when its result is asked for.
+        """Add rows, which need not be kept. The search runs when an attribute is read.
 
-        In which pieces rows come makes no difference. Every row is given to a fold by a hash of its number,
-        so ``cv`` must be a number of folds; a `CoresetStream` for each fold, and one for all rows, keep
-        what is learned from, and at most 100,000 rows of each fold, drawn uniformly, are kept to score on.
-        The winner learns from the coreset of all rows, without polish and certificate. The first call
-        after a `fit` starts anew.
+        The result does not depend on how rows are split into batches. A hash of the row number decides the fold, so
+        ``cv`` must be a number of folds. There is a `CoresetStream` for each fold and one for all rows; at most
+        100,000 rows of each fold, drawn uniformly, are kept to score on. The winner is fitted on the coreset of all
+        rows, without polish and certificate. The first call after a `fit` starts anew.
 
         Parameters
         ----------
@@ -296,7 +280,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         y : array of shape (n,), optional
         sample_weight : array of shape (n,), optional
         classes : array, optional
-            For classifiers, all labels that will come: needed on the first call, unless a `fit` knew them.
+            For classifiers, all labels that will ever occur. Needed on the first call, unless `fit` was called before.
         """
         first = not self._is_streaming
         check_options(self)
@@ -312,8 +296,8 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             self._labels, block = None, finite_target(block)
         if first:
             self._seed = as_seed(self.random_state)
-            candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)  # refused now rather than later
-        streams = FoldStreams(self._reducing(self._seed), n_folds) if first else self.stream_
+            candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)  # wrong ones are refused at once
+        streams = FoldStreams(self._reducer(self._seed), n_folds) if first else self.stream_
         streams.push(block)
         self.stream_ = streams
         self._fitted_values = None
@@ -326,11 +310,8 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         if not self.refit:
             return
         start = time.perf_counter()
-        coreset, winner = streams.coreset(), self._winner(None, self._seed)
-        size = winner.coreset_size
-        winner.set_params(coreset_size=len(coreset))  # reduced already
-        winner.fit(coreset.X, self._targets(coreset), sample_weight=coreset.weights())
-        winner.set_params(coreset_size=size)._adopt_coreset(coreset, self.__dict__.get("feature_names_in_"))
+        winner = self._winner(None, self._seed)
+        fit_on_coreset(winner, streams.coreset(), self._labels, self.__dict__.get("feature_names_in_"))
         self._keep_winner(winner, start)
 
     def _require_target(self, y: Any) -> None:
@@ -338,17 +319,14 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
 
     def _encoded(self, block: Block) -> Block:
-        """Class numbers for classifiers; the labels are noted."""
+        """Class numbers in place of labels, for a classifier."""
         self._labels = None
         if block.y is None or not is_classifier(self.estimator):
             return finite_target(block)
         self._labels, codes = encoded_classes(block.y)
         return replace(block, y=codes)
 
-    def _targets(self, block: Block) -> Array | None:
-        return block.y if block.y is None or self._labels is None else self._labels[block.y]
-
-    def _reducing(self, seed: int) -> FoldReducer:
+    def _reducer(self, seed: int) -> FoldReducer:
         return FoldReducer(
             objective=self.objective,
             coreset_size=self.coreset_size,
@@ -360,38 +338,30 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         )
 
     def _array_splits(self, X: Any, y: Any, sample_weight: Any, groups: Any, progress: Any) -> tuple[DataPass, Splits]:
-        """Rows at hand, and positions of them to train on and to judge by."""
+        """The rows in memory, and positions of training and held-out rows."""
         self._require_target(y)
-        checked = as_block(X, y, sample_weight)
-        validate_data(self, X if hasattr(X, "shape") else checked.X, reset=True, skip_check_array=True)
-        cv = check_cv(self.cv, checked.y, classifier=is_classifier(self.estimator))
-        order = np.arange(len(checked))  # splitters may give masks
-        splits = [(order[train], order[test]) for train, test in cv.split(checked.X, checked.y, groups)]
-        if not splits:
-            raise ValueError("cv gives no folds: an iterator can be used only once. Give a list, or a splitter.")
-        return DataPass(self._encoded(checked), progress=progress), splits
+        block = as_block(X, y, sample_weight)
+        validate_data(self, X if hasattr(X, "shape") else block.X, reset=True, skip_check_array=True)
+        splits = splits_of(self.cv, block, groups, classifier=is_classifier(self.estimator))
+        return DataPass(self._encoded(block), progress=progress), splits
 
     def _source_folds(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> tuple[Iterator[Fold], int]:
-        """One pass over all rows to know the folds, which are then reduced one by one."""
-        source, n_folds = data.rows, n_folds_by_id(self.cv)
+        """The folds of a source, which are reduced one by one. Takes one pass to count their rows and classes."""
+        source, n_folds, classifier = data.rows, n_folds_by_id(self.cv), is_classifier(self.estimator)
         assert isinstance(source, Source)
         if not source.replayable:
             raise ValueError("A search reads all rows several times, and these come only once: use partial_fit.")
         note_columns(self, source, reset=True)
-        self._labels = None
-        change: Any = finite_target
-        if is_classifier(self.estimator):
-            self._labels = checked_classes(known_classes(data))
-            change = EncodeLabels(classes=self._labels)
-        else:
+        if not classifier:
             self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
-        data, reducing = data.over(MappedSource(source, change)), self._reducing(seed)
-        shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducing.n_classes)
-        shares.look(data)
-        return reducing.source_folds(data, shares, checkpoint), n_folds
+        self._labels, rows = with_class_numbers(data, classifier=classifier)
+        data, reducer = data.over(rows), self._reducer(seed)
+        shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducer.n_classes)
+        shares.count(data)
+        return reducer.source_folds(data, shares, checkpoint), n_folds
 
     def _search(self, candidates: list[Params], folds: Iterator[Fold], n_folds: int) -> None:
-        """Set what is known of the candidates, and which of them is best."""
+        """Evaluate the candidates, and set ``cv_results_`` and the best of them."""
         raises = isinstance(self.error_score, str)
         scoring = Scoring(self.estimator, self.scoring, raise_errors=raises)
         evaluator = Evaluator(
@@ -405,33 +375,19 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             n_candidates=len(candidates),
             n_folds=n_folds,
         )
-        self.coresets_ = []
-        self.reduce_time_, self.n_splits_ = 0.0, n_folds
-        # our own learners share the cores among kernels, which idle threads of BLAS would keep from working
+        recorded = RecordedFolds(folds, scoring, with_train_score=self.return_train_score)
+        # kernels of our own learners use all cores, and idle threads of BLAS would slow them down
         with single_blas_thread() if isinstance(self.estimator, CoresetLearner) else nullcontext():
-            outcomes = list(evaluate(evaluator, self._noted(folds, scoring), candidates, self.n_jobs))
+            outcomes = list(evaluate(evaluator, iter(recorded), candidates, self.n_jobs))
+        self.coresets_, self.reduce_time_, self.n_splits_ = recorded.coresets, recorded.seconds, n_folds
         results, self.multimetric_ = cv_results(candidates, outcomes, self.error_score)
         for name, value in chosen(results, self.refit, multimetric=self.multimetric_).items():
             setattr(self, name, value)
         self.cv_results_ = results
 
-    def _noted(self, folds: Iterator[Fold], scoring: Scoring) -> Iterator[Fold]:
-        """The folds, their coresets and the time they took noted."""
-        while True:
-            start = time.perf_counter()
-            fold = next(folds, None)
-            self.reduce_time_ += time.perf_counter() - start
-            if fold is None:
-                return
-            if not self.coresets_:  # warned of once
-                learned = fold.coreset.sample_weight if self.return_train_score else None
-                scoring.uses(fold.held_out.sample_weight, plain_weights(learned))
-            self.coresets_.append(fold.coreset)
-            yield fold
-
     def _winner(self, n_rows: int | None, seed: int) -> Any:
-        """The best candidate, as a learner that learns from a coreset of all rows."""
-        return winner_of(candidate(self.estimator, self.best_params_), self._reducing(seed), n_rows)
+        """The best candidate, as a learner on a coreset of all rows."""
+        return winner_of(candidate(self.estimator, self.best_params_), self._reducer(seed), n_rows)
 
     def _keep_winner(self, winner: Any, start: float) -> None:
         self.best_estimator_ = winner

@@ -1,4 +1,4 @@
-"""What a search answers through its winner, as scikit-learn's searches do."""
+"""The winner of a search: how it is fitted, and its methods, which the search has as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Coreset
 from tithe.core.seeding import rng_for
 from tithe.learners.base import CoresetLearner
 from tithe.learners.lazy_fit import FittedAttribute
@@ -24,37 +24,46 @@ def _check_refit(search: Any, method: str) -> None:
 
 
 def _passed_on(method: str) -> Any:
-    """A method that the winner answers, and that is there only if the estimator has it."""
+    """A method of the winner, available only if the estimator has it."""
 
     def has(self: Any) -> bool:
         _check_refit(self, f"{method}()")
         getattr(self.best_estimator_ if self._fitted_values else self.estimator, method)
         return True
 
-    def ask(self: Any, X: Any) -> Any:
+    def call(self: Any, X: Any) -> Any:
         check_is_fitted(self)
         return getattr(self.best_estimator_, method)(X)
 
-    ask.__name__, ask.__doc__ = method, f"What the winner's ``{method}`` says."
-    return available_if(has)(ask)
+    call.__name__, call.__doc__ = method, f"Call ``{method}`` of the winner."
+    return available_if(has)(call)
 
 
-def winner_of(best: Any, reducing: FoldReducer, n_rows: int | None) -> Any:
-    """The best candidate as a learner that learns from a coreset of all rows, reduced as those of folds are."""
+def winner_of(best: Any, reducer: FoldReducer, n_rows: int | None) -> Any:
+    """The best candidate as a learner on a coreset of all rows, which are reduced as those of the folds."""
     if isinstance(best, CoresetLearner):
         return best
-    size = reducing.size(n_rows)
+    size = reducer.size(n_rows)
     prefix, learner = last_step(best)
     if isinstance(learner, CoresetLearner):
-        best.set_params(**{f"{prefix}coreset_size": size})  # it is given a coreset, which it must not reduce again
+        best.set_params(**{f"{prefix}coreset_size": size})  # it is fitted on a coreset, which it must not reduce again
     return CoresetEstimator(
         best,
-        objective=reducing.objective_for(reducing.n_classes),
+        objective=reducer.objective_for(reducer.n_classes),
         coreset_size=size,
-        construction=reducing.construction,
-        calibrate=reducing.calibrate,
-        random_state=int(rng_for(reducing.seed, "refit").integers(2**62)),
+        construction=reducer.construction,
+        calibrate=reducer.calibrate,
+        random_state=int(rng_for(reducer.seed, "refit").integers(2**62)),
     )
+
+
+def fit_on_coreset(winner: Any, coreset: Coreset, labels: Array | None, feature_names: Array | None) -> None:
+    """Fit the winner on a coreset of all rows, which it does not reduce again."""
+    size = winner.coreset_size
+    winner.set_params(coreset_size=len(coreset))
+    y = coreset.y if coreset.y is None or labels is None else labels[coreset.y]
+    winner.fit(coreset.X, y, sample_weight=coreset.weights())
+    winner.set_params(coreset_size=size)._adopt_coreset(coreset, feature_names)
 
 
 class WinnerMethods:
@@ -75,7 +84,7 @@ class WinnerMethods:
     inverse_transform = _passed_on("inverse_transform")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The winner's score, by ``scoring``; of several scores, by the one that ``refit`` names."""
+        """The score of the winner by ``scoring``; of several scores, the one that ``refit`` names."""
         _check_refit(self, "score()")
         check_is_fitted(self, "best_estimator_")
         if self.multimetric_ and not isinstance(self.refit, str):
@@ -83,15 +92,15 @@ class WinnerMethods:
         named = is_multimetric(self.scoring)
         scoring = self.scorer_[self.refit] if named else self.scoring
         weight = check_weights(sample_weight, X.shape[0] if hasattr(X, "shape") else len(X))
-        asked = Scoring(self.estimator, scoring)
-        scores = score_rows(asked.scorer(), self.best_estimator_, X, y, weight if asked.uses(weight) else None)
+        scorer = Scoring(self.estimator, scoring)
+        scores = score_rows(scorer.scorer(), self.best_estimator_, X, y, weight if scorer.uses(weight) else None)
         return float(scores[self.refit] if isinstance(scores, dict) else scores)
 
     @property
     def scorer_(self) -> Any:
         """The scorer, or a dict of scorers by name.
 
-        Made anew from ``scoring``: a file with functions in it could not be loaded without trusting it.
+        It is made from ``scoring`` each time, because a saved model must not contain functions.
         """
         if is_multimetric(self.scoring):
             return scorers_of(self.estimator, self.scoring)
@@ -104,4 +113,4 @@ class WinnerMethods:
         return classes
 
     def __sklearn_tags__(self) -> Any:
-        return CoresetEstimator(self.estimator).__sklearn_tags__()  # what it says of the estimator holds here too
+        return CoresetEstimator(self.estimator).__sklearn_tags__()
