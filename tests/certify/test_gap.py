@@ -84,12 +84,8 @@ def test_which_rows_tell_the_curvature_does_not_depend_on_leaves(monkeypatch, ra
 
 
 def test_rows_for_the_curvature_are_chosen_in_little_memory_and_on_any_number_of_threads(monkeypatch) -> None:
-    for name, value in {
-        "_MAX_WORK_ON_ALL_ROWS": 0,
-        "_MIN_SAMPLE_ROWS": 1000,
-        "_MAX_CANDIDATES": 20_000,
-        "_CHUNK_ROWS": 512,
-    }.items():
+    limits = {"_MAX_WORK_ON_ALL_ROWS": 0, "_MIN_SAMPLE_ROWS": 1000, "_MAX_CANDIDATES": 20_000, "_CHUNK_ROWS": 512}
+    for name, value in limits.items():
         monkeypatch.setattr(f"tithe.certify.gap.{name}", value)
     X = np.random.default_rng(0).normal(size=(400_000, 2)).astype(np.float32)
     block = Block(X=X, y=(X[:, 0] > 0.3).astype(np.int32))

@@ -1,4 +1,4 @@
-"""How rows are chosen: constructions, and what one of your own is made from."""
+"""Constructions, which choose rows, and the base class for your own."""
 
 from tithe.constructions.ball_cover import BallCover as BallCover
 from tithe.constructions.cablr import Acvs as Acvs

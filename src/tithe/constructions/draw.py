@@ -1,4 +1,4 @@
-"""From scores to weighted rows, and draws that no class vanishes from."""
+"""Weighted rows drawn by their scores, with at least one row of every class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tithe.core.data import Array, Block, Rng, Scores
 from tithe.kernels.sampling import draw
 from tithe.kernels.strata import draw_in_classes
 
-MIN_DRAWS_OF_A_CLASS = 10  # however small the scores of its rows
+MIN_DRAWS_OF_A_CLASS = 10  # even if the scores of its rows are small
 
 
 def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, codes: Array | None = None) -> Block:
@@ -19,16 +19,15 @@ def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, code
 
 
 def draw_by_class(
-    scores: Scores | Array, strata: Array | None, size: int, rng: Rng, *, least: int = MIN_DRAWS_OF_A_CLASS
+    scores: Scores | Array, strata: Array | None, size: int, rng: Rng, *, min_draws: int = MIN_DRAWS_OF_A_CLASS
 ) -> tuple[Array, Array]:
     """At most ``size`` draws, a number fixed beforehand from each class: distinct positions, ascending, and weights.
 
-    Class c, of total score S_c, gets max(least_c, m S_c / S) of the m draws, the others giving way;
-    least_c is ``least`` but no more than the class has rows, nor so much that the least of all
-    classes take more than half of the draws. Within a class draws go by score and weights are
-    count * S_c / (m_c * score): unbiased for every class, and every class with a positive score is
-    there. ``scores`` include the weights of the rows. ``strata`` are class numbers from 0 (n,) int32;
-    None draws from all rows together.
+    Class c, of total score S_c, gets max(min_c, m S_c / S) of the m draws; the other classes get fewer in return.
+    min_c is ``min_draws``, limited by the number of rows of the class and so that these minima take at most half of
+    all draws. Within a class rows are drawn by score and weights are count * S_c / (m_c * score). This is unbiased
+    for every class, and every class with a positive score is drawn from. ``scores`` include the weights of the rows.
+    ``strata`` are class numbers from 0 (n,) int32; None draws from all rows together.
     """
     if strata is None:
         return draw(scores, size, rng)
@@ -41,24 +40,24 @@ def draw_by_class(
                 f"There are {present} classes and only {size} rows may be kept: "
                 "ask for at least as many rows as classes."
             )
-        floor = np.minimum(np.minimum(least, rows), size // (2 * present))
+        floor = np.minimum(np.minimum(min_draws, rows), size // (2 * present))
         return _shares(totals, np.where(totals > 0.0, np.maximum(1, floor), 0), size)
 
     return draw_in_classes(scores, strata, n_classes, allocate, rng)
 
 
-def _shares(totals: Array, least: Array, size: int) -> Array:
-    """``size`` draws in proportion to the totals, by largest remainders, but ``least`` at the least."""
+def _shares(totals: Array, minimum: Array, size: int) -> Array:
+    """``size`` draws in proportion to the totals, by largest remainders, and at least ``minimum`` for each."""
     fixed = totals <= 0.0
     while True:
         free = np.flatnonzero(~fixed)
-        want = (size - least[fixed].sum()) * (totals[free] / totals[free].sum())
-        low = want < least[free]
-        if not low.any():
+        wanted = (size - minimum[fixed].sum()) * (totals[free] / totals[free].sum())
+        too_few = wanted < minimum[free]
+        if not too_few.any():
             break
-        fixed[free[low]] = True
-    shares = least.copy()
-    shares[free] = np.floor(want)
+        fixed[free[too_few]] = True
+    shares = minimum.copy()
+    shares[free] = np.floor(wanted)
     spare = size - int(shares.sum())
-    shares[free[np.argsort(np.floor(want) - want, kind="stable")[:spare]]] += 1
+    shares[free[np.argsort(np.floor(wanted) - wanted, kind="stable")[:spare]]] += 1
     return shares

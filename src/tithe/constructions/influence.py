@@ -1,4 +1,4 @@
-"""Influence: rows that pull hard at the solution, and in directions that few others know."""
+"""Influence: rows with a large effect on the solution are drawn more often."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tithe.core.parallel import limit_threads, over_parts
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw
 
-_ALL_SCORED_UP_TO = 800_000  # of more rows only a part is scored:
-_MIN_SCORED, _SCORED_PER_ROW_KEPT = 200_000, 5  # so many at the least, and so many for each row kept
+_MAX_ALL_SCORED = 800_000  # with more rows, only a sample of them is scored
+_MIN_SCORED, _SCORED_PER_ROW_KEPT = 200_000, 5  # size of this sample: the larger of the two
 _CHUNK_ROWS = 16_384  # rows that are scored together
 _RARE_CLASS_ROWS = 20_000  # classes of no more rows are scored whole
 
@@ -25,15 +25,14 @@ _RARE_CLASS_ROWS = 20_000  # classes of no more rows are scored whole
 class Influence(Leverage[InfluenceObjective]):
     """p_i = u_i (.4 r_i l_i / sum(u r l) + .3 l_i / sum(u l) + .3 / W), each draw weighing u_i / (m p_i).
 
-    l_i is the root of the leverage (`Leverage`), r_i the pull of the row at the objective's pilot
-    (for logistic regression 1 - P(y | x)). r l is the size of a row's influence on the solution,
-    which is what minimises the variance of the gradient at the pilot; the other two terms keep
-    directions that the pilot is wrong or silent about (rare one-hot columns), and bound every
-    weight by W / (.3 m).
+    l_i is the root of the leverage (`Leverage`) and r_i the derivative of the row's loss in its score at the pilot
+    (for logistic regression 1 - P(y | x)). r l is the size of a row's influence on the solution; drawing by it
+    minimises the variance of the gradient at the pilot. The other two terms cover directions that the pilot gets
+    wrong or does not know (rare one-hot columns), and bound every weight by W / (.3 m).
 
-    Of more than 800,000 rows, one of each run of consecutive rows (of equal weight) is scored, 200,000 in all or
-    5 for each row kept, and stands for its run; classes of at most 20,000 rows are scored whole.
-    It stays unbiased, and adds at most a fifth of the variance of a uniform draw.
+    With more than 800,000 rows, one row of each run of consecutive rows (of equal weight) is scored and represents
+    its run: 200,000 rows, or 5 for each row kept. All rows of classes of at most 20,000 rows are scored. The draw
+    stays unbiased, and its variance grows by at most a fifth of that of a uniform draw.
 
     It is what ``construction="auto"`` stands for with linear models, except where the rows kept are fewer than the
     coefficients and a uniform draw is better: see `LinearModelObjective`.
@@ -57,57 +56,58 @@ class Influence(Leverage[InfluenceObjective]):
         assert pilot is not None
         codes = objective.codes(block)
         n_scored = max(_MIN_SCORED, _SCORED_PER_ROW_KEPT * size)
-        if len(block) <= max(_ALL_SCORED_UP_TO, 2 * n_scored):
+        if len(block) <= max(_MAX_ALL_SCORED, 2 * n_scored):
             weight, positions = block.weights(), np.arange(len(block))
             cost = objective.cost(block, pilot) if survey is None else survey.cost
-            pull, root = objective.pull(block, pilot, cost), self.roots(block, rng)
+            gradient, root = objective.pull(block, pilot, cost), self.roots(block, rng)
         else:
-            positions, stands = _one_of_each_run(block, codes, objective, n_scored, rng)
-            weight = stands if block.sample_weight is None else stands * block.sample_weight[positions]
+            positions, represented = _one_of_each_run(block, codes, objective, n_scored, rng)
+            weight = represented if block.sample_weight is None else represented * block.sample_weight[positions]
             codes = None if codes is None else codes[positions]
             leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
-            pull, root = _pulls_and_roots(block, positions, objective, pilot, leverages)
-        scores = shares([(0.4, root * pull), (0.3, root), (0.3, None)], weight)
+            gradient, root = _gradients_and_roots(block, positions, objective, pilot, leverages)
+        scores = shares([(0.4, root * gradient), (0.3, root), (0.3, None)], weight)
         drawn, inverse = draw_by_class(scores, codes, size, rng)
         return block.take(positions[drawn], inverse * weight[drawn])
 
 
-def _pulls_and_roots(
+def _gradients_and_roots(
     block: Block, positions: Array, objective: InfluenceObjective, pilot: Array, leverages: Leverages
 ) -> tuple[Array, Array]:
-    """How strongly some rows act at the pilot, and roots of their leverages. Rows are never all copied at once."""
-    pull, root = np.empty(len(positions)), np.empty(len(positions))
+    """Derivatives of some rows at the pilot, and roots of their leverages. Rows are copied chunk by chunk."""
+    gradient, root = np.empty(len(positions)), np.empty(len(positions))
 
     def run(first: int, last: int) -> None:
-        with limit_threads(1):  # kernels must not wait for the threads that wait for them
+        with limit_threads(1):  # a kernel that used the same threads would wait for itself
             for part in range(first, last):
                 at = slice(part * _CHUNK_ROWS, (part + 1) * _CHUNK_ROWS)
                 rows = block.take(positions[at])
-                pull[at], root[at] = objective.pull(rows, pilot, objective.cost(rows, pilot)), leverages.root(rows.X)
+                gradient[at] = objective.pull(rows, pilot, objective.cost(rows, pilot))
+                root[at] = leverages.root(rows.X)
 
     over_parts(run, -(-len(positions) // _CHUNK_ROWS))
-    return pull, root
+    return gradient, root
 
 
 def _one_of_each_run(
     block: Block, codes: Array | None, objective: Objective, n_scored: int, rng: Rng
 ) -> tuple[Array, Array]:
-    """Positions of about ``look`` rows, ascending, and how many rows like it each stands for."""
+    """Positions of about ``n_scored`` rows, ascending, and the number of rows that each represents."""
     n, weight = len(block), block.sample_weight
     if weight is None:
         edges = n * np.arange(n_scored + 1) // n_scored
         runs = np.diff(edges)
-        positions, stands = edges[:-1] + (rng.random(n_scored) * runs).astype(np.int64), runs.astype(np.float64)
+        positions, represented = edges[:-1] + (rng.random(n_scored) * runs).astype(np.int64), runs.astype(np.float64)
     else:
-        positions, stands = draw(weight, n_scored, rng)  # runs of equal weight
+        positions, represented = draw(weight, n_scored, rng)  # runs of equal weight
     if codes is None:
-        return positions, stands
+        return positions, represented
     carrying = codes if weight is None else codes[weight > 0.0]
     rare = np.flatnonzero(count_codes(carrying, objective.n_classes)[:-1] <= _RARE_CLASS_ROWS)
     if len(rare) == 0:
-        return positions, stands
+        return positions, represented
     common = ~np.isin(codes[positions], rare)
-    whole = np.flatnonzero(np.isin(codes, rare) & (block.weights() > 0.0))
-    positions = np.concatenate([positions[common], whole])
+    all_rare = np.flatnonzero(np.isin(codes, rare) & (block.weights() > 0.0))
+    positions = np.concatenate([positions[common], all_rare])
     order = np.argsort(positions, kind="stable")
-    return positions[order], np.concatenate([stands[common], np.ones(len(whole))])[order]
+    return positions[order], np.concatenate([represented[common], np.ones(len(all_rare))])[order]

@@ -1,4 +1,4 @@
-"""Leverage: rows that point where few others do are drawn more often."""
+"""Leverage: rows in directions that few other rows have are drawn more often."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tithe.core.state_checks import Floats, Instance, Optional, Storable, check_
 from tithe.kernels.sampling import sample_rows
 
 _CHUNK_ROWS = 4096
-_SAMPLE_ROWS = 20_000  # rows the Gram matrix is taken from
-_N_DIRECTIONS = 64  # random directions that stand for all: a leverage is then off by a sixth, which only costs variance
-_MAX_GRAM_COLUMNS = 1000  # columns beyond which only the diagonal of the Gram matrix is used
+_GRAM_ROWS = 20_000  # rows of the sample that the Gram matrix is taken from
+_N_DIRECTIONS = 64  # random directions for more columns: leverages err by a sixth, which only adds variance
+_MAX_GRAM_COLUMNS = 1000  # with more columns, only the diagonal of the Gram matrix is used
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +27,7 @@ class Leverages(Storable):
     """sqrt(z G^-1 z) of any row, z = x - mean, G the mean of z z^T over a sample with a ridge relative to its diagonal.
 
     ``factor`` (d, q) has z G^-1 z = |z factor|^2, in expectation where q < d, and ``offset`` (q,) is
-    mean @ factor. Or ``factor`` is (d,), the inverse diagonal, and x is taken as it is.
+    mean @ factor. Or ``factor`` is (d,), the inverse diagonal, and x is not centred.
     """
 
     factor: Array
@@ -42,7 +42,7 @@ class Leverages(Storable):
 
     @classmethod
     def of(cls, block: Block, rng: Rng) -> Self:
-        rows = sample_rows(block, _SAMPLE_ROWS, rng)
+        rows = sample_rows(block, _GRAM_ROWS, rng)
         X, weight = rows.X.astype(np.float64), rows.weights()
         d = block.n_features
         total = weight.sum()
@@ -61,7 +61,7 @@ class Leverages(Storable):
         part = np.diagonal(gram)
         scale = np.sqrt(np.where(part > 1e-12 * mean * mean, part, 1.0))
         gram = gram / np.outer(scale, scale)
-        # relative to each column's own scale: a column that the sample never saw must not become infinite
+        # a ridge relative to each column's scale: leverages stay finite in a column that is zero in the sample
         gram[np.diag_indices(d)] += 0.01 + 1e-6
         try:
             lower = cholesky(gram, lower=True)
@@ -85,8 +85,8 @@ class Leverages(Storable):
                 if factor.ndim == 1:
                     square = (rows.multiply(rows) if sparse.issparse(rows) else rows * rows) @ factor
                 else:
-                    turned = np.asarray(rows @ factor) - offset
-                    square = np.einsum("ij,ij->i", turned, turned)
+                    projected = np.asarray(rows @ factor) - offset
+                    square = np.einsum("ij,ij->i", projected, projected)
                 root[at] = np.sqrt(square)
 
         over_parts(run, -(-n // _CHUNK_ROWS), serial=n <= _CHUNK_ROWS)
@@ -107,8 +107,8 @@ def shares(parts: list[tuple[float, Array | None]], weight: Array) -> Array:
 class Leverage(Construction[ObjectiveT]):
     """p_i = u_i (1/W + l_i / sum(u l)) / 2 with l_i the root of the leverage of row i (see `Leverages`).
 
-    The root is what the variance asks for (Munteanu and others 2018 for logistic regression). It
-    knows nothing of the loss, so it serves any linear model.
+    The root follows from the variance (Munteanu and others 2018 for logistic regression). It does not depend on the
+    loss, so it suits any linear model.
     """
 
     leverages: Leverages | None = field(default=None, repr=False, compare=False)
@@ -118,11 +118,11 @@ class Leverage(Construction[ObjectiveT]):
         check_fields(self, {"leverages": Optional(Instance(Leverages))})
 
     def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
-        """Whether what was read from a file fits rows of so many columns."""
+        """Refuse leverages that were read from a file and do not fit rows of ``n_features`` columns."""
         expect(self.leverages is None or len(self.leverages.factor) == n_features, "leverages are of other columns")
 
     def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:
-        """The same construction, its Gram matrix taken from a sample of the rows unless it has one."""
+        """The construction with a Gram matrix, taken from a sample of the rows unless it has one."""
         return self if self.leverages is not None else replace(self, leverages=Leverages.of(block, rng))
 
     def roots(self, block: Block, rng: Rng) -> Array:

@@ -170,7 +170,7 @@ class Regressed(Construction[ClusterBoundedObjective]):
         regressor, weights, raw = _regress(choice, rows, m)
         low = max(1.0, float(np.quantile(m, 0.05)))
         spread = float(np.square(m - m.mean()).sum())
-        missed = float(np.square(m - raw).sum())
+        residual = float(np.square(m - raw).sum())
         return SensitivityModel(
             objective=objective,
             regressor=regressor,
@@ -182,7 +182,7 @@ class Regressed(Construction[ClusterBoundedObjective]):
             n_rows=n_rows,
             sample_size=len(sample),
             sample_weight=sample.total_weight,
-            r2_=1.0 - missed / spread if spread > 0.0 else 0.0,
+            r2_=1.0 - residual / spread if spread > 0.0 else 0.0,
             clip_low_=low,
             clipped_share_=float(np.mean((raw < low) | (raw > n_rows))),
         )

@@ -1,4 +1,4 @@
-"""A regression of sensitivities that scores rows it has never seen, at once or as they stream by."""
+"""A regression that predicts the sensitivities of new rows, all at once or in a stream."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Linear(Storable):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SensitivityModel(Storable):
-    """Scores rows it has never seen: the predicted m = N s, clipped to [clip_low_, n_rows].
+    """Predicts m = N s of new rows, clipped to [clip_low_, n_rows].
 
     Attributes
     ----------
     regressor : estimator or None
-        The fitted regressor; None for least squares, which need none.
+        The fitted regressor; None for least squares.
     linear : Linear or None
-        The same as one product with the rows, where the regressor is linear.
+        The prediction as one product with the rows, if the regressor is linear.
     n_rows, sample_size : int
-        Rows it was made for, and rows it was fitted on.
+        Rows of the data, and rows of the sample it was fitted on.
     r2_, clip_low_, clipped_share_ : float
         On the rows it was fitted on: the share of variance explained; the larger of 1 and the 5 %
         quantile of m; the share of predictions outside the bounds.
@@ -128,14 +128,14 @@ class SensitivityModel(Storable):
         return np.clip(raw, low, high, out=raw), outside
 
     def exact(self, X: Any, y: Any = None) -> Array:
-        """m of new rows as the clusters of the sample bound it: (n,)."""
+        """m of new rows from the bound through the clusters of the sample: (n,)."""
         block = self._block(X, y)
         unit = self.sample_weight / self.sample_size
-        alike = Block(X=block.X, y=block.y, sample_weight=np.full(len(block), unit))
-        return self.objective.bound_of_new(alike, self.clusters, radius=self.radius) * self.sample_size
+        rows = Block(X=block.X, y=block.y, sample_weight=np.full(len(block), unit))
+        return self.objective.bound_of_new(rows, self.clusters, radius=self.radius) * self.sample_size
 
     def stream(self, size: int, random_state: Any = None) -> OnlineInclusion:
-        """An inclusion of rows one batch after another, about ``size`` for every e-fold of the stream."""
+        """Choose rows batch by batch: about ``size`` for every growth of the stream by a factor e."""
         return OnlineInclusion(self, size, random_state)
 
     def _block(self, X: Any, y: Any) -> Block:
@@ -153,16 +153,16 @@ class SensitivityModel(Storable):
 
 
 class OnlineInclusion:
-    """Rows of a stream, kept as they come: row n with probability pi_n = min(1, size m_n / (m_1 + ... + m_n)).
+    """Keeps or drops each row of a stream at once: row n is kept with pi_n = min(1, size m_n / (m_1 + ... + m_n)).
 
-    The m are predicted from the rows alone, never from what was kept before, so weights 1 / pi_n are
-    unbiased for every sum over the stream. After n rows about ``size (1 + ln(n / size))`` are kept if
-    the scores are alike. How a stream is cut into batches is no matter.
+    The m are predicted from the rows alone, not from which rows were kept, so weights 1 / pi_n are unbiased for
+    every sum over the stream. If scores are similar, about ``size (1 + ln(n / size))`` of n rows are kept. The result
+    does not depend on how the stream is cut into batches.
 
     Attributes
     ----------
     drift_ : float
-        Mean of m computed exactly over mean of m predicted, on a random 1 % of the stream.
+        Mean of the exact m divided by the mean of the predicted m, on a random 1 % of the stream.
     n_checked_, n_seen_ : int
     """
 
@@ -178,10 +178,10 @@ class OnlineInclusion:
         """Which rows are kept, (n,) bool, and the weights 1 / pi of those that are."""
         block = self.model._block(X, y)
         scores = self.model.score(block)
-        # added one by one from where the last batch stopped: the same bits however the stream is cut
+        # one sum that continues over batches: the same bits for any batches
         running = np.cumsum(np.concatenate([[self._total], scores]))
         chance = np.minimum(1.0, self.size * scores / running[1:])
-        kept = self._draws.random(len(block)) < chance
+        included = self._draws.random(len(block)) < chance
         checked = np.flatnonzero(self._checks.random(len(block)) < _CHECKED_SHARE)
         if len(checked):
             self._exact += float(self.model.exact(block.take(checked)).sum())
@@ -189,7 +189,7 @@ class OnlineInclusion:
         self.n_checked_ += len(checked)
         self.n_seen_ += len(block)
         self._total = float(running[-1])
-        return kept, 1.0 / chance[kept]
+        return included, 1.0 / chance[included]
 
     @property
     def drift_(self) -> float:
@@ -197,12 +197,12 @@ class OnlineInclusion:
 
     @property
     def drifted(self) -> bool:
-        """Whether the scores have left the rows they were fitted on by a factor of two, as far as is known."""
+        """Whether exact and predicted scores differ by a factor of two, once enough rows were checked."""
         return self.n_checked_ >= _MIN_CHECKED and not _NO_DRIFT[0] <= self.drift_ <= _NO_DRIFT[1]
 
 
 def features(objective: ClusterBoundedObjective, block: Block, norm_feature: bool) -> Any:
-    """What the regression sees of rows: the objective's signed rows in float64, and |(x, 1)| if wanted."""
+    """The features of the regression: the objective's signed rows in float64, and |(x, 1)| if ``norm_feature``."""
     rows = objective.signed_rows(block).astype(np.float64)
     if not norm_feature:
         return rows
@@ -215,7 +215,7 @@ def features(objective: ClusterBoundedObjective, block: Block, norm_feature: boo
 
 
 def as_linear(weights: Array, d: int, objective: ClusterBoundedObjective, norm_feature: bool) -> Linear:
-    """Weights on the signed rows as a product with the plain rows and numbers for each class."""
+    """A linear function of the signed rows as one of the plain rows, with numbers for each class."""
     intercept, coef, rest = weights[0], weights[1 : d + 1], weights[d + 1 :]
     norm_coef = float(rest[-1]) if norm_feature else 0.0
     if objective.n_classes == 2:

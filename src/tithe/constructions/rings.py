@@ -1,4 +1,4 @@
-"""Rings: rows at like distances from a pilot centre stand for one another."""
+"""Rings: strata of rows at similar distances from a pilot centre."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Rings(Construction[NearestObjective]):
 
     With d_i the distance of row i to its nearest pilot centre, c the pilot's cost and W the
     weight, R = (c / (alpha W))^(1/z); the layer of row i is 0 if d_i <= R, else ceil(log2(d_i/R)).
-    A ring (centre, layer) of at most x rows is kept whole with its own weights; any other gives
+    All rows of a ring (centre, layer) of at most x rows are kept with their own weights. Any other ring gives
     x draws with p proportional to u, each weighing W_ring / x. The weight of every ring is exact.
 
-    Chen (2009), with the repairs: nearest centres (the balls overlap), x proportional to 1/eps^2.
-    ``alpha`` only sets the radius R and never biases. x is the largest number that keeps to the
-    size asked for; `tithe.reduce.sizing.theoretical_size` gives the one of the theorem.
+    Chen (2009), with two corrections: nearest centres (the balls overlap), and x proportional to 1/eps^2.
+    ``alpha`` only sets the radius R and causes no bias. x is the largest number for which the rows do not exceed
+    the size; `tithe.reduce.sizing.theoretical_size` gives the one of the theorem.
     """
 
     alpha: float = 4.0
@@ -34,7 +34,7 @@ class Rings(Construction[NearestObjective]):
     needs_survey: ClassVar[bool] = True
 
     def ring_of(self, block: Block, survey: Survey, power: int) -> tuple[Array, int]:
-        """A number per row that is the same exactly for rows of one ring, (n,) int32, and how many there may be."""
+        """The number of the ring of each row, (n,) int32, and an upper bound on the number of rings."""
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
         weights = block.sample_weight
         lightest = 1.0 if weights is None else weights[weights > 0].min()

@@ -1,4 +1,4 @@
-"""Sensitivity sampling: rows that could matter for some solution are drawn more often."""
+"""Sensitivity sampling: rows with a large share of the cost of some solution are drawn more often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uniform sampling with weights N/m: the baseline that everything else must beat."""
+"""Uniform sampling with weights N/m: the baseline for all other constructions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tithe.core.data import Array, Block, Rng, Survey
 class Uniform(Construction[Objective]):
     """Rows without replacement, each weighing N/m; with weights u, draws with p = u/W weighing W/m.
 
-    Where the objective has classes and some class would get fewer than ten draws, every class is
-    drawn from by itself, so that none vanishes (`draw_by_class`).
+    If the objective has classes and some class would get fewer than ten draws, rows are drawn from each class
+    separately, so that every class is kept (`draw_by_class`).
     """
 
     name: ClassVar[str] = "uniform"

@@ -1,4 +1,4 @@
-"""Who does the work: one leaf after the other, or several at once."""
+"""Engines, which run the work on leaves: one leaf after another, or several at a time."""
 
 from tithe.core.contracts import Engine as Engine
 from tithe.engines.serial import SerialEngine as SerialEngine

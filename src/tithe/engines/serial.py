@@ -1,4 +1,4 @@
-"""Leaves one after the other."""
+"""An engine that reduces one leaf after another."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tithe.core.contracts import Engine
 
 
 class SerialEngine(Engine):
-    """The engine that all others must equal. Kernels still use all cores inside a leaf."""
+    """Reduces one leaf after another. Kernels use all cores within a leaf. All other engines give the same bits."""
 
     name: ClassVar[str] = "serial"
 
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
-        """``work(task(), number)`` of one task after the other."""
+        """``work(task(), number)`` of every task, in order."""
         for number, task in enumerate(tasks):
             yield work(task(), number)

@@ -1,4 +1,4 @@
-"""Reduce: from any rows to a calibrated coreset."""
+"""Build a calibrated coreset from rows of any kind."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ def build_coreset(
         an instance such as ``KMeansObjective(n_clusters=20)``. In a stream, name all classes beforehand:
         ``LogisticObjective(classes=("no", "yes"))``.
     construction : str or construction
-        How rows are chosen: for clusters ``"sensitivity"``, ``"lightweight"``, ``"rings"``; for logistic
-        regression and margins ``"influence"``, ``"leverage"``; for the first ``"cablr"``, ``"acvs"``,
-        ``"regressed"``, for the second ``"sensitivity"``; for all ``"uniform"`` and ``"ball_cover"``.
-        ``"auto"`` takes what wins on real data for the objective and notes it in ``provenance``; where rows are
-        fewer than coefficients it compares a uniform draw with the usual one.
+        How rows are chosen. For clusters: ``"sensitivity"``, ``"lightweight"``, ``"rings"``. For linear models:
+        ``"influence"``, ``"leverage"``. For logistic regression also ``"cablr"``, ``"acvs"``, ``"regressed"``; for
+        margins also ``"sensitivity"``. For all objectives: ``"uniform"`` and ``"ball_cover"``. ``"auto"`` takes the
+        construction that is best on real data for the objective and notes it in ``provenance``. If fewer rows than
+        coefficients are kept, it compares this with a uniform draw.
     coreset_size : int or float
-        Rows to keep at the most, or a fraction of the rows between 0 and 1. Rows drawn twice are
-        kept once, so fewer may come back. With as many rows as there are, all are kept.
+        The largest number of rows to keep, or a fraction of the rows between 0 and 1. A row that is drawn twice is
+        kept once, so the coreset may have fewer rows. If the data has no more rows than this, all are kept.
     calibrate : bool
-        Adjust the weights to exact totals of the full data. False returns the plain unbiased draw.
+        Adjust the weights to exact totals of all rows. False returns the unbiased draw as it is.
     engine : str or engine
         ``"serial"`` or ``"threads"``. The result has the same bits on each.
     random_state : int, RandomState, Generator or None
     checkpoint : Checkpoint, optional
-        Keeps the state in a folder, so that a build that was stopped can go on, with the same bits.
+        A folder for the state, so that a build that was stopped can be resumed, with the same bits.
     progress : callable, bool or None
         Called as ``progress(n_passes, n_leaves, n_rows)`` after every leaf: the number of the pass over the data,
         and the leaves and rows of it that are done. It may raise ``KeyboardInterrupt`` to stop the build. True
@@ -94,7 +94,7 @@ def build_coreset(
     >>> len(coreset) <= 500, round(coreset.weights().sum())
     (True, 20000)
     """
-    resolve_pair(objective, construction, calibrate=calibrate)  # what does not fit is refused before rows are read
+    resolve_pair(objective, construction, calibrate=calibrate)  # a wrong pair is refused before rows are read
     rows = _as_rows(X, y, sample_weight, coreset_size)
     data = DataPass(rows, engine, progress)
     size = resolve_size(coreset_size, data.n_expected)
@@ -106,23 +106,23 @@ def build_coreset(
 def reduce_rows(
     data: DataPass, plan: Plan, *, checkpoint: Checkpoint | None = None, leaf_rows: int | None = None
 ) -> Coreset:
-    """`build_coreset` for rows that were checked already.
+    """`build_coreset` for rows that are already checked.
 
-    ``leaf_rows`` are the wanted rows of a leaf of a source; None: what suits the source and the size of the coreset.
-    BLAS is kept to one thread throughout: it adds in another order on two.
+    ``leaf_rows`` is the wanted number of rows in a leaf of a source; None chooses it by the source and the size of
+    the coreset. BLAS runs in one thread: with two it adds in another order.
     """
     rows = data.rows
     if leaf_rows is None:
         leaf_rows = leaf_rows_for(plan.size)
         leaf_rows = leaf_rows if isinstance(rows, Block) else max(leaf_rows, rows.leaf_rows)
-    # a sharper place for the totals is the solution on the drawn rows, where another pass costs little
+    # totals at the solution on the drawn rows are better, and another pass over rows in memory is cheap
     later = plan.calibrate and isinstance(rows, Block) and plan.objective.totals_at_solution
     build = _Build(data, plan, leaf_rows, later)
     if checkpoint is None:
         reducer = build.start()
         coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
     else:
-        with _Keeper(build, checkpoint) as keeper:
+        with _CheckpointedBuild(build, checkpoint) as keeper:
             reducer, coreset = keeper.run()
     if later and coreset.n_seen > plan.size:
         objective = reducer.objective
@@ -135,7 +135,7 @@ def reduce_rows(
 
 @dataclass(frozen=True)
 class _Build:
-    """What a build is asked for. ``later``: the totals follow from another pass."""
+    """The input of a build. ``later``: totals are taken in a second pass."""
 
     data: DataPass
     plan: Plan
@@ -143,18 +143,18 @@ class _Build:
     later: bool
 
     def start(self) -> Reducer:
-        """What reduces the leaves, learned from the rows at hand or from a sample."""
+        """The reducer of the leaves, prepared on the rows in memory or on a sample."""
         rows, plan = self.data.rows, self.plan
         if isinstance(rows, Block):
             return plan.start(rows, n_rows=len(rows), later=self.later)
         at_hand = rows.sample(None if rows.replayable else self.leaf_rows, rng=rng_for(plan.seed, "look"))
         classes = None
         if plan.objective.lacks_classes:
-            classes = rows.classes()  # a class that stands in the last file only must be known
+            classes = rows.classes()  # a class may be in the last file only
         return plan.start(at_hand, n_rows=rows.n_rows, classes=classes)
 
     def about(self) -> dict[str, Any]:
-        """What must be the same for a build to be resumed."""
+        """What must be equal for a build to be resumed."""
         rows, plan = self.data.rows, self.plan
         return {
             "kind": "build",
@@ -164,7 +164,7 @@ class _Build:
         }
 
     def check(self, reducer: Reducer, tree: Tree) -> None:
-        """Whether reducer and nodes that were read from a file are those of this build."""
+        """Refuse a reducer and nodes from a file that are not of this build."""
         plan, d, n_rows = self.plan, self.data.rows.n_features, self.data.n_expected
         asked = replace(plan, calibrate=plan.calibrate and not self.later)
         expect(reducer.belongs_to(asked) and reducer.plan.seed == plan.seed, "a reducer is not that of its plan")
@@ -175,14 +175,14 @@ class _Build:
             reducer.check_rows(slot)
 
 
-class _Keeper:
-    """Writes the state of a build every so often, so that one that was stopped can go on."""
+class _CheckpointedBuild:
+    """Writes the state of a build at intervals, so that it can be resumed."""
 
     def __init__(self, build: _Build, checkpoint: Checkpoint) -> None:
         check_folder(checkpoint.path)
         self._build, self._checkpoint, self._about = build, checkpoint, build.about()
-        self._whole: Tree | None = None
-        self._last = time.monotonic()
+        self._last_tree: Tree | None = None
+        self._last_saved = time.monotonic()
 
     def __enter__(self) -> Self:
         self._lock = FolderLock(self._checkpoint.path)
@@ -192,7 +192,7 @@ class _Keeper:
         self._lock.release()
 
     def run(self) -> tuple[Reducer, Coreset]:
-        """All leaves, or those that an earlier run has not reduced yet, and what reduced them."""
+        """The reducer and the coreset of all leaves; leaves that an earlier run has reduced are not read again."""
         saved = self._load() if self._checkpoint.resume else None
         reducer = self._build.start() if saved is None else saved[0]
         tree = Tree() if saved is None else saved[1]
@@ -206,13 +206,13 @@ class _Keeper:
             raise
 
     def _after_leaf(self, reducer: Reducer, tree: Tree) -> None:
-        self._whole = tree
-        if time.monotonic() - self._last >= self._checkpoint.every:
+        self._last_tree = tree
+        if time.monotonic() - self._last_saved >= self._checkpoint.every:
             self._save(reducer)
 
     def _save(self, reducer: Reducer) -> None:
-        """Write down the tree after its last whole leaf: an interruption may have come at any point of the next."""
-        tree = self._whole
+        """Write the tree as it was after the last complete leaf; the next may have been interrupted anywhere."""
+        tree = self._last_tree
         if tree is None:
             return
         about = {**self._about, "n_leaves": tree.n_leaves}
@@ -220,21 +220,21 @@ class _Keeper:
             self._checkpoint.path,
             State(objects={"plan": self._build.plan, "reducer": reducer}, rows=saved_tree(tree), about=about),
         )
-        self._last = time.monotonic()
+        self._last_saved = time.monotonic()
 
     def _load(self) -> tuple[Reducer, Tree] | None:
-        """The reducer and tree of a build that was stopped, if there is one; another build's is refused."""
+        """The reducer and tree of a build that was stopped, or None. The state of another build is refused."""
         path = os.fspath(self._checkpoint.path)
         state = load_state(path, missing_ok=True)
         if state is None:
             return None
         plan = state.objects.get("plan")
-        other = [name for name, value in self._about.items() if state.about.get(name) != value]
+        differing = [name for name, value in self._about.items() if state.about.get(name) != value]
         if isinstance(plan, Plan):
-            other += [*self._build.plan.differences(plan)]
-        if other:
+            differing += [*self._build.plan.differences(plan)]
+        if differing:
             raise ValueError(
-                f"{path!r} holds the state of another run: {', '.join(other)} differ. Give the same "
+                f"{path!r} holds the state of another run: {', '.join(differing)} differ. Give the same "
                 "files and options as before, or start anew without resuming."
             )
         try:

@@ -9,7 +9,7 @@ weights are
 where lam solves  sum_i w_i g_i a_i + kappa W lam = T  with the columns of a centred (except the
 count) and scaled to unit weighted root mean square. It is the minimiser of a convex function,
 found by a damped Newton method that is exact in one step where nothing is clipped. kappa is a
-ridge: directions the drawn rows hardly span are left alone.
+ridge: weights hardly change along directions that the drawn rows hardly span.
 
 Features come in groups (the clusters of a pilot) that are solved one by one. Three guards keep a
 group from being steered by what its rows cannot know:
@@ -37,12 +37,12 @@ from tithe.core.data import ROWS_PER_COLUMN, Array, Coreset, Moments
 
 RIDGE = 1e-3
 CLIP = 20.0
-_STEPS = 30
+_MAX_NEWTON_STEPS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationReport:
-    """What calibration did: recorded in the provenance of a coreset.
+    """What calibration changed. It is recorded in the provenance of a coreset.
 
     ``residual`` is the largest error left in a steered total, relative to that total's own scale
     (weight times root mean square of the column); ``before`` is the same for the draw.
@@ -66,11 +66,11 @@ class CalibrationReport:
 def calibrate(
     weight: Array, moments: Moments, totals: Array, *, ridge: float = RIDGE, clip: float = CLIP, guard: bool = True
 ) -> tuple[Array, CalibrationReport]:
-    """New weights (m,) that reproduce ``totals`` (G, q), and what it took.
+    """New weights (m,) that reproduce ``totals`` (G, q), and a report.
 
-    Where the moments have fewer columns than the totals, the first ones are meant.
+    If the moments have fewer columns than the totals, only the first totals are used.
 
-    ``guard=False`` steers every total it is given: for tests, and for totals known to be feasible.
+    ``guard=False`` uses every total: for tests, and for totals known to be feasible.
     """
     values = moments.values
     new = weight.astype(np.float64, copy=True)
@@ -78,7 +78,7 @@ def calibrate(
     rows_of = _rows_of_groups(moments.groups, len(totals))
     for rows, total in zip(rows_of, totals[:, : values.shape[1]], strict=True):
         if len(weight[rows]) == 0 or not total[0] > 0:
-            continue  # nothing drawn here: the total cannot be reproduced, and the report of n_totals shows it
+            continue  # no row was drawn: the total cannot be reproduced, as n_totals in the report shows
         solved = _solve_group(weight[rows], values[rows], total, moments, ridge, clip, guard)
         new[rows] = solved.weight
         before, after = max(before, solved.before), max(after, solved.after)
@@ -98,7 +98,7 @@ def calibrate(
 
 
 def _rows_of_groups(groups: Array | None, n_groups: int) -> list[Array | slice]:
-    """What picks the rows of each group; one group is all rows, which are then not copied."""
+    """Indices of the rows of each group; a slice if there is one group, so that nothing is copied."""
     if groups is None:
         return [slice(None), *[slice(0)] * (n_groups - 1)]
     order = np.argsort(groups, kind="stable")
@@ -107,7 +107,7 @@ def _rows_of_groups(groups: Array | None, n_groups: int) -> list[Array | slice]:
 
 
 def calibrated(coreset: Coreset, objective: SampledObjective) -> tuple[Coreset, CalibrationReport | None]:
-    """The coreset with weights that reproduce its ``totals``, which were taken at its ``pilot``, and what it took.
+    """The coreset with weights that reproduce its ``totals``, which were taken at its ``pilot``, and a report.
 
     A coreset without totals, or one that holds all rows, is returned as it is, without a report.
     """
@@ -133,12 +133,12 @@ class _Solved:
 def _solve_group(
     drawn: Array, values: Array, total: Array, moments: Moments, ridge: float, clip: float, guard: bool
 ) -> _Solved:
-    # the count first, exactly: what remains is to shift weight among the rows of the group
+    # first the count, exactly; then weight is only moved among the rows of the group
     factor = float(np.clip(total[0] / drawn.sum(), 1.0 / clip, clip))
     w = drawn * factor
     mass = w.sum()
     unit = np.abs(values[:, 1:]).max(axis=0, initial=0.0)
-    unit = np.where(unit > 0.0, unit, 1.0)  # fourth powers follow: columns of 10^80 must not overflow
+    unit = np.where(unit > 0.0, unit, 1.0)  # fourth powers of columns of 10^80 would overflow
     a, target = values[:, 1:] / unit, total[1:] / unit
     centre = w @ a / mass
     a -= centre
@@ -150,7 +150,7 @@ def _solve_group(
     basis = np.ones((len(w), 1 + len(scale)))
     np.divide(a, scale, out=basis[:, 1:])
     goal = np.concatenate([[total[0]], target / scale])
-    low, high = 1.0 / clip / factor, clip / factor  # the bounds are on the whole change, the count's part included
+    low, high = 1.0 / clip / factor, clip / factor  # bounds on the whole change, including that by the count
     g = _newton(w, basis, goal, ridge, low, high)
     error = np.abs((w * g) @ basis - goal) / mass
     return _Solved(
@@ -164,7 +164,7 @@ def _solve_group(
 
 
 def _usable(w: Array, a: Array, target: Array, centre: Array, moments: Moments, guard: bool) -> tuple[Array, Array]:
-    """Sums of w a^2, and which columns of ``a`` (count left out) the drawn rows can be steered by: both (q - 1,)."""
+    """Sums of w a^2, and which columns of ``a`` (without the count) pass the guards: both (q - 1,)."""
     q, n_basic = a.shape[1], moments.n_basic - 1
     power = a * a
     square, spread = w @ power, (w * w) @ power
@@ -186,7 +186,7 @@ def _usable(w: Array, a: Array, target: Array, centre: Array, moments: Moments, 
 
 
 def _solved(curvature: Array, gradient: Array) -> Array:
-    """By Cholesky where the matrix is as definite as the ridge makes it, else in the least-squares sense."""
+    """The Newton step by Cholesky, or by least squares if the matrix is numerically singular."""
     try:
         step: Array = cho_solve(cho_factor(curvature, check_finite=False), gradient, check_finite=False)
         if np.isfinite(step).all():
@@ -198,23 +198,23 @@ def _solved(curvature: Array, gradient: Array) -> Array:
 
 def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high: float) -> Array:
     """The factors clip(1 + basis @ lam, low, high) at the minimiser lam of the dual function."""
-    pull = ridge * w.sum()
+    penalty = ridge * w.sum()
 
     def dual(lam: Array) -> float:
         h = 1.0 + basis @ lam
         c = np.clip(h, low, high)
-        return float(w @ (c * h - 0.5 * c * c) + 0.5 * pull * lam @ lam - goal @ lam)
+        return float(w @ (c * h - 0.5 * c * c) + 0.5 * penalty * lam @ lam - goal @ lam)
 
     lam = np.zeros(basis.shape[1])
     value = dual(lam)
-    for _ in range(_STEPS):
+    for _ in range(_MAX_NEWTON_STEPS):
         h = 1.0 + basis @ lam
-        gradient = (w * np.clip(h, low, high)) @ basis + pull * lam - goal
+        gradient = (w * np.clip(h, low, high)) @ basis + penalty * lam - goal
         if np.abs(gradient).max() <= 1e-13 * np.abs(goal).max(initial=w.sum()):
             break
         free = (h > low) & (h < high)
-        scaled = basis * np.sqrt(np.where(free, w, 0.0))[:, None]  # a product with itself takes half the work
-        curvature = scaled.T @ scaled + pull * np.eye(len(lam))
+        scaled = basis * np.sqrt(np.where(free, w, 0.0))[:, None]  # BLAS takes half the time for a product with itself
+        curvature = scaled.T @ scaled + penalty * np.eye(len(lam))
         step = _solved(curvature, gradient)
         length, slope = 1.0, gradient @ step
         while length > 1e-6 and (next_value := dual(lam - length * step)) > value - 1e-4 * length * slope:

@@ -1,7 +1,7 @@
-"""Deleting rows from the state of a stream, exactly or not at all.
+"""Exact deletion of rows from the state of a stream.
 
-Rows of the open leaf are taken out of it. Full leaves are kept by a `LeafStore`: they are written again without the
-rows, and the reductions that used a deleted row are made again.
+Rows of a leaf that is not full are removed from it. Full leaves are kept by a `LeafStore`: they are written again
+without the rows, and the reductions that used a deleted row are repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tithe.storage.leaf_store import LeafStore
 
 
 def reduced_rows(state: StreamState, ids: Array) -> Array:
-    """Those of the ids that a node may stand for. Others wait, left the window, or had no weight and were not kept."""
+    """The ids of rows that a node may include. Others wait, left the window, or had no weight."""
     leaves = ids // state.rows.leaf_size
     inside = leaves < state.tree.n_leaves
     if state.window is not None:
@@ -54,7 +54,7 @@ def check_deletable(state: StreamState, ids: Array, store: LeafStore | None) -> 
 
 
 def delete_rows(state: StreamState, ids: Array, store: LeafStore | None) -> tuple[StreamState, int]:
-    """The state as if the rows had never come, and how many of them it held."""
+    """The state as if the rows had never been pushed, and how many of them it held."""
     rows = state.rows.without(ids)
     n_deleted = sum(map(len, state.rows.parts)) - sum(map(len, rows.parts))
     state = replace(state, rows=rows)
@@ -65,7 +65,7 @@ def delete_rows(state: StreamState, ids: Array, store: LeafStore | None) -> tupl
 
 
 def catch_up(state: StreamState, store: LeafStore) -> StreamState:
-    """The state without rows that the store knows to be deleted and the state does not: a deletion was interrupted."""
+    """The state after deletions that are recorded in the store only, because they were interrupted."""
     times, ids = store.forgotten()
     if times == state.times_forgotten:
         return state
@@ -76,7 +76,7 @@ def catch_up(state: StreamState, store: LeafStore) -> StreamState:
 
 
 def rebuild(state: StreamState, store: LeafStore, ids: Array) -> tuple[StreamState, int]:
-    """The state with all nodes made again that stand for one of the rows, and how many of them leaves held."""
+    """The state with all nodes repeated that used one of the rows, and the number of rows deleted."""
     n_deleted = _delete_in_leaves(state, store, ids)
     if state.pilot_leaf in n_deleted:
         state = _rebuild_all(state, store, pilot=True)
@@ -88,7 +88,7 @@ def rebuild(state: StreamState, store: LeafStore, ids: Array) -> tuple[StreamSta
 
 
 def _delete_in_leaves(state: StreamState, store: LeafStore, ids: Array) -> dict[int, int]:
-    """Write leaves again without the rows; the number of rows deleted in each leaf that held any."""
+    """Write leaves again without the rows. Returns the number of rows deleted in each leaf that held any."""
     n_deleted = {}
     for number in np.unique(ids // state.rows.leaf_size).tolist():
         leaf = _kept_leaf(state, store, number)
@@ -100,7 +100,7 @@ def _delete_in_leaves(state: StreamState, store: LeafStore, ids: Array) -> dict[
 
 
 def _kept_leaf(state: StreamState, store: LeafStore, number: int) -> Block | None:
-    """The rows of a leaf as they are kept; None if none are left. Rows of another stream are refused."""
+    """The rows of a leaf in the store; None if none are left. Rows of another stream are refused."""
     leaf = store.leaf(number)
     if leaf is not None:
         ours = state.rows.like is not None and is_like(leaf, state.rows.like) and leaf.indices is not None
@@ -110,14 +110,14 @@ def _kept_leaf(state: StreamState, store: LeafStore, number: int) -> Block | Non
 
 
 def _rebuilt_node(state: StreamState, store: LeafStore, key: tuple[int, int], changed: set[int]) -> Coreset | None:
-    """A node made again from what is below it, as far down as leaves have changed; None if no rows are left."""
+    """A node, reduced again from the nodes below it if one of its leaves changed; None if no rows are left."""
     assert state.reducer is not None
     level, first = key
     changed = {number for number in changed if first <= number < first + 2**level}
-    if not changed and (known := store.node(key)) is not None:
-        expect(state.rows.like is not None and is_like(known, state.rows.like), "A node is not of this stream.")
-        state.reducer.check_rows(known)
-        return known
+    if not changed and (stored := store.node(key)) is not None:
+        expect(state.rows.like is not None and is_like(stored, state.rows.like), "A node is not of this stream.")
+        state.reducer.check_rows(stored)
+        return stored
     store.drop_node(key)
     if level == 0:
         block = _kept_leaf(state, store, first)
@@ -129,12 +129,12 @@ def _rebuilt_node(state: StreamState, store: LeafStore, key: tuple[int, int], ch
     right = _rebuilt_node(state, store, (level - 1, first + 2 ** (level - 1)), changed)
     if left is not None and right is not None:
         return merging(state.reducer, store)(left, right, key)
-    only = left if right is None else right
-    return None if only is None else replace(only, key=key)
+    remaining = left if right is None else right
+    return None if remaining is None else replace(remaining, key=key)
 
 
 def _rebuild_all(state: StreamState, store: LeafStore, *, pilot: bool) -> StreamState:
-    """The state with all nodes made again from the leaves that are kept, and maybe the pilot."""
+    """The state with all nodes reduced again from the leaves in the store; with ``pilot``, at a new pilot."""
     n_leaves, oldest = state.tree.n_leaves, state.oldest_leaf
     state = replace(state, tree=Tree())
     if pilot:

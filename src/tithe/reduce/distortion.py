@@ -1,4 +1,4 @@
-"""How good is a coreset: by how much does it change the cost of a query?"""
+"""The distortion of a coreset: by how much it changes the cost of queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 
 _JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
-_SAMPLE_ROWS = 200_000  # rows that stand for those of a source where solutions are fitted
+_SAMPLE_ROWS = 200_000  # rows of a source that solutions are fitted on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +53,12 @@ def ratio_error(small: float, full: float) -> float:
 
 
 def random_queries(block: Block, objective: Objective, *, n_bases: int, seed: int) -> list[Any]:
-    """Family (c): the objective's random queries, drawn from ``seed`` alone and so independent of any coreset."""
+    """The objective's random queries. They depend on ``seed`` alone and so not on the coreset."""
     return objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries"))
 
 
 def hard_queries(block: Block, objective: Objective, *, seed: int) -> list[Any]:
-    """Queries on which a coreset errs more than on most; none where the objective knows of none."""
+    """Queries on which a coreset has larger errors than on most; empty if the objective has none."""
     return objective.hard_params(block, rng=rng_for(seed, "hard"))
 
 
@@ -100,8 +100,8 @@ def distortion(
     n_fits : int
         Solutions fitted on the full data (``full``) and on the coreset (``coreset``).
     climb : int
-        Looks at the full data that hill-climbing on the log ratio may take, from the rough
-        solution (``climb``); 0 leaves the family out.
+        Passes over the full data for hill-climbing on the log ratio from the rough solution (family ``climb``); 0
+        leaves the family out.
     random_state : int
         Must not be the seed of the coreset: the queries have to be independent of it.
     progress : callable, bool or None
@@ -117,7 +117,7 @@ def distortion(
     sample = full
     if isinstance(full, Source):
         sample = full.sample(_SAMPLE_ROWS, rng=rng_for(random_state, "sample")) if queries is None else full
-        climb = 0  # a look at files is dear
+        climb = 0  # each step would be a pass over the files
     else:
         full = sample = _as_block(full)
     objective = goal.for_rows(coreset)
@@ -159,7 +159,7 @@ def _error(full: Block, coreset: Block, objective: Objective, query: Any) -> flo
 
 
 def _climb(full: Block, coreset: Block, objective: Objective, query: Array, budget: int, seed: int) -> Array:
-    """The worst query met on a random walk that only ever climbs."""
+    """The worst query on a random walk that takes only steps to a larger error."""
     rng = rng_for(seed, "climb")
     spread = np.sqrt(np.mean(query.var(axis=0))) or 1.0
     worst, height = query, _error(full, coreset, objective, query)

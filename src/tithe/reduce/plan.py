@@ -1,4 +1,4 @@
-"""What happens to leaves and to coresets that meet, decided once for a whole tree."""
+"""The plan of a reduction, and how its leaves are reduced and merged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tithe.core.state_checks import (
 from tithe.reduce.calibration import calibrated
 
 _FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
-_TRIAL_DRAWS = 3  # of each kind, where the rows at hand are a sample
+_TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
 
 Notes = dict[str, str | int | float]
 _TINY = float(np.finfo(np.float64).tiny)
@@ -40,7 +40,7 @@ def check_together(objective: Objective, construction: Construction[Any], *, cal
 
 
 def resolve_pair(objective: Any, construction: Any, *, calibrate: bool) -> tuple[Objective, Construction[Any], bool]:
-    """Objective and construction from names or instances, and whether the construction was left to the objective.
+    """Objective and construction from names or instances, and whether the construction is the default.
 
     Raises ValueError for unknown names and for a pair that does not work together. No rows are needed.
     """
@@ -57,20 +57,20 @@ def resolve_pair(objective: Any, construction: Any, *, calibrate: bool) -> tuple
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Storable):
-    """What is asked of a reduction, decided before a row is read. All options of `build_coreset` that shape the result.
+    """The options of a reduction, fixed before a row is read: those of `build_coreset` that change the result.
 
     Parameters
     ----------
     objective, construction : Objective, Construction
-        They work together: `of` checks it.
+        `of` checks that they work together.
     size : int
-        Rows to keep at the most.
+        The largest number of rows to keep.
     calibrate : bool
     seed : int
     half_life : float or None
         Rows after which a weight has halved; None: weights stay.
     auto : bool
-        Whether the construction was left to the objective.
+        Whether the construction is the default of the objective.
     """
 
     objective: Objective
@@ -117,7 +117,7 @@ class Plan(Storable):
 
     @property
     def notes(self) -> Notes:
-        """What the provenance of a coreset says about the plan."""
+        """The entries about the plan in the provenance of a coreset."""
         notes: Notes = {"objective": self.objective.name, **({"construction_asked": "auto"} if self.auto else {})}
         notes |= {"construction": self.construction.name, "coreset_size": self.size, "seed": self.seed}
         return notes if self.half_life is None else {**notes, "half_life": self.half_life}
@@ -134,25 +134,25 @@ class Plan(Storable):
         return {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours != theirs}
 
     def for_classes(self, at_hand: Block, classes: Array | None = None) -> Objective:
-        """The objective, knowing its classes if it has any: those named, or those of the rows at hand."""
+        """The objective with its classes, if it has any: ``classes``, or those of the rows at hand."""
         return self.objective.for_rows(at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes))
 
     def start(
         self, at_hand: Block, *, n_rows: int | None = None, classes: Array | None = None, later: bool = False
     ) -> Reducer:
-        """The reducer, its pilot and whatever its construction learns taken from the rows at hand.
+        """The reducer, with its pilot and construction prepared on the rows at hand.
 
-        ``n_rows`` is how many there are in all, if known. ``later``: totals follow from another pass,
-        at the solution on the drawn rows. Where they do not, and that is the best place for totals, the
-        pilot is the solution on the rows at hand, the nearest there is to it.
+        ``n_rows`` is the number of all rows, if known. ``later``: totals are taken in a second pass, at the solution
+        on the drawn rows. If not, and the objective wants its totals at the solution, the pilot is the solution on
+        the rows at hand.
         """
         objective, construction, pilot = self.for_classes(at_hand, classes), self.construction, None
         totals = self.calibrate and not later
         if n_rows is None or n_rows > self.size:
             construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))
             if totals and objective.totals_at_solution:
-                stands = 1.0 if n_rows is None else n_rows / len(at_hand)  # a penalty stands beside the sum of all
-                rows = replace(at_hand, sample_weight=at_hand.weights() * stands)
+                scale = 1.0 if n_rows is None else n_rows / len(at_hand)  # the penalty is added to the sum over all
+                rows = replace(at_hand, sample_weight=at_hand.weights() * scale)
                 pilot = objective.solve(rows, rng=rng_for(self.seed, "pilot"))
             elif totals or construction.needs_pilot:
                 pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
@@ -164,11 +164,11 @@ class Plan(Storable):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reducer(Storable):
-    """What happens to a leaf, to two coresets that meet, and to the last one.
+    """Reduces leaves, merges two coresets, and calibrates the last one.
 
-    Leaves are scored at the tree's one ``pilot``, so that their totals add up; where two coresets
-    meet, rows are scored at a pilot of their own. Draws are plain and unbiased; calibration against
-    the exact totals comes once, at the end, and takes out the error of the whole tree.
+    Leaves are scored at the one ``pilot`` of the tree, so that their totals add up. Where two coresets are merged,
+    rows are scored at a new pilot. Draws are unbiased. The last coreset is calibrated to the exact totals, which
+    removes most of the error of the whole tree.
 
     With a half-life h a row weighs u 2^(-(t - i)/h), i its row id and t the id of the last row
     the coreset stands for: weights, totals and the weight seen alike.
@@ -177,12 +177,12 @@ class Reducer(Storable):
     ----------
     plan : Plan
     objective, construction : Objective, Construction
-        Those of the plan, once they know the classes and what is learned from a sample.
+        Those of the plan, with classes and after `prepare`.
     totals : bool
-        Whether leaves take totals; False leaves them to a later pass.
+        Whether totals are taken from leaves; False if they are taken in a second pass.
     pilot : array or None
     rows_per_coefficient : float or None
-        Where these are so few that the draw was compared with a uniform one.
+        Set if there are so few that the draw was compared with a uniform one.
     """
 
     plan: Plan
@@ -203,19 +203,19 @@ class Reducer(Storable):
         expect(same, "a reducer is not that of its plan")
 
     def belongs_to(self, plan: Plan) -> bool:
-        """Whether a reducer that was read from a file can be one that the plan started, or a fork of it."""
+        """Whether a reducer from a file was started by the plan, or by a fork of it."""
         ours, theirs = self.plan, plan
         same = (ours.size, ours.half_life, self.totals) == (theirs.size, theirs.half_life, theirs.calibrate)
         return same and type(ours.objective) is type(theirs.objective) and ours.construction == theirs.construction
 
     @property
     def has_pilot(self) -> bool:
-        """Whether there is a pilot, or none is needed to reduce rows."""
+        """Whether there is a pilot, or none is needed."""
         needed = self.totals or self.construction.needs_pilot
         return self.pilot is not None or not needed
 
     def check_rows(self, node: Block) -> None:
-        """Whether rows that were read from a file fit the pilot: kernels go by its shape."""
+        """Refuse rows from a file that do not fit the pilot: kernels rely on its shape."""
         totals = None
         if isinstance(node, Coreset):
             totals = node.totals
@@ -241,7 +241,7 @@ class Reducer(Storable):
         return self.construction.reduce(block, self.objective, self.plan.size, pilot=pilot, survey=survey, rng=rng)
 
     def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
-        """Score, draw, and take the exact totals, in one pass; None where no row carries weight."""
+        """Score, draw, and take the exact totals, in one pass; None if no row has a positive weight."""
         n_seen, last_row = len(block), block.last_row_id
         if self.plan.half_life is not None and n_seen:
             age = last_row - block.row_ids()
@@ -264,16 +264,16 @@ class Reducer(Storable):
         )
 
     def merge(self, left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
-        """Both under one another, reduced to size again."""
+        """The rows of both coresets, reduced to size again."""
         last_row = max(left.last_row, right.last_row)
         left, right = self._aged(left, last_row), self._aged(right, last_row)
         both = concat([left, right])
-        local, survey = self.pilot, None
+        local_pilot, survey = self.pilot, None
         if len(both) > self.plan.size and self.pilot is not None and self.construction.needs_survey:
-            local = self.construction.pilot(both, self.objective, rng=rng_for(self.plan.seed, *key, "pilot"))
-            survey = self.sampled.survey(both, local)
+            local_pilot = self.construction.pilot(both, self.objective, rng=rng_for(self.plan.seed, *key, "pilot"))
+            survey = self.sampled.survey(both, local_pilot)
         return Coreset(
-            **_rows(self._draw(both, local, survey, key)),
+            **_rows(self._draw(both, local_pilot, survey, key)),
             n_seen=left.n_seen + right.n_seen,
             weight_seen=left.weight_seen + right.weight_seen,
             totals=None if left.totals is None or right.totals is None else left.totals + right.totals,
@@ -284,7 +284,7 @@ class Reducer(Storable):
         )
 
     def _aged(self, coreset: Coreset, last_row: int) -> Coreset:
-        """The coreset as it weighs at a later row."""
+        """The coreset with its weights decayed to a later row."""
         if self.plan.half_life is None or last_row == coreset.last_row:
             return coreset
         factor = float(np.exp2(-(last_row - coreset.last_row) / self.plan.half_life))
@@ -296,10 +296,10 @@ class Reducer(Storable):
         )
 
     def finish(self, coreset: Coreset) -> Coreset:
-        """The last one: calibrated to the totals it carries, and how it came about written down."""
-        whole = coreset.n_seen <= self.plan.size
-        made: Notes = {"construction": "all"} if whole else dict(coreset.provenance)
-        coreset = replace(coreset, is_whole=whole, provenance={**self._notes(), **made, "calibrated": 0})
+        """The last coreset, calibrated to its totals, with complete provenance."""
+        is_whole = coreset.n_seen <= self.plan.size
+        notes: Notes = {"construction": "all"} if is_whole else dict(coreset.provenance)
+        coreset = replace(coreset, is_whole=is_whole, provenance={**self._notes(), **notes, "calibrated": 0})
         return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
 
     def _notes(self) -> Notes:
@@ -315,21 +315,23 @@ def _rows(block: Block) -> dict[str, Any]:
 
 
 def _safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: Block, n_rows: int | None) -> Reducer:
-    """The reducer, or one that draws uniformly where that gives the smaller loss: the rule of `LinearModelObjective`.
+    """The reducer, or a uniform one if that gives the smaller loss; only with few rows per coefficient.
 
-    Where the rows at hand are all rows, the very draws that will be made are compared, else three of each kind.
+    If the rows at hand are all rows, the final draws are compared, otherwise three draws of each kind.
     """
-    whole = n_rows == len(at_hand)
+    all_at_hand = n_rows == len(at_hand)
     if len(at_hand) <= reducer.plan.size:
         return reducer
     rows_each = objective.rows_per_coefficient(at_hand, reducer.plan.size)
     if rows_each >= _FEW_ROWS_PER_COEFFICIENT:
         return reducer
-    if not whole and n_rows is not None:  # a penalty stands beside the sum over all rows
+    if not all_at_hand and n_rows is not None:  # the penalty is added to the sum over all rows
         at_hand = replace(at_hand, sample_weight=at_hand.weights() * (n_rows / len(at_hand)), mean=None)
     plan, uniform = reducer.plan, make("construction", "uniform")
-    seeds = [int(rng_for(plan.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
-    draws = [replace(reducer, totals=False, plan=replace(plan, seed=s)) for s in ([plan.seed] if whole else seeds)]
+    seeds = [plan.seed]
+    if not all_at_hand:
+        seeds = [int(rng_for(plan.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
+    draws = [replace(reducer, totals=False, plan=replace(plan, seed=seed)) for seed in seeds]
     loss = np.median([_trial_loss(draw, objective, at_hand) for draw in draws])
     if np.median([_trial_loss(replace(draw, construction=uniform), objective, at_hand) for draw in draws]) < loss:
         reducer = replace(reducer, construction=uniform)

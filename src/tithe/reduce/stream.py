@@ -26,9 +26,9 @@ from tithe.storage.leaf_store import LeafStore
 
 
 class Folders(Storable):
-    """Where a stream writes its leaves and checkpoints, and the id that tells them from those of other streams.
+    """The folders for leaves and checkpoints of a stream, and the id by which it knows its own files.
 
-    A copy of a stream, by pickle or from a model file, writes nowhere yet and has another id.
+    A copy of a stream, by pickle or from a model file, has no folders and another id.
     """
 
     def __init__(self) -> None:
@@ -44,14 +44,13 @@ class Folders(Storable):
 
 
 class CoresetStream(Storable):
-    """Push rows, ask for a coreset of everything so far at any time.
+    """A coreset of all rows pushed so far, at any time.
 
-    Rows are kept until a leaf of ``leaf_size`` is full; it is reduced to ``coreset_size`` rows, and
-    coresets of equal level merge and are reduced again, like carries of a binary counter. Memory is one
-    leaf and log2(n / leaf_size) coresets. The error of a fixed query grows with the square root of two
-    at most where costs are balanced, and linearly in the number of levels at the very worst; calibration
-    against the exact totals of everything pushed then takes most of it out. In which pieces the rows come
-    makes no difference, to the last bit.
+    Rows are kept until a leaf of ``leaf_size`` is full. It is reduced to ``coreset_size`` rows, and coresets of equal
+    level are merged and reduced again, like carries of a binary counter. Memory is one leaf and
+    log2(n / leaf_size) coresets. The error of a fixed query grows by at most the square root of two if costs are
+    balanced, and at worst linearly in the number of levels. Calibration to the exact totals of all rows pushed then
+    removes most of it. The result has the same bits for any division of the rows into pushes.
 
     Parameters
     ----------
@@ -59,15 +58,15 @@ class CoresetStream(Storable):
         The pilot comes from the first leaf and stays, so that totals add up.
     coreset_size : int
     leaf_size : int, optional
-        Rows that are kept raw; 65,536 or four times the coreset, whichever is more.
+        Rows of a leaf; by default 65,536 or four times ``coreset_size``, whichever is larger.
     window : int, optional
-        Forget what is older than so many rows. Whole parts, at most an eighth of the window, leave at
-        once: the coreset stands for at least the last ``window`` rows and at most a part (or a leaf) more.
+        Drop rows that are older than this number of rows. They are dropped in parts of at most an eighth of the
+        window: the coreset represents at least the last ``window`` rows and at most one part (or leaf) more.
     half_life : float, optional
         A row that came h rows ago weighs 2^(-h / half_life) times as much as the last one.
     keep_leaves : path, optional
-        A new folder that every full leaf is written to, so that `forget` can rebuild what it must. It
-        takes as much disk as the rows.
+        A new folder in which every full leaf is kept, so that `forget` can reduce it again. It takes the disk space
+        of all rows.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -75,9 +74,9 @@ class CoresetStream(Storable):
     n_rows : int
         Rows pushed so far; the id that the next one gets.
     state : StreamState
-        All that the stream knows, as a value: a push replaces it.
+        The state as an immutable value: a push replaces it.
     notes : dict
-        Anything that JSON can hold, kept with checkpoints: where the rows came from, say.
+        Notes for checkpoints, such as where the rows came from; anything that JSON can hold.
 
     Examples
     --------
@@ -152,9 +151,9 @@ class CoresetStream(Storable):
         """Add rows: an array, CSR matrix or frame, with y and weights if there are any.
 
         ``row_ids`` are whole numbers that ascend over all pushes; by default rows are counted. A row
-        belongs to leaf ``row_id // leaf_size``, so a stream that was never given some rows equals one
-        that forgot them (except where the whole leaf that the pilot came from is forgotten after it left the window).
-        If rows are refused, or something fails meanwhile, none of them is taken.
+        belongs to leaf ``row_id // leaf_size``, so a stream that forgot some rows equals one that never had them
+        (except if the whole leaf of the pilot is forgotten after it left the window). If rows are refused, or
+        something fails, none of them is taken.
         """
         self.state = push(self.state, (X, y, sample_weight, row_ids), self._folders.store)
         if self._folders.checkpoint is None:
@@ -163,7 +162,7 @@ class CoresetStream(Storable):
 
     @single_blas_thread()
     def coreset(self) -> Coreset:
-        """Everything pushed so far (or what is left of it), calibrated. The stream goes on unchanged."""
+        """A calibrated coreset of all rows pushed so far, less those that were dropped. The stream does not change."""
         return collapse(self.state)
 
     def fork(self, random_state: Any = None) -> CoresetStream:
@@ -183,10 +182,10 @@ class CoresetStream(Storable):
 
     @single_blas_thread()
     def merge(self, other: CoresetStream) -> Self:
-        """Take in what another stream has seen; its rows are numbered on from the rows of this one.
+        """Add all rows of another stream; their ids continue those of this stream.
 
-        The other stream is not changed. Where it has the same pilot (see `fork`), or this stream has none
-        yet, totals stay exact; else those of the other stream are taken from its calibrated coreset.
+        The other stream does not change. If it has the same pilot (see `fork`), or this stream has none yet, totals
+        stay exact. Otherwise those of the other stream are estimated from its calibrated coreset.
         """
         if not isinstance(other, CoresetStream) or other is self:
             raise ValueError("Another CoresetStream is needed.")
@@ -195,14 +194,14 @@ class CoresetStream(Storable):
 
     @single_blas_thread()
     def forget(self, row_ids: Any) -> int:
-        """Delete rows by id, as if they had never come, and say how many there were.
+        """Delete rows by id, as if they had never been pushed, and return how many there were.
 
-        Rows of the leaf that is not full yet are taken out. With ``keep_leaves``, full leaves are written
-        anew without the rows, and exactly the reductions above them are made again; if one of them was in
-        the leaf that the pilot came from, all of them are. Otherwise it is refused, and nothing
-        is changed: taking a row out of a coreset would be biased and no deletion, since the pilot and
-        the other rows' weights remember it. A checkpoint of this stream is written anew as well.
-        Coresets handed out or saved before still hold what they held, and so do checkpoints in other folders.
+        Rows of a leaf that is not full are removed. With ``keep_leaves``, full leaves are written again without the
+        rows, and every reduction that used them is repeated; if a row was in the leaf of the pilot, all reductions
+        are. Without ``keep_leaves``, rows of full leaves are refused and nothing changes: removing a row from a
+        coreset would be biased and no real deletion, since the pilot and the weights of other rows depend on it. The
+        checkpoint of this stream is written again, too. Coresets that were returned or saved before, and checkpoints
+        in other folders, do not change.
         """
         ids = np.unique(np.asarray(row_ids))
         if len(ids) == 0:
@@ -223,11 +222,10 @@ class CoresetStream(Storable):
     # -- on disk ---------------------------------------------------------------------------------
 
     def checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to go on into the folder ``path``: whole, or not at all.
+        """Write the complete state into the folder ``path``, from which `resume` continues.
 
-        What was there before is kept until the new state is complete; that of another stream is not
-        replaced. The stream can be resumed from it bit for bit in another process, also on another machine with
-        a CPU of the same kind.
+        The earlier state stays until the new one is complete; that of another stream is not replaced. A resumed
+        stream has the same bits, also on another machine with a CPU of the same kind.
         """
         folders, folder = self._folders, os.path.abspath(path)
         if folder != folders.checkpoint:
@@ -270,7 +268,7 @@ class CoresetStream(Storable):
         return self
 
     def _remove_leftovers(self) -> None:
-        """Remove files that hold rows and are not of this state: pushes that failed, and processes that were killed."""
+        """Remove files with rows that do not belong to this state, from failed pushes and killed processes."""
         if self._folders.store is not None:
             self._folders.store.clean()
             self._folders.store.keep_only(0, self.state.tree.n_leaves)
@@ -278,7 +276,7 @@ class CoresetStream(Storable):
             clean_state(self._folders.checkpoint)
 
     def _remove_expired_leaves(self) -> None:
-        """Remove leaves that have left the window; those that a checkpoint speaks of stay until the next one."""
+        """Remove leaves that have left the window. Leaves that a checkpoint needs stay until the next one."""
         if self.window is not None and self._folders.store is not None and self.state.tree.slots:
             self._folders.store.keep_only(self.state.oldest_leaf, also=self.state.pilot_leaf)
 

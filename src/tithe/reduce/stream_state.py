@@ -1,4 +1,4 @@
-"""The state of a stream as a value, and the functions that make a new one of it."""
+"""The state of a stream as an immutable value, and the functions that change it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tithe.reduce.plan import Plan, Reducer
 from tithe.sources.batches import LeafBuffer, difference, is_like
 from tithe.storage.checkpoint import restored_tree, saved_tree
 
-_WINDOW_PARTS = 8  # parts of a window that leave it one by one
-_ABSORBED_LEVEL, _LAST_LEVEL = 62, 63  # levels that no tree reaches: they seed the draws where streams meet
+_WINDOW_PARTS = 8  # parts of a window that are dropped one at a time
+_ABSORBED_LEVEL, _LAST_LEVEL = 62, 63  # above all levels of a tree: they seed the draws when streams are merged
 
 
 class Archive(Protocol):
-    """Who is told of every full leaf and every node, so that rows can be deleted later."""
+    """Keeps every full leaf and every node, so that rows can be deleted later."""
 
     def on_leaf(self, number: int, block: Block) -> None: ...
 
@@ -42,7 +42,7 @@ class Archive(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamState(Storable):
-    """All that a stream knows. A push makes a new state; the old one stays as it is.
+    """The state of a stream. A push returns a new state; the old one does not change.
 
     Parameters
     ----------
@@ -50,19 +50,19 @@ class StreamState(Storable):
     rows : LeafBuffer
         The rows of the leaf that is not full yet.
     window : int or None
-        Rows that the coreset stands for at least; None for all.
+        The least number of rows that the coreset represents; None: all rows.
     tree : Tree
         The coresets of all full leaves.
     reducer : Reducer or None
-        The plan with its pilot, from the first full leaf on.
+        Set when the first leaf is full.
     pilot_leaf : int or None
         The leaf that the pilot was taken from.
     absorbed : Coreset or None
         The rows that came from other streams.
     absorbed_rows : tuple of (int, int)
-        The ids of these rows, for each stream from the first one to the one after the last.
+        For each of these streams, the range of its row ids; the end is not included.
     n_pushes, times_forgotten : int
-        Pushes so far, and the deletions that this state knows of.
+        The number of pushes, and of deletions that this state includes.
     """
 
     plan: Plan
@@ -78,18 +78,18 @@ class StreamState(Storable):
 
     @property
     def oldest_leaf(self) -> int:
-        """The first leaf that a node stands for."""
+        """The number of the first leaf in the tree."""
         return self.tree.slots[0].key[1] if self.tree.slots else self.tree.n_leaves
 
     @property
     def top_level(self) -> int | None:
-        """The level up to which nodes merge: parts of a window stay apart."""
+        """The level above which nodes are not merged, so that parts of a window can be dropped; None: no limit."""
         if self.window is None:
             return None
         return max(0, int(math.log2(max(1, self.window // (_WINDOW_PARTS * self.rows.leaf_size)))))
 
     def reduce_leaf(self, number: int, block: Block, archive: Archive | None) -> StreamState:
-        """The state with the rows of leaf ``number`` in its tree; the first leaf gives the pilot."""
+        """The state with leaf ``number`` in its tree. The pilot is taken from the first leaf."""
         state = self
         if state.reducer is None:
             state = replace(state, reducer=state.plan.start(block), pilot_leaf=number)
@@ -101,7 +101,7 @@ class StreamState(Storable):
         return replace(state, tree=tree)
 
     def _check_state(self) -> None:
-        """Whether the parts of a state that was read from a file, each of which was checked, fit together."""
+        """Refuse a state from a file whose parts do not fit together. Each part was checked before."""
         check_fields(
             self,
             {
@@ -137,7 +137,7 @@ class StreamState(Storable):
 
 
 def merging(reducer: Reducer, archive: Archive | None) -> Merge:
-    """The merge of a reducer, of which an archive is told."""
+    """The merge function of a reducer; the archive gets every new node."""
     if archive is None:
         return reducer.merge
 
@@ -150,7 +150,7 @@ def merging(reducer: Reducer, archive: Archive | None) -> Merge:
 
 
 def push(state: StreamState, rows: tuple[Any, Any, Any, Any], archive: Archive | None = None) -> StreamState:
-    """The state after more rows: X, y, sample_weight and row ids. What is refused leaves nothing but an error."""
+    """The state after more rows: X, y, sample_weight and row ids."""
     _check_labels(state, rows[1])
     buffer, leaves = state.rows.add(*rows, what=f"Push {state.n_pushes}")
     for number, leaf in leaves:
@@ -162,7 +162,7 @@ def push(state: StreamState, rows: tuple[Any, Any, Any, Any], archive: Archive |
 
 
 def _check_labels(state: StreamState, y: Any) -> None:
-    """Refuse labels that are not among the classes at once, not when their leaf is full."""
+    """Refuse unknown labels at once, not only when their leaf is full."""
     objective = (state.reducer or state.plan).objective
     if y is not None and objective.classes is not None:
         labels = np.asarray(y).ravel()
@@ -179,21 +179,21 @@ def _within_window(state: StreamState, tree: Tree, n_rows: int) -> Tree:
 
 
 def collapse(state: StreamState) -> Coreset:
-    """A calibrated coreset of everything that the state stands for."""
+    """A calibrated coreset of all rows of the state."""
     reducer, node = _collapsed(state)
     return reducer.finish(node)
 
 
 def _collapsed(state: StreamState) -> tuple[Reducer, Coreset]:
-    """All nodes and the rows that wait as one coreset that is not calibrated yet, and what reduced it."""
-    reducer, tree, rest = state.reducer, state.tree, state.rows.rest()
+    """The reducer, and all nodes and waiting rows as one coreset that is not calibrated."""
+    reducer, tree, waiting = state.reducer, state.tree, state.rows.rest()
     if reducer is None:
-        if rest is None:
+        if waiting is None:
             raise NoRowsError("There are no rows: nothing was pushed, or nothing is left of it.")
-        reducer = state.plan.start(rest, n_rows=len(rest))
-    if rest is not None:
+        reducer = state.plan.start(waiting, n_rows=len(waiting))
+    if waiting is not None:
         number = state.rows.number
-        tree = tree.push(number, reducer.leaf(rest, (0, number)), reducer.merge, top=state.top_level)
+        tree = tree.push(number, reducer.leaf(waiting, (0, number)), reducer.merge, top=state.top_level)
     tree = _within_window(state, tree, state.rows.next_row)
     if state.absorbed is None:
         return reducer, tree.collapse(reducer.merge)
@@ -203,7 +203,7 @@ def _collapsed(state: StreamState) -> tuple[Reducer, Coreset]:
 
 
 def absorb(state: StreamState, other: StreamState, archive: Archive | None = None) -> StreamState:
-    """The state with all that another one stands for; its rows are numbered on from the rows of this one."""
+    """The state with all rows of another one; their ids continue those of this state."""
     _check_mergeable(state, other)
     if other.rows.next_row == 0:
         return state
@@ -211,24 +211,24 @@ def absorb(state: StreamState, other: StreamState, archive: Archive | None = Non
     end = offset + other.rows.next_row
     if state.rows.like is None:
         state = replace(state, rows=replace(state.rows, like=other.rows.like))
-    if other.reducer is None:  # all of its rows are still there
-        rest = other.rows.rest()
-        if rest is not None:
-            state = push(state, (rest.X, rest.y, rest.sample_weight, rest.row_ids() + offset), archive)
+    if other.reducer is None:  # no row of it was reduced
+        waiting = other.rows.rest()
+        if waiting is not None:
+            state = push(state, (waiting.X, waiting.y, waiting.sample_weight, waiting.row_ids() + offset), archive)
         return replace(state, rows=replace(state.rows, next_row=end))
-    mine = state.reducer or replace(other.reducer, plan=state.plan)
+    own_reducer = state.reducer or replace(other.reducer, plan=state.plan)
     reducer, node = _collapsed(other)
     other_pilot: Any = node.pilot
-    if node.totals is not None and mine.pilot is not None and not np.array_equal(other_pilot, mine.pilot):
+    if node.totals is not None and own_reducer.pilot is not None and not np.array_equal(other_pilot, own_reducer.pilot):
         node = reducer.finish(node)
-        totals = mine.sampled.survey(node, mine.pilot).totals
-        node = replace(node, totals=totals, pilot=mine.pilot, provenance={"totals": "partly estimated"})
+        totals = own_reducer.sampled.survey(node, own_reducer.pilot).totals
+        node = replace(node, totals=totals, pilot=own_reducer.pilot, provenance={"totals": "partly estimated"})
     node = replace(node, indices=node.row_ids() + offset, last_row=node.last_row + offset)
     absorbed_rows = (*state.absorbed_rows, (offset, end))
     if state.absorbed is not None:
-        node = mine.merge(state.absorbed, node, (_ABSORBED_LEVEL, len(absorbed_rows)))
+        node = own_reducer.merge(state.absorbed, node, (_ABSORBED_LEVEL, len(absorbed_rows)))
     rows = replace(state.rows, next_row=end)
-    return replace(state, rows=rows, reducer=mine, absorbed=node, absorbed_rows=absorbed_rows)
+    return replace(state, rows=rows, reducer=own_reducer, absorbed=node, absorbed_rows=absorbed_rows)
 
 
 def _check_mergeable(state: StreamState, other: StreamState) -> None:
@@ -259,7 +259,7 @@ def saved(state: StreamState) -> tuple[dict[str, Any], dict[str, Block]]:
 
 
 def restored(objects: Mapping[str, Any], rows: Mapping[str, Any]) -> StreamState:
-    """The state that `saved` took apart, checked."""
+    """The state from what `saved` returned, checked."""
     state = objects["state"]
     expect(isinstance(state, StreamState), "there is no state of a stream")
     buffer = replace(state.rows, parts=(rows["buffer"],) if "buffer" in rows else (), like=rows.get("like"))
