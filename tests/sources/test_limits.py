@@ -70,7 +70,7 @@ def test_an_endless_libsvm_row_is_refused(tmp_path) -> None:
 
 
 def test_long_rows_are_read_though_they_are_longer_than_what_is_parsed_at_once(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(csv_block, "_PARSED_AT_ONCE", 64)
+    monkeypatch.setattr(csv_block, "_PARSE_BYTES", 64)
     (tmp_path / "t.csv").write_text("a,b\n" + "1".zfill(500) + ",2\n3,4\n")
     assert all_rows(open_dataset(tmp_path)).X.tolist() == [[1, 2], [3, 4]]
 

@@ -17,7 +17,7 @@ from tithe.sources.arrays import as_block, check_weights, plain_weights
 from tithe.sources.leaves import Loaded
 
 LEAF_ROWS = 65_536
-_LARGEST = 2**62  # of a row id: sums with it must not overflow
+_MAX_ROW_ID = 2**62  # sums with it must not overflow
 
 
 def leaf_rows_for(coreset_size: int) -> int:
@@ -146,8 +146,8 @@ class LeafBuffer(Storable):
         if ids.shape != (n_rows,) or ids.dtype.kind not in "iu":
             raise ValueError(f"row_ids must be {n_rows} whole numbers, one a row.")
         ids = ids.astype(np.int64)
-        if ids[0] < self.next_row or (np.diff(ids) <= 0).any() or ids[-1] > _LARGEST:
-            raise ValueError(f"row_ids must ascend, and go on from {self.next_row} to {_LARGEST} at the most.")
+        if ids[0] < self.next_row or (np.diff(ids) <= 0).any() or ids[-1] > _MAX_ROW_ID:
+            raise ValueError(f"row_ids must ascend, and go on from {self.next_row} to {_MAX_ROW_ID} at the most.")
         return ids
 
 
@@ -188,9 +188,9 @@ class BatchSource(Source):
             self._rows, leaves = self._rows.add(*_parts(batch), what=f"Batch {number}")
             for leaf, block in leaves:
                 yield leaf, owned(block)
-        number, rest = self._rows.number, self._rows.rest()
-        if rest is not None:
-            yield number, rest
+        number, waiting = self._rows.number, self._rows.rest()
+        if waiting is not None:
+            yield number, waiting
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         expected = first

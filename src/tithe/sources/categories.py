@@ -1,4 +1,4 @@
-"""Text as numbers: one column a value, or values hashed into a few columns."""
+"""Text as numbers: one column for each distinct value, or values hashed into a few columns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from tithe.core.data import Array
 
-MOST_VALUES = 1000  # of a one-hot column
+MAX_VALUES = 1000  # distinct values of a one-hot column
 
 
 class TextEncoder(Protocol):
-    """A value of text becomes a 1 in one of ``width`` columns. Nothing (null) is the text ``""``."""
+    """Encodes a text as a 1 in one of ``width`` columns. A null is encoded like the text ``""``."""
 
     @property
     def width(self) -> int: ...

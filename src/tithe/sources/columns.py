@@ -1,4 +1,4 @@
-"""What becomes of the columns of a table: features, target and weights, settled before the first row is read."""
+"""Which columns of a table are features, target and weights, and their types, before the first row is read."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tithe.core.data import Array
 from tithe.core.params import Constraint, OneOf, WholeNumber, check_params
 from tithe.sources.categories import HashedText, OneHotText
 
-WIDEST_DENSE = 1000  # encoded columns; what is wider is mostly zeros
+WIDEST_DENSE = 1000  # encoded columns; with more, rows are mostly zeros and X is sparse
 
 _CONSTRAINTS: dict[str, Constraint] = {
     "categories": OneOf("error", "onehot", "hash"),
     "n_hashes": WholeNumber(least=1),
     "bad_rows": OneOf("error", "skip"),
 }
-_SHOWN = 30  # columns that a message names
+_MAX_NAMES_SHOWN = 30  # columns that a message names
 _EXACT_IN_FLOAT32 = (pa.types.is_float16, pa.types.is_float32, pa.types.is_boolean)
 _SHORT_INTEGERS = (pa.types.is_int8, pa.types.is_int16, pa.types.is_uint8, pa.types.is_uint16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What the caller asked for.
+    """The options of the caller about columns and rows.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Choice:
 
 
 class Numbered(Sequence[str]):
-    """``x0``, ``x1``, ...: names made when they are asked for, since columns without names may be very many.
+    """The names ``x0``, ``x1``, ..., made on demand, since there may be very many columns without names.
 
     >>> names = Numbered(2**31 - 1)
     >>> len(names), names[-1], list(names[2:4])
@@ -139,8 +139,8 @@ class Columns:
     read: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        more = [n for n in (self.choice.target, self.choice.weight) if n is not None]
-        object.__setattr__(self, "read", (*(f.name for f in self.features), *more))
+        target_and_weight = [n for n in (self.choice.target, self.choice.weight) if n is not None]
+        object.__setattr__(self, "read", (*(f.name for f in self.features), *target_and_weight))
 
     @property
     def n_features(self) -> int:
@@ -170,10 +170,10 @@ class Columns:
         return next(f.name for f in reversed(self.features) if f.first <= feature)
 
 
-def settle(schemas: Mapping[str, pa.Schema], choice: Choice) -> Columns:
-    """Settle features and types from the schemas of all files, by name of the file.
+def resolve_columns(schemas: Mapping[str, pa.Schema], choice: Choice) -> Columns:
+    """Features and types from the schemas of all files; ``schemas`` maps the name of a file to its schema.
 
-    Text is given an encoder without a vocabulary yet: see `with_vocabularies`.
+    One-hot encoders of text have no values yet: see `with_vocabularies`.
     """
     names = _feature_names(schemas, choice)
     types = {name: _common_kind(schemas, name) for name in names}
@@ -203,7 +203,7 @@ def settle(schemas: Mapping[str, pa.Schema], choice: Choice) -> Columns:
 
 
 def with_vocabularies(columns: Columns, vocabularies: Mapping[str, Sequence[str]]) -> Columns:
-    """The same columns, one-hot encoders knowing their values."""
+    """The columns with the values of their one-hot encoders."""
     features, first = [], 0
     for feature in columns.features:
         text = OneHotText(tuple(vocabularies[feature.name])) if feature.name in vocabularies else feature.text
@@ -213,24 +213,25 @@ def with_vocabularies(columns: Columns, vocabularies: Mapping[str, Sequence[str]
 
 
 def _feature_names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str]:
-    """The features' columns; every file has them, and those of target and weight, once."""
+    """Names of the feature columns. Raises ValueError unless every file has them, target and weight once."""
     first = next(iter(schemas))
     present = {
         file: Counter(n for n in schema.names if not n.startswith("__index_level_")) for file, schema in schemas.items()
     }
-    others = [n for n in (choice.target, choice.weight) if n is not None]
-    names = list(choice.columns) if choice.columns is not None else [n for n in present[first] if n not in others]
+    target_and_weight = [n for n in (choice.target, choice.weight) if n is not None]
+    names = list(choice.columns or (name for name in present[first] if name not in target_and_weight))
     if not names:
-        raise ValueError(f"{first!r} has no column beside {' and '.join(map(repr, others)) or 'none'}.")
-    for file, has in present.items():
-        for name in (*names, *others):
-            if name not in has:
-                some = ", ".join(list(has)[:_SHOWN]) + ", ..." * (len(has) > _SHOWN)
-                raise ValueError(f"{file!r} has no column {name!r}. Its columns are {some}.")
-            if has[name] > 1:
-                raise ValueError(f"{file!r} has {has[name]} columns named {name!r}. Rename them.")
+        raise ValueError(f"{first!r} has no column beside {' and '.join(map(repr, target_and_weight)) or 'none'}.")
+    for file, names_in_file in present.items():
+        for name in (*names, *target_and_weight):
+            if name not in names_in_file:
+                shown = ", ".join(list(names_in_file)[:_MAX_NAMES_SHOWN])
+                shown += ", ..." * (len(names_in_file) > _MAX_NAMES_SHOWN)
+                raise ValueError(f"{file!r} has no column {name!r}. Its columns are {shown}.")
+            if names_in_file[name] > 1:
+                raise ValueError(f"{file!r} has {names_in_file[name]} columns named {name!r}. Rename them.")
         if choice.columns is None:
-            extra = sorted(set(has) - set(present[first]))
+            extra = sorted(set(names_in_file) - set(present[first]))
             if extra:
                 raise ValueError(
                     f"{file!r} has a column {extra[0]!r} that {first!r} has not. Name those to use: columns=[...]."
@@ -239,20 +240,20 @@ def _feature_names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str
 
 
 def _common_kind(schemas: Mapping[str, pa.Schema], name: str) -> tuple[str, pa.DataType]:
-    """The kind that a column has in all files, and a type that shows it."""
-    found: tuple[str, str, pa.DataType] | None = None
+    """The kind of a column, which must be the same in all files, and an example of its type."""
+    first: tuple[str, str, pa.DataType] | None = None
     for file, schema in schemas.items():
         type_ = schema.field(name).type
         kind = kind_of(type_)
         if kind == "nothing":
             continue
-        if found is None:
-            found = (file, kind, type_)
-        elif kind != found[1]:
+        if first is None:
+            first = (file, kind, type_)
+        elif kind != first[1]:
             raise ValueError(
-                f"Column {name!r} is {found[2]} in {found[0]!r} and {type_} in {file!r}. Write it with one type."
+                f"Column {name!r} is {first[2]} in {first[0]!r} and {type_} in {file!r}. Write it with one type."
             )
-    return ("nothing", pa.null()) if found is None else found[1:]
+    return ("nothing", pa.null()) if first is None else first[1:]
 
 
 def _exact_in_float32(column: pa.DataType) -> bool:

@@ -20,19 +20,19 @@ from tithe.sources.limits import TABLE_COLUMNS, Limits, beyond
 from tithe.sources.lines import split_rows
 from tithe.sources.rows import BlockBuilder, fault
 
-_PARSED_AT_ONCE = 2**22
+_PARSE_BYTES = 2**22  # of a block that Arrow parses
 _UNREADABLE = (pa.ArrowException, FileFormatError)
 _NULLS = frozenset(pyarrow.csv.ConvertOptions().null_values)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)", re.ASCII | re.IGNORECASE)
-_WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 _ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python's surrogateescape shows them
-_SHOWN = 60  # characters of a wrong value in a message
-_BLANK = re.compile(rb"^[ \t]+\r?\n", re.MULTILINE)  # no value of a single column
+_MAX_CHARACTERS_SHOWN = 60  # characters of a wrong value in a message
+_BLANK_LINE = re.compile(rb"^[ \t]+\r?\n", re.MULTILINE)  # no value of a single column
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written: the names in its header, in order, and what stands between values."""
+    """The format of a file: the names in its header, in order, and the delimiter."""
 
     names: tuple[str, ...]
     delimiter: str
@@ -40,7 +40,7 @@ class Dialect:
     def read(self, data: bytes, types: dict[str, Any], only: Sequence[str], *, lenient: bool = False) -> Any:
         """Parse whole lines into a table of the columns ``only``; if ``lenient``, less rows too long or too short."""
         try:
-            return self._read(data, types, only, lenient, _PARSED_AT_ONCE)
+            return self._read(data, types, only, lenient, _PARSE_BYTES)
         except pa.ArrowInvalid as error:
             if "straddl" not in str(error):
                 raise
@@ -62,11 +62,11 @@ class Dialect:
 
 
 def read_header(line: bytes, file: str, delimiter: str, limits: Limits) -> Dialect:
-    """The dialect of a file that starts with this line; without names if the line is empty."""
+    """The dialect of a file with this header line; it has no names if the line is empty."""
     n_columns = line.count(delimiter.encode()) + 1
-    most = limits.columns or TABLE_COLUMNS
-    if n_columns > most:
-        raise beyond(f"The header of {file!r} names {n_columns:,} columns", "columns", most)
+    max_columns = limits.columns or TABLE_COLUMNS
+    if n_columns > max_columns:
+        raise beyond(f"The header of {file!r} names {n_columns:,} columns", "columns", max_columns)
     try:
         text = line.removeprefix(b"\xef\xbb\xbf").decode().strip("\r\n")
     except UnicodeDecodeError as error:
@@ -89,16 +89,16 @@ def _are_counted(names: Sequence[str]) -> bool:
 
 
 def common_types(blocks: Sequence[tuple[str, Dialect, bytes]]) -> dict[str, Any]:
-    """The type of every column as far as these blocks of lines of files tell; one block in four makes a column text.
+    """The type of every column in these blocks of lines. A column is text if it is in a quarter of the blocks.
 
-    Rows that are too long or too short tell nothing; they are found when they are read.
+    Rows that are too long or too short are ignored here and refused when they are read.
     """
     # bytes that are not UTF-8 are text here: Arrow prints a complaint for every row that has some and is too long
     readable = [(file, dialect, data.decode(errors="replace").encode()) for file, dialect, data in blocks]
-    blocks = [(file, dialect, rows) for file, dialect, data in readable if (rows := _BLANK.sub(b"", data))]
-    found: dict[str, Counter[Any]] = {}
+    blocks = [(file, dialect, rows) for file, dialect, data in readable if (rows := _BLANK_LINE.sub(b"", data))]
+    types: dict[str, Counter[Any]] = {}
     fault = None
-    # a block that was cut inside quotes has rows of any length, and tells nothing if another does
+    # a block that was cut inside quotes has rows of wrong length; it is used only if there is no better block
     for lenient in (False, True):
         for file, dialect, rows in blocks:
             try:
@@ -107,12 +107,12 @@ def common_types(blocks: Sequence[tuple[str, Dialect, bytes]]) -> dict[str, Any]
                 fault = FileFormatError(f"{file!r} is no table of one row a line: {error}")
                 continue
             for field in schema:
-                found.setdefault(field.name, Counter())[field.type] += 1
-        if found:
+                types.setdefault(field.name, Counter())[field.type] += 1
+        if types:
             break
-    if not found and fault is not None:
+    if not types and fault is not None:
         raise fault
-    return {name: _common_type(seen) for name, seen in found.items()}
+    return {name: _common_type(seen) for name, seen in types.items()}
 
 
 def _common_type(seen: Counter[Any]) -> Any:
@@ -175,22 +175,22 @@ class CsvRows:
     def _sound_rows(
         self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], error: Exception
     ) -> tuple[bytes, Array]:
-        """A block that could not be parsed, less the rows that are to blame, and the ids of those left."""
+        """The rows of a block that can be parsed, and their ids, after the whole block could not be."""
         rows = split_rows(data)
         if len(rows) != len(ids):
             raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
-        places = {name: at for at, name in enumerate(dialect.names)}
-        read = [(places[name], name) for name in self.columns.read]
-        kept: list[int] = []
+        positions = {name: at for at, name in enumerate(dialect.names)}
+        read = [(positions[name], name) for name in self.columns.read]
+        sound: list[int] = []
         for number, row in enumerate(rows):
             wrong = self._what_is_wrong(row, dialect, read)
             if wrong is None:
-                kept.append(number)
+                sound.append(number)
             elif self.columns.choice.bad_rows == "error":
                 raise fault(locate(int(ids[number])), wrong)
-        if len(kept) == len(ids):  # then it is no row that is to blame
+        if len(sound) == len(ids):  # no single row is wrong
             raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
-        return b"".join([rows[number] for number in kept]), ids[kept]
+        return b"".join([rows[number] for number in sound]), ids[sound]
 
     def _what_is_wrong(self, row: bytes, dialect: Dialect, read: Sequence[tuple[int, str]]) -> str | None:
         text = row.decode(errors="surrogateescape").strip("\r\n")
@@ -205,7 +205,7 @@ class CsvRows:
             if not value.isascii() and _ESCAPED.search(value):
                 return f"column {name!r} is not text in UTF-8"
             if not _fits(value, self.types[name]):
-                shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
+                shown = value if len(value) <= _MAX_CHARACTERS_SHOWN else value[:_MAX_CHARACTERS_SHOWN] + "..."
                 return f"column {name!r} is {shown!r}, but {self.types[name]} elsewhere"
         return None
 
@@ -218,7 +218,7 @@ def _fits(value: str, type_: pa.DataType) -> bool:
         return value.lower() in ("true", "false", "0", "1")
     value = value.strip(" \t")
     if pa.types.is_integer(type_):
-        return _WHOLE.fullmatch(value) is not None and -(2**63) <= int(value) < 2**63
+        return _INTEGER.fullmatch(value) is not None and -(2**63) <= int(value) < 2**63
     return not pa.types.is_floating(type_) or _NUMBER.fullmatch(value) is not None
 
 

@@ -15,19 +15,19 @@ import pyarrow as pa
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.sources.categories import MOST_VALUES
-from tithe.sources.columns import Choice, settle, with_vocabularies
+from tithe.sources.categories import MAX_VALUES
+from tithe.sources.columns import Choice, resolve_columns, with_vocabularies
 from tithe.sources.csv_block import CsvRows, Dialect, common_types, read_header
 from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_all_bad, usual_leaf_rows
 from tithe.sources.limits import Limits
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import DataFile, identity_of, no_rows
-from tithe.sources.rows import MOST_CLASSES, Distinct, row_of
+from tithe.sources.rows import MAX_CLASSES, Distinct, row_of
 
-_PROBES = 64  # blocks that are looked at to tell the types, and that a sample is drawn from
+_MAX_PROBES = 64  # blocks from which types are inferred and a sample is drawn
 _PROBE_BYTES = 2**16
 _PROBE_ROWS = 4096
-_KEPT_BYTES = 2**26  # of text that a sample of compressed files is drawn from
+_THINNED_BYTES = 2**26  # bytes of text from which a sample of compressed files is drawn
 
 
 class TextBlock(NamedTuple):
@@ -44,12 +44,12 @@ class TextBlock(NamedTuple):
         return np.arange(self.first, self.first + self.n_rows)
 
     def locate(self, row_id: int) -> str:
-        """Where the row with an id stands, in words."""
+        """The file and row number of the row with an id, for messages."""
         return row_of(self.file.path, row_id - self.first + self.first_in_file)
 
 
 class Probe(NamedTuple):
-    """Whole lines from amid a file: where they begin in it, and where it begins among the bytes of all."""
+    """Whole lines of a file: ``at`` is their offset in it, ``before`` the size of all files before it."""
 
     file: DataFile
     data: bytes
@@ -58,16 +58,16 @@ class Probe(NamedTuple):
 
 
 def _about(block: TextBlock, row_id: int) -> str:
-    """Where a row of a block drawn for a sample stands, in words."""
+    """The file and approximate number of a row of a sample, for messages."""
     return f"{block.file.path!r}, about row {row_id - block.first + block.first_in_file:,}"
 
 
 class DelimitedSource(Source):
     """Rows of delimited text with a header line, in the order of the files.
 
-    Types are settled in a look at blocks from all over the files; a column that holds whole numbers
-    there may hold fractions elsewhere. Lines are cut into leaves by whoever asks for the tasks, and
-    parsed by whoever calls them. How many rows there are is known only at the end.
+    Types are inferred from blocks spread over the files; a column of whole numbers there may hold fractions
+    elsewhere. Lines are cut into leaves while tasks are iterated over, and parsed when a task is called. The number
+    of rows is known only at the end.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class DelimitedSource(Source):
         self.identity = identity_of("csv", files, asdict(choice), None)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves from number ``first`` on; what comes before is read past, not parsed."""
+        """Loaders of the leaves from number ``first`` on; earlier leaves are read but not parsed."""
         tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
         if first or self._rows.columns.choice.bad_rows != "skip":
             return tasks
@@ -112,11 +112,11 @@ class DelimitedSource(Source):
         return self._rows.load(block.data, self._dialects[block.file.path], block.ids, block.locate)
 
     def count(self) -> int:
-        """How many rows there are, bad ones included: all files are read for it."""
+        """The number of rows, bad ones included; all files are read."""
         return sum(block.n_rows for block in self._cut(self.leaf_rows))
 
     def _cut(self, n_rows: int) -> Iterator[TextBlock]:
-        """All rows, so many at a time, fewer where they are long."""
+        """All rows in blocks of ``n_rows``, or fewer where rows are long."""
         n_bytes = text_bytes(n_rows, self.row_bytes)
         before = 0
         for file in self._files:
@@ -138,7 +138,7 @@ class DelimitedSource(Source):
     def _probes(self, n_bytes: int, offset: float) -> Iterator[Probe]:
         """Blocks of whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
         ends = np.cumsum([file.size for file in self._files])
-        n_places = int(np.clip(ends[-1] // n_bytes, 1, _PROBES))
+        n_places = int(np.clip(ends[-1] // n_bytes, 1, _MAX_PROBES))
         for place in (np.arange(n_places) + offset) * (ends[-1] / n_places):
             number = int(np.searchsorted(ends, place, side="right"))
             file = self._files[number]
@@ -149,10 +149,11 @@ class DelimitedSource(Source):
                 data = stream.read(n_bytes)
             at_end = len(data) < n_bytes
             # the first line is the header, or has been cut
-            rest = data.partition(b"\n")[2] if at else data[len(self._reader(data, file, header=True).take(1)[0]) :]
-            whole = rest if at_end else rest[: rest.rfind(b"\n") + 1]
-            if whole:
-                yield Probe(file, whole, at + len(data) - len(rest), int(ends[number]) - file.size)
+            header = b"" if at else self._reader(data, file, header=True).take(1)[0]
+            lines = data.partition(b"\n")[2] if at else data[len(header) :]
+            whole_lines = lines if at_end else lines[: lines.rfind(b"\n") + 1]
+            if whole_lines:
+                yield Probe(file, whole_lines, at + len(data) - len(lines), int(ends[number]) - file.size)
 
     def _reader(self, data: bytes, file: DataFile, *, header: bool = False) -> RowReader:
         """The rows of a piece of a file."""
@@ -161,41 +162,41 @@ class DelimitedSource(Source):
     def _learn_vocabularies(self) -> None:
         columns = self._rows.columns
         if columns.choice.categories == "onehot" and columns.texts:
-            found = [Distinct(n, MOST_VALUES, "Use categories='hash' (--categories hash).") for n in columns.texts]
-            self._distinct(found, columns.texts)
-            values = {name: one.texts() for name, one in zip(columns.texts, found, strict=True)}
+            collectors = [Distinct(n, MAX_VALUES, "Use categories='hash' (--categories hash).") for n in columns.texts]
+            self._distinct(collectors, columns.texts)
+            values = {name: collector.texts() for name, collector in zip(columns.texts, collectors, strict=True)}
             self._rows = replace(self._rows, columns=with_vocabularies(columns, values))
 
-    def _distinct(self, found: Sequence[Distinct], names: Sequence[str]) -> None:
-        """A look at a few columns of all the rows."""
+    def _distinct(self, collectors: Sequence[Distinct], names: Sequence[str]) -> None:
+        """Collect the distinct values of a few columns in one pass over all rows."""
         for block in self._cut(SAMPLE_ROWS):
             dialect = self._dialects[block.file.path]
             table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, names)
             for batch in table.to_batches():
-                for one in found:
-                    one.add(batch)
+                for collector in collectors:
+                    collector.add(batch)
 
     def classes(self) -> Array:
-        """All values of the target, in ascending order, from a look at that column alone."""
+        """All values of the target, in ascending order, from a pass over that column."""
         columns = self._rows.columns
         if columns.choice.target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
-        found = Distinct(columns.choice.target, MOST_CLASSES, "It is no class to be told.")
-        self._distinct([found], [columns.choice.target])
-        return found.targets(columns.target_type)
+        collector = Distinct(columns.choice.target, MAX_CLASSES, "It is no class to be told.")
+        self._distinct([collector], [columns.choice.target])
+        return collector.targets(columns.target_type)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) of blocks spread evenly over all of the data.
 
-        Row ids are those that the tasks give, except where blocks are drawn from amid files that are not
-        compressed: how many rows stand before them is not known, so their ids are estimated by the length
-        of rows. They are distinct and ascend, but may be those of other rows.
+        Row ids are those of `tasks`, except for blocks from the middle of files that are not compressed. The number
+        of rows before these is not known, so their ids are estimated from the length of rows. They are distinct and
+        ascend, but may be the ids of other rows.
         """
         size = SAMPLE_ROWS if size is None else size
-        n_bytes = max(self._probe_bytes, int(1.5 * size * self._bytes_per_row) // _PROBES)
+        n_bytes = max(self._probe_bytes, int(1.5 * size * self._bytes_per_row) // _MAX_PROBES)
         if any(_is_compressed(file) for file in self._files):
             blocks = [self._load(block) for block in self._thinned()]
-        elif 2 * n_bytes * _PROBES >= (self.n_bytes or 0):
+        elif 2 * n_bytes * _MAX_PROBES >= (self.n_bytes or 0):
             blocks = [task() for task in self.tasks()]
         else:
             blocks = list(self._spread(n_bytes, rng.random())) or [next(self.tasks())()]
@@ -205,7 +206,7 @@ class DelimitedSource(Source):
         return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))
 
     def _spread(self, n_bytes: int, offset: float) -> Iterator[Block]:
-        """Rows of blocks spread over all files. A block that starts inside quotes cannot be told and is left out."""
+        """Rows of blocks spread over all files. A block that starts inside quotes cannot be parsed and is left out."""
         after = 0
         for file, data, at, before in self._probes(n_bytes, offset):
             first = max(after, int((before + at) / self._bytes_per_row))
@@ -219,15 +220,15 @@ class DelimitedSource(Source):
                     raise
 
     def _thinned(self) -> list[TextBlock]:
-        """Blocks at even distances of files that can only be read in order."""
-        kept: list[TextBlock] = []
+        """Evenly spaced blocks of files that can only be read in order."""
+        blocks: list[TextBlock] = []
         step = 1
         for number, block in enumerate(self._cut(_PROBE_ROWS)):
             if number % step == 0:
-                kept.append(block)
-            while len(kept) > _PROBES or (len(kept) > 1 and sum(len(one.data) for one in kept) > _KEPT_BYTES):
-                kept, step = kept[::2], 2 * step
-        return kept
+                blocks.append(block)
+            while len(blocks) > _MAX_PROBES or (len(blocks) > 1 and sum(len(b.data) for b in blocks) > _THINNED_BYTES):
+                blocks, step = blocks[::2], 2 * step
+        return blocks
 
 
 def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[tuple[str, bytes]], choice: Choice) -> CsvRows:
@@ -237,7 +238,7 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[tuple[str, bytes]
         if type_ == pa.int64() and name != choice.target:
             types[name] = pa.float64()  # what is a whole number here may have a fraction elsewhere
     fields = {file: [(name, types.get(name, pa.float64())) for name in d.names] for file, d in dialects.items()}
-    columns = settle({file: pa.schema(has) for file, has in fields.items()}, choice)
+    columns = resolve_columns({file: pa.schema(has) for file, has in fields.items()}, choice)
     return CsvRows(columns, {name: types.get(name, pa.float64()) for name in columns.read})
 
 

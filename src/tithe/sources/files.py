@@ -53,7 +53,8 @@ def open_dataset(
         Columns of the target (numbers or text) and of the weights of the rows; in ``.npz`` files the
         names of arrays beside ``X``. The label of libsvm files is always the target.
     categories : {"error", "onehot", "hash"}
-        What becomes of columns of text: a column a value, or ``n_hashes`` columns that values are hashed into.
+        How columns of text are encoded: one column for each distinct value, or values hashed into ``n_hashes``
+        columns.
     n_hashes : int
     bad_rows : {"error", "skip"}
         What to do with rows that miss a value, or have one that is not finite.

@@ -28,11 +28,11 @@ _SAMPLE_UNITS = 64
 _ENTRY_BYTES = 12
 _VISIBLE = np.ones(256, bool)  # bytes that a parser does not take for white space
 _VISIBLE[list(b" \t\n\r\v\f")] = False
-_LARGEST = 2**31 - 1  # column number: those of a CSR matrix have 32 bits
+_MAX_COLUMN = 2**31 - 1  # column number: those of a CSR matrix have 32 bits
 
 
 class Unit(NamedTuple):
-    """Lines of a file: where they stand in it, and in all files."""
+    """Consecutive lines of a file: their place in it, and the number of their first row in all files."""
 
     file: int
     offset: int
@@ -43,7 +43,7 @@ class Unit(NamedTuple):
 
 
 class Census(NamedTuple):
-    """What lines hold: rows, entries, the largest column number, and whether column 0 is used."""
+    """Counts over lines: rows, entries, the largest column number, and whether column 0 is used."""
 
     n_rows: int
     n_entries: int
@@ -111,7 +111,7 @@ def refuse_names(choice: Choice) -> None:
 class LibsvmSource(Source):
     """Rows of libsvm (svmlight) files: CSR, float64, the label as y.
 
-    A first look counts rows and columns. Column numbers start at 1, or at 0 if any file uses 0.
+    A first pass counts rows and columns. Column numbers start at 1, or at 0 if any file uses 0.
 
     Parameters
     ----------
@@ -125,17 +125,17 @@ class LibsvmSource(Source):
     def __init__(self, files: Sequence[DataFile], choice: Choice, n_features: int | None, limits: Limits) -> None:
         refuse_names(choice)
         self._limits = limits
-        self._most_columns = most_columns(n_features, limits)
+        self._max_column = max_column_number(n_features, limits)
         self._files = list(files)
         self._choice = choice
         self._units: list[Unit] = []
         n_entries = largest = 0
         self._zero_based = False
-        for unit, found in self._look():
+        for unit, counts in self._count_units():
             self._units.append(unit)
-            n_entries += found.n_entries
-            largest = max(largest, found.largest)
-            self._zero_based |= found.has_zero
+            n_entries += counts.n_entries
+            largest = max(largest, counts.largest)
+            self._zero_based |= counts.has_zero
         if not self._units:
             raise no_rows(files)
         used = largest + self._zero_based
@@ -151,20 +151,20 @@ class LibsvmSource(Source):
         self.identity = identity_of("libsvm", files, {**asdict(choice), "n_features": n_features}, self.n_rows)
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
 
-    def _look(self) -> Iterator[tuple[Unit, Census]]:
+    def _count_units(self) -> Iterator[tuple[Unit, Census]]:
         before = 0
         for number, file in enumerate(self._files):
             offset = in_file = 0
             with open(file.path, "rb") as stream:
                 reader = RowReader(stream, file.path, quotes=False, limits=self._limits)
                 while data := reader.take(_UNIT_ROWS, _UNIT_BYTES)[0]:
-                    found = census(data)
-                    if found.largest > self._most_columns:
-                        raise _too_large(data, file.path, in_file, self._most_columns)
-                    if found.n_rows:
-                        yield Unit(number, offset, len(data), in_file, before + in_file, found.n_rows), found
+                    counts = census(data)
+                    if counts.largest > self._max_column:
+                        raise _too_large(data, file.path, in_file, self._max_column)
+                    if counts.n_rows:
+                        yield Unit(number, offset, len(data), in_file, before + in_file, counts.n_rows), counts
                     offset += len(data)
-                    in_file += found.n_rows
+                    in_file += counts.n_rows
             before += in_file
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
@@ -201,8 +201,8 @@ class LibsvmSource(Source):
                 stream.seek(unit.offset)
                 words = re.findall(rb"(?m)^[ \t]*([^\s#]+)", stream.read(unit.n_bytes))
             labels.update(_labels(set(words), self._choice.bad_rows, file.path))
-        known: Array = np.array(sorted(label for label in labels if label == label))
-        return known
+        classes: Array = np.array(sorted(label for label in labels if label == label))
+        return classes
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) of pieces spread evenly over all of the data."""
@@ -228,13 +228,13 @@ def read_block(
         X, y = parse(data, n_features, zero_based)
     except (ValueError, OverflowError) as error:
         rows = [line for line in data.split(b"\n") if census(line).n_rows]
-        kept = [np.zeros(0, np.intp)]
+        runs = [np.zeros(0, np.intp)]
         for start, stop, reason in _parsable(rows, n_features, zero_based):
             if reason is None:
-                kept.append(np.arange(start, stop))
+                runs.append(np.arange(start, stop))
             elif bad == "error":
                 raise FileFormatError(f"{locate(int(ids[start]))} cannot be parsed: {reason}") from error
-        sound = np.concatenate(kept)
+        sound = np.concatenate(runs)
         ids = ids[sound]
         X, y = parse(b"\n".join([rows[row] for row in sound]), n_features, zero_based)
     return checked(sparse.csr_matrix(X), y, ids, bad, locate)
@@ -256,9 +256,9 @@ def _parsable(rows: Sequence[bytes], n_features: int, zero_based: bool) -> Itera
                 runs += [(middle, stop), (start, middle)]
 
 
-def most_columns(n_features: int | None, limits: Limits) -> int:
+def max_column_number(n_features: int | None, limits: Limits) -> int:
     """The largest column number that is read: one that was asked for, or a limit."""
-    return _LARGEST if n_features is not None else min(_LARGEST, limits.columns or LIBSVM_COLUMNS)
+    return _MAX_COLUMN if n_features is not None else min(_MAX_COLUMN, limits.columns or LIBSVM_COLUMNS)
 
 
 def _labels(words: set[bytes], bad: str, file: str) -> Iterator[float]:
@@ -271,11 +271,12 @@ def _labels(words: set[bytes], bad: str, file: str) -> Iterator[float]:
                 raise FileFormatError(f"{file!r} has a label that is no number: {error}") from error
 
 
-def _too_large(data: bytes, file: str, before: int, most: int) -> FileFormatError:
-    """The error that names the first row with a column number beyond ``most``; ``before`` rows precede these."""
-    rows = [found for line in data.split(b"\n") if (found := census(line)).n_rows]
-    row = next(i for i, found in enumerate(rows) if found.largest > most)
-    what = f"{row_of(file, before + row)} has the column number {rows[row].largest}"
-    if most == _LARGEST:
-        return FileFormatError(f"{what}, more than can be ({_LARGEST}). Mend it, or leave the row out.")
-    return FileFormatError(f"{beyond(what, 'columns', most)} Or say how many there are: n_features (--n-features).")
+def _too_large(data: bytes, file: str, before: int, max_column: int) -> FileFormatError:
+    """The error that names the first row with a column number above ``max_column``; ``before`` rows precede these."""
+    rows = [counts for line in data.split(b"\n") if (counts := census(line)).n_rows]
+    row = next(i for i, counts in enumerate(rows) if counts.largest > max_column)
+    fault = f"{row_of(file, before + row)} has the column number {rows[row].largest}"
+    if max_column == _MAX_COLUMN:
+        return FileFormatError(f"{fault}, above the largest possible ({_MAX_COLUMN}). Mend it, or leave the row out.")
+    error = beyond(fault, "columns", max_column)
+    return FileFormatError(f"{error} Or say how many there are: n_features (--n-features).")

@@ -127,8 +127,8 @@ def row_ends(chunk: bytes, before: bytes, quotes: bool, quoted: bool) -> tuple[A
         inside = np.logical_xor.accumulate(codes[2:] == _QUOTE) ^ quoted
         ends = ends[~inside[ends]]
         quoted = bool(inside[-1])
-    one, two = codes[ends + 1], codes[ends]  # bytes before the newline
-    empty = (one == _NEWLINE) | ((one == _RETURN) & (two == _NEWLINE))
+    last_byte, byte_before = codes[ends + 1], codes[ends]  # bytes before the newline
+    empty = (last_byte == _NEWLINE) | ((last_byte == _RETURN) & (byte_before == _NEWLINE))
     return ends[~empty], quoted
 
 

@@ -56,12 +56,12 @@ def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any,
     try:
         with np.load(file.path, allow_pickle=False) as archive:
             missing = [n for n in wanted if n not in archive.files]
-            found = ", ".join(archive.files)
+            names = ", ".join(archive.files)
             if not missing:
                 for member in archive.zip.infolist():
                     if member.filename.removesuffix(".npy") in wanted:
-                        what = f"{file.path!r}: {member.filename!r}"
-                        limits.check_unpacked(what, member.file_size, min(member.compress_size, file.size))
+                        member_name = f"{file.path!r}: {member.filename!r}"
+                        limits.check_unpacked(member_name, member.file_size, min(member.compress_size, file.size))
             arrays = {} if missing else {name: archive[name] for name in wanted}
             strange = [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]
             if strange:  # NumPy gives the bytes of what is no array
@@ -71,7 +71,7 @@ def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any,
     except Exception as error:  # zipfile raises its own kinds for damaged archives
         raise FileFormatError(f"{file.path!r} is not a whole .npz file: {error}") from error
     if missing:
-        raise ValueError(f"{file.path!r} has no array {missing[0]!r}; it has {found}.")
+        raise ValueError(f"{file.path!r} has no array {missing[0]!r}; it has {names}.")
     return arrays["X"], arrays.get(str(choice.target)), arrays.get(str(choice.weight))
 
 
@@ -98,10 +98,10 @@ class NumpySource(Source):
         self._choice = choice
         self._arrays = [_Arrays(file, choice, limits) for file in files]
         first = self._arrays[0]
-        for other in self._arrays:
-            if other.shape[1] != first.shape[1]:
+        for arrays in self._arrays:
+            if arrays.shape[1] != first.shape[1]:
                 raise ValueError(
-                    f"{first.file.path!r} has {first.shape[1]} columns and {other.file.path!r} has {other.shape[1]}."
+                    f"{first.file.path!r} has {first.shape[1]} columns and {arrays.file.path!r} has {arrays.shape[1]}."
                 )
         self._starts = np.cumsum([0, *(arrays.shape[0] for arrays in self._arrays)])
         self.n_rows = int(self._starts[-1])
@@ -155,21 +155,21 @@ class NumpySource(Source):
         if bad is None:
             return block
         if self._choice.bad_rows == "skip":
-            kept = block.take(np.flatnonzero(~bad))
-            return Block(X=kept.X, y=kept.y, sample_weight=plain_weights(kept.sample_weight), indices=kept.indices)
+            good = block.take(np.flatnonzero(~bad))
+            return Block(X=good.X, y=good.y, sample_weight=plain_weights(good.sample_weight), indices=good.indices)
         row = int(np.argmax(bad))
         wrong = np.flatnonzero(~np.isfinite(X[row]))
-        what = f"column {wrong[0]} is not finite" if len(wrong) else "the target is missing or the weight no weight"
+        message = f"column {wrong[0]} is not finite" if len(wrong) else "the target is missing or the weight no weight"
         number = int(np.searchsorted(self._starts, ids[row], side="right")) - 1
-        raise fault(row_of(self._arrays[number].file.path, int(ids[row] - self._starts[number])), what)
+        raise fault(row_of(self._arrays[number].file.path, int(ids[row] - self._starts[number])), message)
 
     def classes(self) -> Array:
         """All values of the target, in ascending order."""
         if self._choice.target is None:
             raise ValueError("There is no target: name its array, target=... (--target).")
         values = np.concatenate([np.unique(_plain_target(arrays.get()[1])) for arrays in self._arrays])
-        known: Array = np.unique(values)
-        return known[~np.isnan(known)] if known.dtype.kind == "f" else known
+        classes: Array = np.unique(values)
+        return classes[~np.isnan(classes)] if classes.dtype.kind == "f" else classes
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) from anywhere; a few neighbours together where the data is large."""

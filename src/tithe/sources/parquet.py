@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.sources.categories import MOST_VALUES
-from tithe.sources.columns import Choice, Columns, settle, with_vocabularies
+from tithe.sources.categories import MAX_VALUES
+from tithe.sources.columns import Choice, Columns, resolve_columns, with_vocabularies
 from tithe.sources.leaves import (
     SAMPLE_ROWS,
     Loaded,
@@ -31,7 +31,7 @@ from tithe.sources.leaves import (
 from tithe.sources.limits import Limits
 from tithe.sources.parquet_pages import check_pages
 from tithe.sources.paths import DataFile, identity_of, no_rows
-from tithe.sources.rows import MOST_CLASSES, BlockBuilder, Distinct, row_of
+from tithe.sources.rows import MAX_CLASSES, BlockBuilder, Distinct, row_of
 
 HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
 SAMPLE_GROUPS = 8
@@ -56,9 +56,9 @@ class Group(NamedTuple):
 class ParquetSource(Source):
     """Rows of Parquet files, in the order of the files.
 
-    Small row groups that follow one another are joined into a leaf. A leaf is read by whoever
-    calls its task; only row groups of more than `HUGE_BYTES` are read while the tasks are asked for,
-    and come in leaves of equal size. All schemas are compared before the first row is read.
+    Small consecutive row groups are joined into a leaf. A leaf is read when its task is called; only row groups of
+    more than `HUGE_BYTES` are read while tasks are iterated over, in leaves of equal size. All schemas are compared
+    before the first row is read.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class ParquetSource(Source):
         if not self._groups:
             raise no_rows(files)
         used = {group.file for group in self._groups}
-        columns = settle({files[i].path: schemas[i] for i in sorted(used)}, choice)
+        columns = resolve_columns({files[i].path: schemas[i] for i in sorted(used)}, choice)
         self._columns = self._with_vocabularies(columns)
         last = self._groups[-1]
         self.n_rows = last.first + last.n_rows
@@ -86,7 +86,7 @@ class ParquetSource(Source):
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
 
     def _leaves(self, leaf_rows: int) -> Iterator[tuple[Group, ...]]:
-        """The row groups that make a leaf. A huge one stands alone and makes several."""
+        """The row groups of each leaf. A huge row group is alone in its tuple and makes several leaves."""
         for huge, groups in groupby(self._groups, self._is_huge):
             yield from joined(list(groups), lambda g: g.n_rows, 0 if huge else leaf_rows)
 
@@ -198,13 +198,13 @@ class ParquetSource(Source):
         target = columns.choice.target
         return [*columns.texts, *([target] if columns.target_type == pa.string() else [])]
 
-    def _distinct(self, found: Sequence[Distinct], names: Sequence[str]) -> None:
-        """A look at a few columns of all the rows."""
+    def _distinct(self, collectors: Sequence[Distinct], names: Sequence[str]) -> None:
+        """Collect the distinct values of a few columns in one pass over all rows."""
         for group in self._groups:
             for batch in self._batches(group, names, use_threads=True):
-                for one in found:
+                for collector in collectors:
                     try:
-                        one.add(batch)
+                        collector.add(batch)
                     except (pa.ArrowException, UnicodeDecodeError) as error:
                         raise self._broken(group, error) from error
 
@@ -212,19 +212,20 @@ class ParquetSource(Source):
         names = columns.texts
         if columns.choice.categories != "onehot" or not names:
             return columns
-        found = [Distinct(name, MOST_VALUES, "Use categories='hash' (--categories hash).") for name in names]
+        collectors = [Distinct(name, MAX_VALUES, "Use categories='hash' (--categories hash).") for name in names]
         self._columns = columns
-        self._distinct(found, names)
-        return with_vocabularies(columns, {name: one.texts() for name, one in zip(names, found, strict=True)})
+        self._distinct(collectors, names)
+        values = {name: collector.texts() for name, collector in zip(names, collectors, strict=True)}
+        return with_vocabularies(columns, values)
 
     def classes(self) -> Array:
-        """All values of the target, in ascending order, from a look at that column alone."""
+        """All values of the target, in ascending order, from a pass over that column."""
         target = self._columns.choice.target
         if target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
-        found = Distinct(target, MOST_CLASSES, "It is no class to be told.")
-        self._distinct([found], [target])
-        return found.targets(self._columns.target_type)
+        collector = Distinct(target, MAX_CLASSES, "It is no class to be told.")
+        self._distinct([collector], [target])
+        return collector.targets(self._columns.target_type)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) from row groups spread evenly over all of the data."""

@@ -34,9 +34,9 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-_BLOCK = 4096
-_BLOCKS = 16  # of a file that are looked at to know it again
-_ALL_BLOCKS = 4096  # of all files, beside head and tail: thousands of them must not take minutes
+_BLOCK_BYTES = 4096
+_BLOCKS_OF_A_FILE = 16  # hashed to recognise a file
+_BLOCKS_OF_ALL_FILES = 4096  # besides head and tail, so that thousands of files do not take minutes
 
 
 class DataFile(NamedTuple):
@@ -50,27 +50,30 @@ class DataFile(NamedTuple):
     def check(self) -> None:
         """Refuse to go on with a file that is not the one that was opened."""
         try:
-            now = os.stat(self.path)
+            status = os.stat(self.path)
         except FileNotFoundError:
             raise FileNotFoundError(f"{self.path!r} vanished while it was read.") from None
-        if now.st_size != self.size:
-            raise FileFormatError(f"{self.path!r} had {self.size} bytes when it was opened and now has {now.st_size}.")
-        if now.st_mtime_ns != self.modified:
+        if status.st_size != self.size:
+            raise FileFormatError(
+                f"{self.path!r} had {self.size} bytes when it was opened and now has {status.st_size}."
+            )
+        if status.st_mtime_ns != self.modified:
             raise FileFormatError(f"{self.path!r} was written to while it was read: start again when it is complete.")
 
-    def content(self, n_blocks: int = _BLOCKS) -> str:
+    def content(self, n_blocks: int = _BLOCKS_OF_A_FILE) -> str:
         """A hash of head, tail and blocks at even distances, and of the footer of a Parquet file.
 
-        A file that was written anew has another one, a copy of it elsewhere has the same. What no block
-        holds may change unnoticed: to read all would take as long as the work itself.
+        It changes if the file is written again, and is the same for a copy elsewhere. A change outside these blocks
+        is not noticed: reading all bytes would take as long as the build itself.
         """
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         with open(self.path, "rb") as file:
-            for at in sorted({round(i * max(0, self.size - _BLOCK) / (n_blocks + 1)) for i in range(n_blocks + 2)}):
+            last = max(0, self.size - _BLOCK_BYTES)
+            for at in sorted({round(i * last / (n_blocks + 1)) for i in range(n_blocks + 2)}):
                 file.seek(at)
-                found.update(file.read(_BLOCK))
-            found.update(_parquet_footer(file, self.size))
-        return found.hexdigest()[:16]
+                digest.update(file.read(_BLOCK_BYTES))
+            digest.update(_parquet_footer(file, self.size))
+        return digest.hexdigest()[:16]
 
 
 def _parquet_footer(file: Any, size: int) -> bytes:
@@ -103,15 +106,15 @@ def find_files(where: Any, format: str) -> tuple[list[DataFile], str]:
 
 def _expand(where: str, format: str) -> list[DataFile]:
     if os.path.isdir(where):
-        found = [path for path in sorted(_below(where)) if format != "auto" or _format_of(path, strict=False)]
-        if not found:
+        paths = [path for path in sorted(_below(where)) if format != "auto" or _format_of(path, strict=False)]
+        if not paths:
             raise FileNotFoundError(f"There is no data file in the folder {where!r}.")
-        return [_data_file(path, where) for path in found]
+        return [_data_file(path, where) for path in paths]
     if glob.has_magic(where) and not os.path.lexists(where):
-        found = [Path(path) for path in sorted(glob.glob(where, recursive=True)) if not os.path.isdir(path)]
-        if not found:
+        paths = [Path(path) for path in sorted(glob.glob(where, recursive=True)) if not os.path.isdir(path)]
+        if not paths:
             raise FileNotFoundError(f"No file matches {where!r}.")
-        return [_data_file(path, os.path.commonpath([str(path.parent) for path in found])) for path in found]
+        return [_data_file(path, os.path.commonpath([str(path.parent) for path in paths])) for path in paths]
     return [_data_file(Path(where), os.path.dirname(where))]
 
 
@@ -138,13 +141,13 @@ def _below(folder: str) -> Iterator[Path]:
     """The files in a folder and below, links followed; a folder that is reached twice is read once."""
     entered = {os.path.realpath(folder)}
     for place, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
-        kept = []
+        followed = []
         for name in sorted(folders):
             real = os.path.realpath(os.path.join(place, name))
             if _is_visible(name) and real not in entered:
                 entered.add(real)
-                kept.append(name)
-        folders[:] = kept
+                followed.append(name)
+        folders[:] = followed
         yield from (Path(place, name) for name in files if _is_visible(name))
 
 
@@ -158,9 +161,9 @@ def _is_visible(name: str) -> bool:
 
 
 def _data_file(path: Path, folder: str) -> DataFile:
-    found = check_regular(str(path))
+    status = check_regular(str(path))
     name = Path(os.path.relpath(path, folder or ".")).as_posix()
-    return DataFile(str(path), name, found.st_size, found.st_mtime_ns)
+    return DataFile(str(path), name, status.st_size, status.st_mtime_ns)
 
 
 def _format_of(path: str | os.PathLike[str], *, strict: bool = True) -> str:
@@ -197,7 +200,7 @@ def identity_of(format: str, files: Sequence[DataFile], options: dict[str, Any],
 
 def known_files(files: Sequence[DataFile]) -> str:
     """A short hash of names and content of the files."""
-    n_blocks = min(_BLOCKS, _ALL_BLOCKS // max(1, len(files)))
+    n_blocks = min(_BLOCKS_OF_A_FILE, _BLOCKS_OF_ALL_FILES // max(1, len(files)))
     return _short_hash([(file.name, file.size, file.content(n_blocks)) for file in files])
 
 

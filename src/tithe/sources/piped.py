@@ -13,7 +13,7 @@ import pyarrow as pa
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError, NoRowsError
-from tithe.sources.columns import Choice, Columns, Numbered, settle
+from tithe.sources.columns import Choice, Columns, Numbered, resolve_columns
 from tithe.sources.csv_block import read_header
 from tithe.sources.delimited import csv_rows
 from tithe.sources.leaves import Loaded, text_bytes, usual_leaf_rows
@@ -71,8 +71,8 @@ class PipedSource(Source):
         if self._first is None:
             raise ValueError("Standard input has been read already and cannot be read again.")
         if n_rows > self._n_ahead:
-            rest = self._read(n_rows - self._n_ahead)
-            self._first = self._first if rest is None else concat([self._first, rest])
+            more_rows = self._read(n_rows - self._n_ahead)
+            self._first = self._first if more_rows is None else concat([self._first, more_rows])
             self._n_ahead = n_rows
         return self._first
 
@@ -94,7 +94,7 @@ class PipedSource(Source):
         return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))
 
     def classes(self) -> Array:
-        """Cannot be known."""
+        """Raises ValueError: the classes of a pipe are not known beforehand."""
         raise ValueError("The classes of standard input are not known before all of it is read: name them all.")
 
 
@@ -152,7 +152,7 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
         _ = schema.names  # which must be text in UTF-8
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
-    columns = settle({NAME: schema}, choice)
+    columns = resolve_columns({NAME: schema}, choice)
     empty = next((name for name in columns.read if pa.types.is_null(schema.field(name).type)), None)
     if empty is not None:  # such a stream says how many rows it has, however many, and holds none of them
         raise ValueError(f"Column {empty!r} of standard input has no type and no values. Leave it out of columns.")
@@ -207,8 +207,8 @@ def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: boo
         raise ValueError("How many columns standard input has is not known beforehand: give n_features.")
     reader = RowReader(stream, NAME, quotes=False, live=live, limits=limits)
     ahead = [reader.take(_PROBE_ROWS, text_bytes(0, 0))]
-    found = census(ahead[0][0])
-    row_bytes = 12 * found.n_entries // max(1, found.n_rows) + 4
+    counts = census(ahead[0][0])
+    row_bytes = 12 * counts.n_entries // max(1, counts.n_rows) + 4
     passed = 0
 
     def take(n_rows: int) -> Task | None:
@@ -222,7 +222,7 @@ def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: boo
         n_taken = census(data).n_rows
         passed += n_taken
         ids = np.arange(passed - n_taken, passed)
-        return partial(read_block, data, n_features, found.has_zero, ids, choice.bad_rows, _locate)
+        return partial(read_block, data, n_features, counts.has_zero, ids, choice.bad_rows, _locate)
 
     about = {"format": "libsvm", **asdict(choice), "n_features": n_features}
     return PipedSource(take, feature_names=Numbered(n_features), row_bytes=row_bytes, about=about)

@@ -18,7 +18,7 @@ from tithe.sources.arrays import plain_weights
 from tithe.sources.categories import places
 from tithe.sources.columns import Columns, Feature, numbers
 
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 
 
 class BlockBuilder:
@@ -91,7 +91,7 @@ class BlockBuilder:
         return X
 
     def block(self, ids: Array, locate: Callable[[int], str]) -> Block:
-        """The rows, checked; ``locate`` says in words where the row with an id stands."""
+        """The rows, checked; ``locate`` names the file and row of a row id in messages."""
         if self._filled < self.n_rows:
             raise FileFormatError(f"there are {self._filled} rows instead of the {self.n_rows} announced")
         columns = self._columns
@@ -129,7 +129,7 @@ class BlockBuilder:
 
 
 def row_of(file: str, row: int) -> str:
-    """Where a row stands, in words."""
+    """The file and the number of a row, for messages."""
     return f"{file!r}, row {row} (the first is row 0)"
 
 
@@ -190,13 +190,13 @@ class Distinct:
     Parameters
     ----------
     column : str
-    most : int
-        More than that many are refused, with the hint ``too_many``.
+    max_values : int
+        More distinct values are refused, with the hint ``too_many``.
     """
 
-    def __init__(self, column: str, most: int, too_many: str) -> None:
+    def __init__(self, column: str, max_values: int, too_many: str) -> None:
         self._column = column
-        self._most = most
+        self._max_values = max_values
         self._too_many = too_many
         self._values: set[Any] = set()
 
@@ -210,15 +210,17 @@ class Distinct:
                 self._values.add(None)
         else:
             self._values.update(pc.unique(column).to_pylist())
-        if len(self._values) > self._most:
-            raise ValueError(f"Column {self._column!r} has more than {self._most:,} different values. {self._too_many}")
+        if len(self._values) > self._max_values:
+            raise ValueError(
+                f"Column {self._column!r} has more than {self._max_values:,} different values. {self._too_many}"
+            )
 
     def texts(self) -> list[str]:
-        """In ascending order, as text; nothing is ``""``."""
+        """The values as text, in ascending order; a null is ``""``."""
         return sorted({"" if value is None else str(value) for value in self._values})
 
     def targets(self, target_type: pa.DataType) -> Array:
-        """In ascending order, as plain NumPy; what is missing is left out."""
+        """The values as a NumPy array, in ascending order, without missing ones."""
         values, missing = target_values(pa.array(list(self._values), from_pandas=True), target_type)
-        kept: Array = np.unique(values[~missing])
-        return kept
+        classes: Array = np.unique(values[~missing])
+        return classes
