@@ -1,1 +1,1 @@
-"""Rows, protocols, the tree, seeds, names and errors. Imports no other room."""
+"""Rows, contracts, the merge tree, seeds, names and errors. Imports no other room."""

@@ -1,4 +1,4 @@
-"""Weighted rows: the only things that travel between rooms."""
+"""Weighted rows, and what is computed from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tithe.core.state_checks import (
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
 
-ROWS_PER_COLUMN = 4  # drawn rows that calibration wants for each total it steers
+ROWS_PER_COLUMN = 4  # drawn rows that calibration needs for each total
 
 
 _FLOATS = ("float64", "float32")
@@ -43,7 +43,7 @@ _CORESET: Mapping[str, Check] = {
     "last_row": Integer(least=-1),
     "is_whole": Flag(),
 }
-_DEEPEST = 64  # levels of a tree, and those above that only seed draws
+_MAX_LEVEL = 64  # levels of a tree, and those above that only seed draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,9 +59,9 @@ class Block(Storable):
     indices : (n,) int64 array or None
         Stable global row ids. None means 0 .. n-1.
     mean : (d,) float64 array or None
-        The weighted column mean, where whoever checked the rows knows it already.
+        The weighted column mean, if it was computed when the rows were checked.
     notes : mapping or None
-        What whoever chose the rows wants written into the provenance of a coreset.
+        Notes of a construction for the provenance of a coreset.
     """
 
     X: Any
@@ -99,16 +99,15 @@ class Block(Storable):
 
     @property
     def last_row_id(self) -> int:
-        """The id of the last row, -1 where there is none; the ids of all rows are not written out for it."""
+        """The id of the last row; -1 if there are no rows."""
         if len(self) == 0:
             return -1
         return len(self) - 1 if self.indices is None else int(self.indices[-1])
 
     def take(self, positions: Array, sample_weight: Array | None = None) -> Block:
         """The rows at ``positions``, with new weights or with their own."""
-        own = self.sample_weight
-        if sample_weight is None and own is not None:
-            sample_weight = own[positions]
+        if sample_weight is None and self.sample_weight is not None:
+            sample_weight = self.sample_weight[positions]
         return Block(
             X=self.X[positions],
             y=None if self.y is None else self.y[positions],
@@ -117,7 +116,7 @@ class Block(Storable):
         )
 
     def _check_state(self) -> None:
-        """What must hold of rows that were read from a file."""
+        """Refuse rows from a file that are not valid."""
         if sparse.issparse(self.X):
             expect(self.X.format == "csr" and np.isfinite(self.X.data).all(), "rows are not finite")
             sizes = {"n": self.X.shape[0], "d": self.X.shape[1]}
@@ -140,12 +139,12 @@ class Block(Storable):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Coreset(Block):
-    """A block that remembers what it stands for. It never holds the original data.
+    """Weighted rows that represent more rows. It does not hold the original data.
 
     Parameters
     ----------
     n_seen, weight_seen : int, float
-        Rows and weight of everything this coreset stands for.
+        Rows and weight of everything that this coreset represents.
     totals : (G, q) float64 array or None
         Exact sums of the objective's moments over everything seen. Merging adds.
     pilot : array or None
@@ -186,7 +185,7 @@ class Coreset(Block):
             if values is not None:
                 Floats(*values.shape, contiguous=False).check("totals or pilot", values, {})
         expect(isinstance(self.key, tuple) and len(self.key) == 2, "the place in a tree is missing")
-        Integer(most=_DEEPEST).check("level", self.key[0], {})
+        Integer(most=_MAX_LEVEL).check("level", self.key[0], {})
         Integer().check("first leaf", self.key[1], {})
         expect(_are_notes(self.provenance), "provenance is no mapping of names to values")
         expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
@@ -210,7 +209,7 @@ def all_rows(block: Block, objective: str) -> Coreset:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moments:
-    """What calibration reproduces: features of rows, in groups that are solved one by one.
+    """Features of rows whose totals calibration reproduces, in groups that are solved one by one.
 
     Parameters
     ----------
@@ -222,9 +221,9 @@ class Moments:
         Columns that matter most and come first (at least the count). The others are used
         only in groups whose basic columns the drawn rows can be trusted on.
     support, standard_errors : float
-        What a column must have to be steered: an effective support of that many drawn rows, and a
-        total within that many standard errors of the drawn rows' own estimate. What is right
-        depends on the loss and was measured.
+        A column is used only if its effective support is at least this number of drawn rows, and its total is within
+        this number of standard errors of the estimate from the drawn rows. Good values depend on the loss and were
+        measured.
     """
 
     values: Array
@@ -236,7 +235,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Survey:
-    """What one pass over a block at a pilot found.
+    """The results of one pass over a block at a pilot.
 
     Parameters
     ----------
@@ -258,7 +257,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scores:
-    """``weight * (slope * cost + base[label])`` of every row, without writing it out.
+    """The scores ``weight * (slope * cost + base[label])`` of all rows, computed when needed.
 
     Parameters
     ----------
@@ -286,17 +285,17 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evaluation:
-    """A convex objective at one place, penalty included, from one pass over a block.
+    """A convex objective at one solution, penalty included, from one pass over a block.
 
     Parameters
     ----------
     value, gradient : float, array of the shape of the parameters
     bound : float
-        Proved: the value exceeds the smallest one by no more than this.
+        A proved bound on the excess of the value over its minimum.
     diagonal : array of the shape of the parameters, or None
         Diagonal of the curvature, penalty left out.
     totals : (G, q) float64
-        Totals of the objective's moments at this place.
+        Totals of the objective's moments at this solution.
     """
 
     value: float
@@ -323,14 +322,14 @@ def effective_sample_size(sample_weight: Array) -> float:
 
 
 def stack(parts: Sequence[Any]) -> Any:
-    """Rows of several arrays or CSR matrices under one another."""
+    """The rows of several arrays or CSR matrices."""
     if sparse.issparse(parts[0]):
         return sparse.vstack(parts, format="csr")
     return np.concatenate(parts)
 
 
 def concat(blocks: Sequence[Block]) -> Block:
-    """Blocks under one another. Weights and row ids are filled in where only some have them."""
+    """The rows of several blocks. Weights and row ids are filled in where only some blocks have them."""
     if len(blocks) == 1:
         return blocks[0]
     widths = {b.n_features for b in blocks}

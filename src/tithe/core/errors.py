@@ -28,7 +28,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside this package that led here, however many of our functions lie between."""
+    """Warn at the line outside this package from which it was called."""
     level, frame = 2, sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Row ranges on both cores: the one place where kernels meet Python threads.
+"""Kernels on several Python threads.
 
 Kernels are compiled without the GIL and take a range of *parts* (fixed runs of rows).
 Partial sums belong to a part, never to a thread, so a result has the same bits whatever
@@ -90,7 +90,7 @@ def over_parts(kernel: Callable[[int, int], object], n_parts: int, *, serial: bo
         if n_parts:
             kernel(0, n_parts)
         return
-    # a few more tasks than threads: a core taken by somebody else does not hold up the rest
+    # more tasks than threads, so that a core that is busy with other work does not delay the end
     n_tasks = min(n_parts, 4 * n_threads)
     edges = [n_parts * t // n_tasks for t in range(n_tasks + 1)]
     pending = iter(itertools.pairwise(edges))
@@ -104,9 +104,9 @@ def over_parts(kernel: Callable[[int, int], object], n_parts: int, *, serial: bo
                 return
             kernel(*task)
 
-    others = [_executor().submit(work) for _ in range(n_threads - 1)]
+    futures = [_executor().submit(work) for _ in range(n_threads - 1)]
     try:
         work()
     finally:
-        for other in others:
-            other.result()
+        for future in futures:
+            future.result()

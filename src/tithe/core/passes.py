@@ -1,4 +1,4 @@
-"""Passes over all rows, wherever they are."""
+"""Passes over all rows, in memory or in files."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from tithe.core.tree import Merge, Tree
 
 
 class DataPass:
-    """Passes over all rows: a block, or the leaves of a source. It counts them.
+    """Makes and counts passes over all rows: a block, or the leaves of a source.
 
-    Every pass reads each leaf once and holds no more of it than what is added up. Leaves may be worked
-    on side by side; their results are added in the order of the leaves, so a sum has the same bits on
-    every engine. A block is one leaf.
+    A pass reads each leaf once and holds only its result. Leaves may be processed in parallel; their results are
+    added in the order of the leaves, so a sum has the same bits on every engine. A block is one leaf.
 
     Parameters
     ----------
     rows : Block or Source
     engine : str or Engine
-        Who reads the leaves. ``"auto"`` is ``"threads"`` for a source and ``"serial"`` for a block.
+        The engine that reads the leaves. ``"auto"`` is ``"threads"`` for a source and ``"serial"`` for a block.
     progress : callable, bool or None
         Called as ``progress(n_passes, n_leaves, n_rows)`` after every leaf, in the thread of the caller: the number
         of the pass, and the leaves and rows of it that are done. What it raises ends the pass. True shows a bar on
@@ -40,9 +39,9 @@ class DataPass:
     n_passes : int
         Passes that were begun.
     n_rows : int
-        Rows of the last pass; of a block at once.
+        Rows of the last pass; those of a block are known before.
     n_expected : int or None
-        Rows as far as is known before the first pass.
+        The number of rows, if it is known before the first pass.
     """
 
     def __init__(self, rows: Block | Source, engine: Any = "auto", progress: Progress | bool | None = None) -> None:
@@ -54,14 +53,14 @@ class DataPass:
         self.n_rows = self.n_expected if isinstance(rows, Block) and self.n_expected else 0
 
     def over(self, rows: Block | Source) -> DataPass:
-        """Passes over other rows, such as these with their labels encoded, counted on from here."""
-        other = DataPass(rows, self._engine, self._progress)
-        other.n_passes = self.n_passes
-        return other
+        """Passes over other rows, such as these with encoded labels; the count of passes continues."""
+        passes = DataPass(rows, self._engine, self._progress)
+        passes.n_passes = self.n_passes
+        return passes
 
     @contextmanager
     def _begin(self) -> Iterator[Callable[[int, int], None]]:
-        """Count a pass; what is given takes the leaves and rows of it that are done."""
+        """Count a pass, and yield a function that takes the numbers of leaves and rows done."""
         self.n_passes += 1
         if self._progress is True:
             with ProgressBar(self.n_expected, f"pass {self.n_passes}") as bar:
@@ -91,7 +90,7 @@ class DataPass:
             def part(leaf: Block, number: int) -> Any:
                 return len(leaf), work(leaf) if len(leaf) else None
 
-            with single_blas_thread():  # BLAS adds in another order on two
+            with single_blas_thread():  # with two threads BLAS adds in another order
                 results = self._make_engine().map(self.rows.tasks(), part)
                 for n_leaves, (n_rows, result) in enumerate(results, 1):
                     self.n_rows += n_rows
@@ -130,7 +129,7 @@ class DataPass:
             return self._make_engine().map_reduce(tasks, leaf, merge, tree=tree, watch=after)
 
     def or_few(self, coreset: Block) -> Block:
-        """Rows to estimate column means from: all rows if they are in memory, else the coreset, which saves a pass."""
+        """Rows to estimate column means from: all rows if they are in memory, otherwise the coreset."""
         return self.rows if isinstance(self.rows, Block) else coreset
 
 

@@ -1,4 +1,4 @@
-"""How far passes over the data have come, told to a person on standard error."""
+"""Progress of passes over the data, shown on standard error."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ProgressBar:
 
     def __init__(self, n_rows: int | None, *names: str, done: int = 0) -> None:
         self._n_rows, self._names, self._done = n_rows, names, done
-        self._pass, self._start, self._said = 0, 0.0, 0.0
+        self._pass, self._start, self._last_line = 0, 0.0, 0.0
         self._bar: Any = None
-        self._lock = threading.Lock()  # stripes of pictures are told of by several threads
+        self._lock = threading.Lock()  # several threads report stripes of pictures
 
     def __enter__(self) -> Self:
         from rich.console import Console
 
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
         console = Console(stderr=True)
         if console.is_terminal:
             self._bar = _bar(console)
@@ -66,8 +66,8 @@ class ProgressBar:
             text = self._text(done, speed)
             if self._bar is not None:
                 self._bar.update(self._task, completed=done, total=self._n_rows, text=text)
-            elif now - self._said >= LINE_SECONDS:
-                self._said = now
+            elif now - self._last_line >= LINE_SECONDS:
+                self._last_line = now
                 print(f"{name}: {text}", file=sys.stderr, flush=True)
 
     def _text(self, done: int, speed: float) -> str:
@@ -109,8 +109,8 @@ def peak_memory() -> int:
         import resource
     except ImportError:  # it exists on POSIX only
         return 0
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def bytes_text(n_bytes: float) -> str:

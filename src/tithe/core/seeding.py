@@ -1,4 +1,4 @@
-"""Randomness that depends on a place, never on arrival."""
+"""Random numbers that depend on a seed and a purpose, not on the order of calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def as_seed(random_state: Any) -> int:
-    """One integer from whatever scikit-learn would accept as ``random_state``."""
+    """An integer seed from a ``random_state`` as in scikit-learn."""
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
@@ -24,7 +24,7 @@ def as_seed(random_state: Any) -> int:
 
 
 def rng_for(seed: int, *key: int | str) -> np.random.Generator:
-    """A Philox generator for one place: a seed, a tree position, and what the numbers are for.
+    """A Philox generator for a seed and a key, such as a tree position and a purpose.
 
     >>> rng_for(7, 0, 3, "draw").random() == rng_for(7, 0, 3, "draw").random()
     True

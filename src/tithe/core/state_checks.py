@@ -1,4 +1,4 @@
-"""Whether an object that was read from a file can be trusted: types, shapes, ranges and what refers to what.
+"""Checks of objects that were read from a file: types, shapes, ranges and indices.
 
 A file may be well formed and lie: an index out of bounds would be written to by a compiled loop. So a class that is
 stored declares what its attributes are, and `check_loaded` goes through everything that a file held before any of it
@@ -31,14 +31,14 @@ from tithe.core.errors import FileFormatError
 
 Sizes = dict[str, int]
 Size = int | str | tuple[str, int]  # a number, the name of one, or a name and what is added to it
-LARGEST = 2**62  # of a count or a row id: sums with it must not overflow
-_DEEPEST = 60  # objects within objects
+LARGEST = 2**62  # the largest count or row id: sums with it must not overflow
+_MAX_DEPTH = 60  # of nested objects
 _PLAIN = (str, int, float, bool, bytes, type(None), np.generic, type, slice)
 _MISSING = object()
 
 
 def expect(holds: Any, fault: str) -> None:
-    """Refuse what was read unless it holds."""
+    """Raise `FileFormatError` unless ``holds``."""
     if not holds:
         raise FileFormatError(fault)
 
@@ -62,10 +62,11 @@ class Integer(Check):
     size: str | None = None
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
-        expect(whole and self.least <= value <= self.most, f"{name} is {_shown(value)}, not a whole number in range")
+        is_integer = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
+        fits = is_integer and self.least <= value <= self.most
+        expect(fits, f"{name} is {_short_repr(value)}, not a whole number in range")
         if self.size is not None:
-            _agree(name, self.size, int(value), sizes)
+            _check_agrees(name, self.size, int(value), sizes)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Number(Check):
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         real = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
         fits = real and self.least <= value <= self.most and (math.isfinite(value) or not self.finite)
-        expect(fits, f"{name} is {_shown(value)}, not a number in range")
+        expect(fits, f"{name} is {_short_repr(value)}, not a number in range")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Flag(Check):
     """True or False."""
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        expect(isinstance(value, (bool, np.bool_)), f"{name} is {_shown(value)}, not True or False")
+        expect(isinstance(value, (bool, np.bool_)), f"{name} is {_short_repr(value)}, not True or False")
 
 
 @dataclass(frozen=True)
@@ -98,18 +99,18 @@ class Text(Check):
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         fits = isinstance(value, str) and (not self.choices or value in self.choices)
-        expect(fits, f"{name} is {_shown(value)}, not {' or '.join(self.choices) or 'a text'}")
+        expect(fits, f"{name} is {_short_repr(value)}, not {' or '.join(self.choices) or 'a text'}")
 
 
 class Anything(Check):
-    """What is checked elsewhere, or by whoever uses it."""
+    """Any value; it is checked elsewhere."""
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         return None
 
 
 class Optional(Check):
-    """None, or something else."""
+    """None, or a value that passes another check."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -120,7 +121,7 @@ class Optional(Check):
 
 
 class Instance(Check):
-    """An object of one of some classes."""
+    """An object of one of the given classes."""
 
     def __init__(self, *types: type) -> None:
         self._types = types
@@ -130,27 +131,28 @@ class Instance(Check):
 
 
 class Each(Check):
-    """A list or tuple of things of one kind."""
+    """A list or tuple with one check for all items."""
 
     def __init__(self, check: Check, *, least: int = 0, length: Size | None = None) -> None:
         self._check, self._least, self._length = check, least, length
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        expect(isinstance(value, (list, tuple)) and len(value) >= self._least, f"{name} is {_shown(value)}, not a list")
+        fits = isinstance(value, (list, tuple)) and len(value) >= self._least
+        expect(fits, f"{name} is {_short_repr(value)}, not a list")
         if self._length is not None:
-            _fit(name, self._length, len(value), sizes)
+            _check_size(name, self._length, len(value), sizes)
         for i, item in enumerate(value):
             self._check.check(f"{name}[{i}]", item, sizes)
 
 
 class Parts(Check):
-    """A tuple of so many things, each of its own kind."""
+    """A tuple with a check for each of its items."""
 
     def __init__(self, *checks: Check) -> None:
         self._checks = checks
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        expect(isinstance(value, tuple) and len(value) == len(self._checks), f"{name} is {_shown(value)}")
+        expect(isinstance(value, tuple) and len(value) == len(self._checks), f"{name} is {_short_repr(value)}")
         for i, (check, item) in enumerate(zip(self._checks, value, strict=True)):
             check.check(f"{name}[{i}]", item, sizes)
 
@@ -166,7 +168,7 @@ class _Values(Check):
         expect(value.dtype in self._dtypes and value.dtype.isnative, f"{name} holds {value.dtype}")
         expect(value.ndim == len(self._shape), f"{name} has {value.ndim} dimensions, not {len(self._shape)}")
         for wanted, size in zip(self._shape, value.shape, strict=True):
-            _fit(name, wanted, size, sizes)
+            _check_size(name, wanted, size, sizes)
         expect(not self._contiguous or value.flags.c_contiguous, f"{name} is not laid out row by row")
 
 
@@ -209,7 +211,7 @@ class Integers(_Values):
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         super().check(name, value, sizes)
-        below = _known(self._below, sizes)
+        below = _resolved(self._below, sizes)
         assert below is not None
         inside = value.size == 0 or (value.min() >= self._least and value.max() < below)
         expect(inside, f"{name} holds numbers out of range: {self._least} to {below - 1} are possible")
@@ -222,9 +224,9 @@ class Labels(Check):
         self._length, self._distinct = length, distinct
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        expect(isinstance(value, np.ndarray) and value.ndim == 1, f"{name} is {_shown(value)}, not a flat array")
+        expect(isinstance(value, np.ndarray) and value.ndim == 1, f"{name} is {_short_repr(value)}, not a flat array")
         expect(value.dtype.kind in "biufOUS" and value.dtype.isnative, f"{name} holds {value.dtype}")
-        _fit(name, self._length, len(value), sizes)
+        _check_size(name, self._length, len(value), sizes)
         items = value.tolist()
         expect(all(isinstance(item, (str, int, float, bool, bytes)) for item in items), f"{name} holds no labels")
         expect(not self._distinct or len(set(items)) == len(items), f"{name} holds a label twice")
@@ -234,8 +236,8 @@ def check_of(kind: Any) -> Check:
     """The check for values of a type such as ``float``, ``list[float]`` or ``Coreset | None``."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):
-        (other,) = (part for part in parts if part is not type(None))
-        return Optional(check_of(other))
+        (kind_if_given,) = (part for part in parts if part is not type(None))
+        return Optional(check_of(kind_if_given))
     if origin is list:
         return Each(check_of(parts[0]))
     if origin is tuple:
@@ -244,16 +246,16 @@ def check_of(kind: Any) -> Check:
     return simple[kind] if kind in simple else Instance(origin or kind)
 
 
-def _known(size: Size, sizes: Sizes) -> int | None:
+def _resolved(size: Size, sizes: Sizes) -> int | None:
     if isinstance(size, int):
         return size
     name, more = (size, 0) if isinstance(size, str) else size
     return None if name not in sizes else sizes[name] + more
 
 
-def _fit(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
-    """The size, or a name that is known by it from here on."""
-    known = _known(wanted, sizes)
+def _check_size(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
+    """Compare a size with the wanted one; a name that is not known yet gets this size."""
+    known = _resolved(wanted, sizes)
     if known is None:
         label, more = (wanted, 0) if isinstance(wanted, str) else wanted  # type: ignore[misc]
         expect(size >= more, f"{name} is too short")
@@ -262,11 +264,11 @@ def _fit(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
         expect(size == known, f"{name} has a length of {size} where {known} is needed")
 
 
-def _agree(name: str, label: str, value: int, sizes: Sizes) -> None:
+def _check_agrees(name: str, label: str, value: int, sizes: Sizes) -> None:
     expect(sizes.setdefault(label, value) == value, f"{name} is {value}, and {sizes[label]} is needed")
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     text = repr(value) if isinstance(value, _PLAIN) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:37]}..."
 
@@ -308,7 +310,7 @@ def check_fields(
 
 
 def _attribute(thing: Any, name: str) -> Any:
-    """An attribute that is stored with the object: no property is asked, which might compute."""
+    """A stored attribute of the object; properties are not evaluated."""
     if isinstance(thing, Mapping):
         return thing.get(name, _MISSING)
     if hasattr(thing, "__dict__"):
@@ -322,7 +324,7 @@ def check_loaded(thing: Any, more: Callable[[Any], None] | None = None) -> Any:
         _walk(thing, more, set(), 0)
     except FileFormatError:
         raise
-    except Exception as error:  # whatever lies about types raise when they are compared
+    except Exception as error:  # objects of wrong types raise various errors when they are compared
         raise FileFormatError(f"it cannot be what it says: {type(error).__name__}: {error}") from error
     return thing
 
@@ -330,7 +332,7 @@ def check_loaded(thing: Any, more: Callable[[Any], None] | None = None) -> Any:
 def _walk(thing: Any, more: Callable[[Any], None] | None, seen: set[int], depth: int) -> None:
     if isinstance(thing, _PLAIN) or id(thing) in seen:
         return
-    expect(depth < _DEEPEST, "objects are nested too deeply")
+    expect(depth < _MAX_DEPTH, "objects are nested too deeply")
     seen.add(id(thing))
     for part in _parts(thing):
         _walk(part, more, seen, depth + 1)
@@ -353,7 +355,7 @@ def _check_parameters(thing: Any) -> None:
 
 
 def _parts(thing: Any) -> Iterable[Any]:
-    """What an object is made of. What would hide a method of its class is refused, and so are fields that lack."""
+    """The parts of an object. Attributes that hide a method of the class are refused, and so are missing fields."""
     if isinstance(thing, dict):
         return [*thing.keys(), *thing.values()]
     if isinstance(thing, (list, tuple, set, frozenset)):
@@ -363,19 +365,19 @@ def _parts(thing: Any) -> Iterable[Any]:
     if is_dataclass(thing):
         for field in fields(thing):
             expect(hasattr(thing, field.name), f"{type(thing).__name__} has no {field.name}")
-    own: dict[str, Any] = getattr(thing, "__dict__", {})
+    attributes: dict[str, Any] = getattr(thing, "__dict__", {})
     ours = type(thing).__module__.startswith("tithe.")
-    for name, value in own.items():
+    for name, value in attributes.items():
         expect(not ours or not isinstance(value, type), f"{type(thing).__name__}.{name} is a class")
         hidden = getattr(type(thing), name, None)
         computed = callable(hidden) or hasattr(type(hidden), "__get__")
         expect(not computed or isinstance(hidden, functools.cached_property), f"{name} would hide a method")
-    slots = [f.name for f in fields(thing)] if is_dataclass(thing) and not own else []
-    return [*own.values(), *(getattr(thing, name) for name in slots)]
+    slots = [f.name for f in fields(thing)] if is_dataclass(thing) and not attributes else []
+    return [*attributes.values(), *(getattr(thing, name) for name in slots)]
 
 
 def _check_array(array: np.ndarray[Any, Any]) -> None:
-    """No array of a kind that nothing of ours holds."""
+    """Refuse an array of a type that no object of ours has."""
     expect(array.dtype.kind in "biufOUS" and array.dtype.isnative, f"an array holds {array.dtype}")
     if array.dtype.kind == "O":
         expect(all(isinstance(item, _PLAIN) or item is np.ma.masked for item in array.flat), "an array holds objects")

@@ -1,8 +1,8 @@
-"""The state of a build or a stream on disk: whole or not there at all, and never unpickled.
+"""The state of a build or a stream on disk, written atomically and never unpickled.
 
 A checkpoint is a folder of generations. A new one is written under a temporary name, every file and
-the folder itself synced, and renamed to its number; only then is the one before it removed. Whoever is
-killed at any moment leaves the last whole generation behind.
+the folder itself synced, and renamed to its number; only then is the one before it removed. A process that is
+killed at any moment leaves the last complete generation behind.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ _MANIFEST = "manifest.json"
 _LOCK = ".lock"
 _WRITING = ".writing"
 _TEMPORARY = ".tmp-*"
-# what reading lies as if they were a manifest can raise
-_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
-_NAME = re.compile(r"[a-z0-9_-]+\.(npz|skops)")
+_READ_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
+_FILE_NAME = re.compile(r"[a-z0-9_-]+\.(npz|skops)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What it takes to go on.
+    """A state from which a build or a stream is resumed.
 
     Parameters
     ----------
@@ -88,10 +87,10 @@ def clean_state(path: str | os.PathLike[str]) -> None:
     if not folder.is_dir():
         return
     with _writing(folder):
-        found = _generations(folder)
-        if len(found) > 1:
-            newest = max(filter(_is_whole, found), default=found[0])
-            _remove(generation for generation in found if generation < newest)
+        generations = _generations(folder)
+        if len(generations) > 1:
+            newest = max(filter(_is_whole, generations), default=generations[0])
+            _remove(generation for generation in generations if generation < newest)
         _remove(folder.glob(_TEMPORARY))
 
 
@@ -108,28 +107,28 @@ def _remove(folders: Iterable[Path]) -> None:
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Refuse, before any work is done, a place that a checkpoint cannot be written to."""
+    """Refuse a folder that a checkpoint cannot be written to, before any work is done."""
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{str(folder)!r} is a file; a checkpoint is a folder.")
-    strangers = [] if not folder.exists() else [p.name for p in folder.iterdir() if not _is_ours(p)]
-    if strangers:
-        raise ValueError(f"{str(folder)!r} holds {strangers[0]!r}, which no checkpoint has: give a folder of its own.")
+    foreign = [] if not folder.exists() else [p.name for p in folder.iterdir() if not _is_ours(p)]
+    if foreign:
+        raise ValueError(f"{str(folder)!r} holds {foreign[0]!r}, which no checkpoint has: give a folder of its own.")
 
 
 def load_state(path: str | os.PathLike[str], *, missing_ok: bool = False) -> State | None:
     """The newest whole generation in the folder ``path``."""
     folder = Path(path)
-    found = _generations(folder) if folder.is_dir() else []
-    if not found:
+    generations = _generations(folder) if folder.is_dir() else []
+    if not generations:
         if missing_ok:
             return None
         raise FileNotFoundError(f"There is no checkpoint in {str(folder)!r}.")
     fault: Exception | None = None
-    for generation in reversed(found):
+    for generation in reversed(generations):
         try:
             return _read(generation)
-        except _DAMAGE as error:
+        except _READ_ERRORS as error:
             fault = fault or error
     raise FileFormatError(f"The checkpoint in {str(folder)!r} is damaged: {fault}") from fault
 
@@ -209,7 +208,7 @@ def _files(generation: Path, manifest: dict[str, Any]) -> Iterable[tuple[str, by
     """Name and contents of every file that a manifest names, each checked for being what was written."""
     for name, digest in manifest["sha256"].items():
         # what a manifest names is read: it must not lead out of its folder, nor to anything but a file
-        if not _NAME.fullmatch(name) or not stat.S_ISREG((generation / name).lstat().st_mode):
+        if not _FILE_NAME.fullmatch(name) or not stat.S_ISREG((generation / name).lstat().st_mode):
             raise FileFormatError(f"{name!r} is no file of a checkpoint.")
         data = (generation / name).read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:
@@ -220,7 +219,7 @@ def _files(generation: Path, manifest: dict[str, Any]) -> Iterable[tuple[str, by
 def _is_whole(generation: Path) -> bool:
     try:
         return all(True for _ in _files(generation, _manifest(generation)))
-    except _DAMAGE:
+    except _READ_ERRORS:
         return False
 
 

@@ -20,8 +20,15 @@ from tithe.core.state_checks import check_loaded, expect
 
 _KEY = b"tithe"
 _FORMAT = 1
-# what reading metadata that lies can raise
-_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
+_READ_ERRORS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    pa.ArrowException,
+)
 _WEIGHT, _ROW, _TARGET = "sample_weight", "row_id", "y"
 
 
@@ -93,7 +100,7 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
     try:
         coreset: Coreset = check_loaded(_from_table(table, about))
         return coreset
-    except _DAMAGE as error:
+    except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
 
 
@@ -107,7 +114,7 @@ def coreset_metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[st
     try:
         about: dict[str, Any] = json.loads(raw)
         version = int(about["format"])
-    except _DAMAGE as error:
+    except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} has damaged metadata: {error}") from error
     if version > _FORMAT:
         raise FileFormatError(f"{os.fspath(path)!r} has format {version}, newer than this version of tithe reads.")

@@ -68,11 +68,13 @@ def write_model(model: Any, temporary: Path) -> None:
         )
 
 
-def _untrusted_types(**where: Any) -> list[str]:
+def _untrusted_types(**archive: Any) -> list[str]:
     """Types in a file or in data that are trusted neither by skops nor by us."""
     from skops import io
 
-    names = [name for name in io.get_untrusted_types(**where) if name not in _SKLEARN_TYPES and not _is_storable(name)]
+    names = [
+        name for name in io.get_untrusted_types(**archive) if name not in _SKLEARN_TYPES and not _is_storable(name)
+    ]
     return [name for name in names if name not in registered_types()] if names else []
 
 

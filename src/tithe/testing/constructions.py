@@ -1,4 +1,4 @@
-"""What a construction must do to be trusted: above all, not to be biased."""
+"""Checks of a construction: above all, that it is unbiased."""
 
 from __future__ import annotations
 

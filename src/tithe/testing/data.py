@@ -1,4 +1,4 @@
-"""Small weighted problems with everything in them that breaks careless code."""
+"""Small weighted problems with difficult rows: an outlier, a duplicate, unequal clusters."""
 
 from __future__ import annotations
 

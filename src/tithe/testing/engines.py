@@ -1,4 +1,4 @@
-"""The contract of an engine is one assertion: equals serial, bit for bit."""
+"""Checks that an engine gives the same bits as the serial one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tithe.testing.objectives import Check, _run
 
 def engine_checks(engine: Any) -> Iterator[tuple[str, Check]]:
     """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
-    yield "many leaves equal serial", partial(_many, engine)
-    yield "one leaf equals serial", partial(_one, engine)
+    yield "many leaves equal serial", partial(_many_leaves, engine)
+    yield "one leaf equals serial", partial(_one_leaf, engine)
     yield "an error in a leaf reaches the caller", partial(_error, engine)
 
 
@@ -41,12 +41,12 @@ def _build(engine: Any, batches: Any) -> Coreset:
     return build_coreset(batches, objective=objective, coreset_size=300, engine=engine, random_state=4)
 
 
-def _many(engine: Any) -> None:
+def _many_leaves(engine: Any) -> None:
     rows = small_problem(400_000, weighted=False).X
     _same(_build("serial", np.array_split(rows, 9)), _build(engine, np.array_split(rows, 9)))
 
 
-def _one(engine: Any) -> None:
+def _one_leaf(engine: Any) -> None:
     rows = small_problem(5000, weighted=False).X
     _same(_build("serial", rows), _build(engine, rows))
 

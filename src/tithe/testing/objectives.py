@@ -1,4 +1,4 @@
-"""What an objective must do for constructions and calibration to be right about it."""
+"""Checks of an objective that constructions and calibration rely on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def objective_checks(objective: Objective) -> Iterator[tuple[str, Check]]:
     yield "cost is finite, not negative, one number a row", partial(_cost, objective)
     yield "solve is the same for the same seed", partial(_same_seed, objective)
     if isinstance(objective, SteppedObjective):
-        yield "looks at parts add up to a step that pays", partial(_looks, objective)
+        yield "passes over parts add up to a step that lowers the cost", partial(_steps, objective)
     if not isinstance(objective, SampledObjective):
         return
     yield "survey agrees with cost", partial(_survey_cost, objective)
@@ -40,8 +40,8 @@ def objective_checks(objective: Objective) -> Iterator[tuple[str, Check]]:
     if isinstance(objective, ConvexObjective):
         yield "sums of parts add up to the evaluation", partial(_sums, objective)
     yield "weights equal repeated rows", partial(_weights, objective)
-    yield "order of rows is no matter", partial(_order, objective)
-    yield "threads are no matter", partial(_threads, objective)
+    yield "the order of rows does not matter", partial(_order, objective)
+    yield "the number of threads does not matter", partial(_threads, objective)
     if isinstance(objective, SensitivityObjective):
         yield "sensitivities are positive and follow the weights", partial(_sensitivity, objective)
     yield "a stream in pieces, checkpointed on the way, is the stream in one piece", partial(_stream, objective)
@@ -114,7 +114,7 @@ def _parts(objective: SampledObjective) -> None:
     np.testing.assert_allclose(summed, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
 
 
-def _looks(objective: SteppedObjective) -> None:
+def _steps(objective: SteppedObjective) -> None:
     block = small_problem()
     halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
     # a solution for a few of the rows, which can be improved
@@ -145,21 +145,21 @@ def _sums(objective: ConvexObjective) -> None:
 def _weights(objective: SampledObjective) -> None:
     block = small_problem()
     pilot, survey = _surveyed(objective, block)
-    other = objective.survey(repeated(block), pilot)
-    np.testing.assert_allclose(other.totals, survey.totals, rtol=1e-11, atol=1e-11 * np.abs(survey.totals).max())
+    written_out = objective.survey(repeated(block), pilot)
+    np.testing.assert_allclose(written_out.totals, survey.totals, rtol=1e-11, atol=1e-11 * np.abs(survey.totals).max())
     if isinstance(objective, SensitivityObjective):
         score = _values(objective.sensitivity(block, survey))
-        again = _values(objective.sensitivity(repeated(block), other))
-        np.testing.assert_allclose(again.sum(), score.sum(), rtol=1e-9)
+        repeated_score = _values(objective.sensitivity(repeated(block), written_out))
+        np.testing.assert_allclose(repeated_score.sum(), score.sum(), rtol=1e-9)
 
 
 def _order(objective: SampledObjective) -> None:
     block = small_problem()
     pilot, survey = _surveyed(objective, block)
     shuffle = np.random.default_rng(2).permutation(len(block))
-    other = objective.survey(block.take(shuffle), pilot)
-    np.testing.assert_array_equal(other.cost, survey.cost[shuffle])
-    np.testing.assert_allclose(other.totals, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
+    shuffled = objective.survey(block.take(shuffle), pilot)
+    np.testing.assert_array_equal(shuffled.cost, survey.cost[shuffle])
+    np.testing.assert_allclose(shuffled.totals, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
 
 
 def _threads(objective: SampledObjective) -> None:
@@ -167,13 +167,13 @@ def _threads(objective: SampledObjective) -> None:
 
     block = small_problem(600_000)  # enough rows that kernels do split them
     pilot = objective.pilot(block, rng=np.random.default_rng(1))
-    found = []
+    surveys = []
     for n in (1, 2, 3):
         with limit_threads(n):
-            found.append(objective.survey(block, pilot))
-    for other in found[1:]:
-        assert np.array_equal(other.totals, found[0].totals)
-        assert np.array_equal(other.cost, found[0].cost)
+            surveys.append(objective.survey(block, pilot))
+    for survey in surveys[1:]:
+        assert np.array_equal(survey.totals, surveys[0].totals)
+        assert np.array_equal(survey.cost, surveys[0].cost)
 
 
 def _sensitivity(objective: SensitivityObjective) -> None:
@@ -201,8 +201,8 @@ def _stream(objective: SampledObjective) -> None:
             part = block.cut(start, stop)
             pieces.push(part.X, part.y, part.sample_weight).checkpoint(folder)
             pieces = CoresetStream.resume(folder)
-    again = pieces.coreset()
-    assert np.array_equal(again.row_ids(), whole.row_ids()), "other rows"
-    assert np.array_equal(again.weights(), whole.weights()), "other weights"
-    assert whole.totals is not None and again.totals is not None
-    assert np.array_equal(again.totals, whole.totals), "other totals"
+    resumed = pieces.coreset()
+    assert np.array_equal(resumed.row_ids(), whole.row_ids()), "other rows"
+    assert np.array_equal(resumed.weights(), whole.weights()), "other weights"
+    assert whole.totals is not None and resumed.totals is not None
+    assert np.array_equal(resumed.totals, whole.totals), "other totals"

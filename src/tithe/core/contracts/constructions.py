@@ -16,7 +16,7 @@ ObjectiveT = TypeVar("ObjectiveT", bound=Objective)
 
 @dataclass(frozen=True, kw_only=True)
 class Construction(Storable, ABC, Generic[ObjectiveT]):
-    """How rows are chosen. Unbiased, unless it says otherwise: E[sum_i w_i f(x_i)] over the draw is the full sum.
+    """Chooses rows. Unless ``unbiased`` is False, E[sum_i w_i f(x_i)] over the draw is the sum over all rows.
 
     A construction is a value: a frozen dataclass, compared with ``==``. What it learns from rows (`prepare`) is kept
     in fields with ``compare=False``.
@@ -45,7 +45,7 @@ class Construction(Storable, ABC, Generic[ObjectiveT]):
         """At most ``size`` distinct rows of ``block`` with weights."""
 
     def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
-        """Raise ValueError if what was learned, and read from a file, does not fit rows of so many columns."""
+        """Raise ValueError if a state from a file does not fit rows of ``n_features`` columns."""
 
 
 def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:

@@ -12,7 +12,7 @@ from tithe.core.tree import Merge, Tree
 
 
 class Engine(Storable, ABC):
-    """Who does the work. The contract is one assertion: equals serial, bit for bit."""
+    """Runs the work on leaves. Every engine gives the same bits as the serial one."""
 
     name: ClassVar[str]
 

@@ -23,7 +23,7 @@ class Objective(Storable, ABC):
     name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()  # parameters that the command line offers
     target: ClassVar[Target] = None  # what y must hold
-    best_construction: ClassVar[str] = "uniform"  # what construction="auto" stands for
+    best_construction: ClassVar[str] = "uniform"  # the construction that "auto" means
     totals_at_solution: ClassVar[bool] = False  # whether the drawn rows' solution is the best place for totals
     classes: tuple[Any, ...] | None = None  # labels that y may hold; None: y holds none, or they are not known yet
 
@@ -113,7 +113,7 @@ class MeanPilotObjective(SampledObjective):
 
     @abstractmethod
     def mean_pilot(self, block: Block) -> Array:
-        """The roughest solution of all, from column means alone."""
+        """A solution from column means alone."""
 
 
 class NearestObjective(SampledObjective):
@@ -135,7 +135,7 @@ class InfluenceObjective(SampledObjective):
 
 
 class ClusterSet(ABC):
-    """Where rows of a `ClusterBoundedObjective` lie; what else they hold is known to the objective alone."""
+    """Clusters of the rows of a `ClusterBoundedObjective`. Only the objective knows their contents."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class ClusterSet(ABC):
 
     @abstractmethod
     def check_columns(self, n_features: int, n_classes: int) -> None:
-        """Raise ValueError if clusters that were read from a file do not fit rows of so many columns and classes."""
+        """Raise ValueError if clusters from a file do not fit rows of this number of columns and classes."""
 
 
 class ClusterBoundedObjective(SampledObjective):
@@ -178,7 +178,7 @@ class ClusterBoundedObjective(SampledObjective):
 
     @abstractmethod
     def bound_of_new(self, block: Block, clusters: Any, *, radius: float) -> Array:
-        """The same for rows that are not among those the clusters were settled with."""
+        """The same for rows that `settle` was not called with."""
 
     @abstractmethod
     def default_radius(self, block: Block, clusters: Any) -> float:
@@ -194,7 +194,7 @@ class ClusterBoundedObjective(SampledObjective):
 
 
 class SteppedObjective(Objective):
-    """What `certify.polish_by_steps` needs: what leaves say adds up, and a step follows from the sum."""
+    """An objective for `certify.polish_by_steps`: results of leaves add up, and a step follows from the sum."""
 
     @abstractmethod
     def look(self, block: Block, params: Params, *, last: bool = False) -> Any:
@@ -206,9 +206,9 @@ class SteppedObjective(Objective):
 
 
 class ConvexObjective(SampledObjective):
-    """What certificates of the excess loss and `certify.polish_by_descent` need.
+    """A smooth sum of losses of linear scores, and a penalty.
 
-    A smooth sum of losses of linear scores, and a penalty.
+    Certificates of the excess loss and `certify.polish_by_descent` need it.
     """
 
     @abstractmethod
@@ -235,7 +235,7 @@ class ConvexObjective(SampledObjective):
         centre: Array | None = None,
         caution: float = 1.0,
     ) -> Any:
-        """The curvature as these rows see it, to divide by: a `tithe.solvers.descent.Metric`."""
+        """The curvature of these rows with the penalty: a `tithe.solvers.descent.Metric`."""
 
     @abstractmethod
     def centre(self, block: Block) -> Array | None:
@@ -266,7 +266,7 @@ class ConvexObjective(SampledObjective):
 
     @abstractmethod
     def keeps_curvature(self, params: Array) -> bool:
-        """Whether the curvature of so many coefficients is kept as a whole matrix."""
+        """Whether the curvature of this number of coefficients is kept as a matrix."""
 
     @abstractmethod
     def curvature(

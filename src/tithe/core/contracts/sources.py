@@ -12,7 +12,7 @@ from tithe.core.data import Array, Block
 
 
 class Source(ABC):
-    """Where rows come from, leaf by leaf. Row ids are positions in all of the data, skipped rows included.
+    """Gives rows leaf by leaf. Row ids are positions in all of the data, skipped rows included.
 
     A subclass sets ``n_features`` and defines `tasks` and `sample`. All else has a default.
 
