@@ -313,6 +313,17 @@ def test_too_few_rounds_are_said_to_be() -> None:
     assert model.certificate_.interval[0] <= found - best <= model.certificate_.interval[1]
 
 
+@pytest.mark.parametrize("polish", ["auto", 0])
+def test_warnings_point_at_the_line_that_called_fit(polish) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    size = 200 if polish == "auto" else 3000  # polish on all rows, or a fit on all rows
+    model = CoresetLogisticRegression(max_iter=1, tol=1e-300, coreset_size=size, polish=polish, random_state=0)
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X, X[:, 0] + rng.normal(size=3000) > 0)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_a_coreset_of_fewer_rows_than_coefficients_is_polished_all_the_same() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 60)) * (rng.random((4000, 60)) < 0.02) * 10.0
