@@ -11,7 +11,7 @@ from tithe import Block, CoresetLogisticRegression, build_coreset
 from tithe.constructions.sensitivity import Sensitivity
 from tithe.core.tree import fold
 from tithe.objectives import KMeansObjective, LogisticObjective
-from tithe.reduce.plan import Reducer
+from tithe.reduce.plan import Plan, Reducer
 from tithe.testing.data import small_problem
 
 pytestmark = pytest.mark.slow
@@ -38,14 +38,9 @@ def test_error_through_five_levels_falls_like_the_root_of_the_size() -> None:
     for size in sizes:
         errors = []
         for seed in range(120):
-            reducer = Reducer(
-                objective=objective,
-                construction=Sensitivity(),
-                size=size,
-                totals=False,
-                seed=seed,
-                pilot=objective.pilot(parts[0], rng=np.random.default_rng(seed)),
-            )
+            plan = Plan.of(objective, Sensitivity(), size=size, calibrate=False, seed=seed)
+            pilot = objective.pilot(parts[0], rng=np.random.default_rng(seed))
+            reducer = Reducer(plan=plan, objective=objective, construction=plan.construction, totals=False, pilot=pilot)
             root = fold((reducer.leaf(part, (0, i)) for i, part in enumerate(parts)), reducer.merge)
             assert root.key[0] == 5
             errors.append(cost[root.row_ids()] @ root.weights() / cost.sum() - 1.0)
