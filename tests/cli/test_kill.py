@@ -51,6 +51,7 @@ def killed_and_resumed(tmp_path: Path, objective: str, n_kills: int, n_leaves: i
     assert sha(output) == sha(whole) and not checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_a_killed_build_goes_on_to_the_same_bytes(tmp_path, small_leaves) -> None:
     killed_and_resumed(tmp_path, "kmeans", n_kills=1, n_leaves=20, seed=1)
 

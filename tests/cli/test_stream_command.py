@@ -266,6 +266,7 @@ def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
     assert load_coreset(tmp_path / "c.parquet").n_seen >= 4096
 
 
+@pytest.mark.slow
 def test_rows_from_a_slow_pipe_are_seen_as_they_come(tmp_path) -> None:
     out, checkpoint = tmp_path / "c.parquet", tmp_path / "c.parquet.checkpoint"
     program = "from tithe.cli.main import main; main()"

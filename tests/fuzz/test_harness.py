@@ -22,6 +22,7 @@ def end_as_told(data: bytes) -> None:
         bytearray(4 << 30)
 
 
+@pytest.mark.slow
 def test_every_end_is_told_apart_and_the_pool_goes_on():
     inputs = [b"good", b"refuse", b"decode", b"die", b"hang", b"good"]
     with Pool(end_as_told, seconds=0.5, n_workers=1) as pool:

@@ -21,6 +21,7 @@ from tithe import (
 )
 from tithe.core.parallel import limit_threads
 from tithe.dictionary import KSVD
+from tithe.learners.validation_rows import validation_rows
 from tithe.objectives import LogisticObjective
 from tithe.odm import LinearODMClassifier
 
@@ -358,7 +359,8 @@ def test_any_classifier(rows, tmp_path) -> None:
     certificate = model.certify(source)
     assert certificate.kind == "estimate" and 1800 < certificate.n_rows < 2200
     assert certificate.interval[0] < model.score(X, y, weight) < certificate.interval[1]
-    aside = model._set_aside_of(Block(X=X, y=y, sample_weight=weight))
+    rows = Block(X=X, y=y, sample_weight=weight)
+    aside = validation_rows(rows, model.validation_indices_, model._aside)
     assert len(aside) == certificate.n_rows
     assert not set(aside.row_ids()) & set(model.sample_indices_)
     assert certificate.value == model.score(aside.X, aside.y, aside.sample_weight)

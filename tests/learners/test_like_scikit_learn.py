@@ -210,7 +210,7 @@ def test_other_machines_have_none() -> None:
     X, y, _ = labelled(60, 2)
     model = ODMClassifier(random_state=0).fit(X, y)
     assert not hasattr(model, "coef_") and model.n_support_.sum() == len(model.support_)
-    with pytest.raises(AttributeError, match="kernel='linear' only"):
+    with pytest.raises(AttributeError, match="only with kernel='linear'"):
         model.coef_  # noqa: B018
     assert not hasattr(ODMClassifier(kernel="linear"), "coef_")
     given = ODMClassifier(kernel="precomputed", random_state=0).fit(X @ X.T, y)
