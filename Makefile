@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DATA ?= ../shared/data
 export TIMEFORMAT := -- %R s, %U s of CPU
 
-.PHONY: demo test bits slow matrix lint bench clean help
+.PHONY: demo test quick bits slow matrix lint bench clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -27,10 +27,14 @@ demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; w
 # times the CPU; tests of kernels come first, a file to a worker, so that few kernels are compiled by both
 TESTS := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-test: $(READY) lint  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
+test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
+	$(MAKE) -j2 --output-sync lint quick
+	time $(BIN)/python tools/bits.py --quick
+
+# lint runs beside them, on what tests that wait leave of the two cores
+quick: $(READY)
 	time $(TESTS) tests/kernels --dist loadfile
 	time $(TESTS) --ignore tests/kernels --dist worksteal --durations=25
-	time $(BIN)/python tools/bits.py --quick
 
 bits: $(READY)  ## all tests of equal bits with the code that older CPUs run
 	time $(BIN)/python tools/bits.py

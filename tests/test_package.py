@@ -44,6 +44,7 @@ def test_import_is_lazy() -> None:
     assert out.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_what_only_posix_has() -> None:
     code = """
 import pkgutil, sys

@@ -236,6 +236,7 @@ def test_classes_of_files_are_known_and_others_must_be_told(tmp_path, monkeypatc
         assert run(*again, "--lam", 7) == 2
 
 
+@pytest.mark.slow
 def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
     buffer = io.BytesIO()
     pyarrow.csv.write_csv(rows_table(30_000).drop(["label"]), buffer)

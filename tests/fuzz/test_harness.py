@@ -33,6 +33,7 @@ def test_every_end_is_told_apart_and_the_pool_goes_on():
     assert table({"all": outcomes}).splitlines()[1].split()[:6] == ["all", "2", "1", "1", "1", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="memory is limited on Linux only")
 def test_memory_is_limited():
     with Pool(end_as_told, n_workers=1, memory=256 << 20) as pool:

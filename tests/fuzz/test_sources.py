@@ -45,7 +45,7 @@ from tithe.sources.columns import Choice
 from tithe.sources.files import open_dataset
 from tithe.sources.piped import open_piped
 
-QUICK, MANY = 20, 20_000
+QUICK, MANY = 12, 20_000
 MOST_BYTES = 10**9
 _ALLOWED = (ValueError, FileFormatError, NoRowsError)
 _BUILD_SHARE = 16  # one input in so many is reduced to a coreset

@@ -35,7 +35,7 @@ def denoiser(sigma: float | None, **options) -> ImageDenoiser:
     return ImageDenoiser(sigma, **{**few, **options})
 
 
-@pytest.mark.parametrize("sigma", [10, 25, 50])
+@pytest.mark.parametrize("sigma", [pytest.param(10, marks=pytest.mark.slow), 25, 50])
 def test_noise_goes(clean, sigma) -> None:
     noisy = noisy_of(clean, sigma)
     model = denoiser(sigma)

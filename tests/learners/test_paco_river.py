@@ -23,6 +23,7 @@ def rows(n: int, names: str = "abcd", seed: int = 0) -> list[dict[str, float]]:
     return [dict(zip(names, x.tolist(), strict=True)) for x in X]
 
 
+@pytest.mark.slow
 def test_it_is_a_clusterer_of_river_whichever_is_imported_first() -> None:
     code = """
 import sys

@@ -54,6 +54,7 @@ def test_a_pipe_on_the_command_line_is_not_waited_for(tmp_path, capsys) -> None:
     assert "b.csv' is a pipe" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_standard_input_by_its_path(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("a\n1\n2\n")
     program = "from tithe.sources.files import open_dataset as o; print(o('/dev/stdin', format='csv').count())"
