@@ -23,12 +23,9 @@ ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".venv" / "numba"
 QUICK = (
     "tests/kernels/test_correlations.py",
-    "tests/kernels/test_kernels.py",
     "tests/kernels/test_logistic_sweep.py",
     "tests/kernels/test_pursuit.py",
-    "tests/learners/test_logistic_regression.py",
     "tests/reduce/test_build.py",
-    "tests/reduce/test_stream.py",
     "-k",
     "not True-float64",
 )

@@ -29,7 +29,6 @@ from tithe.online import PACO
         CoresetPoissonRegressor(),
         CoresetHuberRegressor(alpha=100.0),  # with less, rows are fitted exactly, and many solutions are equally good
         ODMClassifier(),
-        LinearODMClassifier(lam=10.0),  # the default of lam takes five times as long
         KSVD(),
         PACO(),
         CoresetEstimator(Ridge()),
@@ -78,7 +77,7 @@ def test_scikit_learn_checks_with_few_rows_kept_by_more_learners(estimator, chec
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        LinearODMClassifier(),
+        LinearODMClassifier(),  # its kernels take long to compile
         LinearODMClassifier(intercept_scaling=float("inf")),
         ODMClassifier(kernel="linear"),
         KSVD(center="global", exact_update=True),

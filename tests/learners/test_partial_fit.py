@@ -65,7 +65,11 @@ def makers():
     )
 
 
-ALL = pytest.mark.parametrize(("make", "first"), [pytest.param(m, f, id=name) for name, m, f in makers()])
+# kernels of the linear machine take long to compile
+ALL = pytest.mark.parametrize(
+    ("make", "first"),
+    [pytest.param(m, f, id=name, marks=[pytest.mark.slow] if name == "odm" else []) for name, m, f in makers()],
+)
 
 
 def fed(model, X, y, weight, edges, first):
