@@ -5,9 +5,8 @@ be false on the next, so these tests also run with the code for Haswell (AVX2, n
 
     python tools/bits.py [--quick] [arguments of pytest]
 
-``--quick`` runs those whose bits hang on how BLAS cuts a product into tiles (correlations, codes of dictionaries,
-nearest centres, the logistic sweep) and on the order of sums in builds and streams. What compiles long for other
-reasons is left to a run without it, and so are non-negative codes in double precision.
+``--quick`` runs those whose bits hang on how BLAS cuts a product into tiles (correlations and codes of dictionaries),
+on the logistic sweep, and on the order of sums in builds. What compiles long is left to a run without it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ CACHE = ROOT / ".venv" / "numba"
 QUICK = (
     "tests/kernels/test_correlations.py",
     "tests/kernels/test_logistic_sweep.py",
-    "tests/kernels/test_pursuit.py",
     "tests/reduce/test_build.py",
     "-k",
     "not True-float64",

@@ -62,6 +62,7 @@ def test_a_build_killed_twenty_times_goes_on_to_the_same_bytes(tmp_path, small_l
     killed_and_resumed(tmp_path, objective, n_kills=20, n_leaves=200, seed=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "number"),
     [("kmeans", signal.SIGINT), pytest.param("logistic", signal.SIGTERM, marks=pytest.mark.slow)],

@@ -16,6 +16,7 @@ def test_few_rows_of_many_classes_do_not_run_to_the_last_round():
     assert machine.gap_ <= machine.tol * np.min(machine.objective_curve_)
 
 
+@pytest.mark.slow
 def test_descent_on_the_loss_of_many_classes_finds_no_worse_a_place_than_the_dual_does():
     X, y = load_wine(return_X_y=True)
     X = StandardScaler().fit_transform(X)
