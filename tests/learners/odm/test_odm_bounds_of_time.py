@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
