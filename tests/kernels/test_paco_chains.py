@@ -93,7 +93,9 @@ def variation(a: np.ndarray, b: np.ndarray) -> float:
     return 0.5 * float(np.abs(a - b).sum())
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(name, marks=[] if name == "birth_death" else [pytest.mark.slow]) for name in KERNELS]
+)
 def test_the_law_is_that_of_exact_integration(kernel: str) -> None:
     found, exact = Sampler(kernel).law(20_000), exact_law()
     assert variation(found.sum(axis=1), exact.sum(axis=1)) <= 0.02

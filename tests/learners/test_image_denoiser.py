@@ -35,7 +35,9 @@ def denoiser(sigma: float | None, **options) -> ImageDenoiser:
     return ImageDenoiser(sigma, **{**few, **options})
 
 
-@pytest.mark.parametrize("sigma", [pytest.param(10, marks=pytest.mark.slow), 25, 50])
+@pytest.mark.parametrize(
+    "sigma", [pytest.param(10, marks=pytest.mark.slow), 25, pytest.param(50, marks=pytest.mark.slow)]
+)
 def test_noise_goes(clean, sigma) -> None:
     noisy = noisy_of(clean, sigma)
     model = denoiser(sigma)

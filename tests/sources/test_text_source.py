@@ -285,6 +285,7 @@ def test_pipes_that_cannot_be_read() -> None:
         open_dataset("-", format="parquet")
 
 
+@pytest.mark.slow
 def test_standard_input(tmp_path) -> None:
     program = """
         from tithe.sources.files import open_dataset
