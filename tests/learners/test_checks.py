@@ -40,6 +40,8 @@ def test_scikit_learn_checks(estimator, check) -> None:
 
 def _weights_change_the_draw(estimator: object) -> dict[str, str]:
     """Rows of weight two and rows that occur twice are drawn by other random numbers; the law is the same."""
+    if isinstance(estimator, CoresetRidge):
+        return {}  # polish leads to the exact solution, whichever rows are kept
     reason = "the rows that are kept are other ones"
     kinds = ("dense", "sparse")
     return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in kinds}

@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import math
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 
-class Constraint:
+class Constraint(ABC):
     """A kind of value. Constraints are joined by ``|``: a value of any of the kinds is allowed."""
 
+    @abstractmethod
     def accepts(self, value: Any) -> bool:
-        raise NotImplementedError
+        """Whether the value is of this kind."""
 
     def __or__(self, other: Constraint) -> Constraint:
         return _AnyOf(self, other)

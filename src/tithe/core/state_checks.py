@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import MethodType, UnionType
@@ -46,11 +47,12 @@ def expect(holds: Any, fault: str) -> None:
 # -- what an attribute may be ----------------------------------------------------------------------
 
 
-class Check:
+class Check(ABC):
     """One kind of value. ``Check.check`` refuses any other."""
 
+    @abstractmethod
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        raise NotImplementedError
+        """Raise FileFormatError unless the value is of this kind."""
 
 
 @dataclass(frozen=True)

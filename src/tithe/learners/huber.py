@@ -74,20 +74,22 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
+        super().__init__(
+            alpha,
+            coreset_size=coreset_size,
+            construction=construction,
+            calibrate=calibrate,
+            polish=polish,
+            tol=tol,
+            fit_intercept=fit_intercept,
+            max_iter=max_iter,
+            warm_start=warm_start,
+            engine=engine,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            random_state=random_state,
+        )
         self.epsilon = epsilon
-        self.alpha = alpha
-        self.coreset_size = coreset_size
-        self.construction = construction
-        self.calibrate = calibrate
-        self.polish = polish
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included, and the scale."""

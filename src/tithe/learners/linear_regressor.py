@@ -49,11 +49,39 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     Subclasses have the parameters of `CoresetLinearModel`, ``alpha`` and ``max_iter``. They define ``_objective()``.
     """
 
-    alpha: float
-    max_iter: int
-
     coef_ = FittedAttribute[Array](Floats("d", dtypes=FLOATS))
     intercept_ = FittedAttribute[float](Number())
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        coreset_size: int | float | str = "auto",
+        construction: Any = "auto",
+        calibrate: bool = True,
+        polish: int | str = "auto",
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.coreset_size = coreset_size
+        self.construction = construction
+        self.calibrate = calibrate
+        self.polish = polish
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
 
     @abstractmethod
     def _objective(self) -> SingleScoreObjective:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CORESET_TOL_RATIO, CoresetLinearRegressor
 from tithe.objectives.least_squares import LeastSquaresObjective
@@ -46,37 +44,6 @@ class CoresetRidge(CoresetLinearRegressor):
     """
 
     options = (*LeastSquaresObjective.options, TOLERANCE)
-
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        coreset_size: int | float | str = "auto",
-        construction: Any = "auto",
-        calibrate: bool = True,
-        polish: int | str = "auto",
-        tol: float = 1e-4,
-        fit_intercept: bool = True,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        engine: Any = "auto",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.coreset_size = coreset_size
-        self.construction = construction
-        self.calibrate = calibrate
-        self.polish = polish
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
     def _objective(self) -> LeastSquaresObjective:
         return LeastSquaresObjective(
