@@ -1,0 +1,240 @@
+"""Arrow arrays of any type as numbers, days or texts, with gaps found in the same way whatever the file was.
+
+The same value must give the same bits whether it came as text from a CSV file or with a type from Parquet or a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tithe.core.data import Array
+
+# compared with texts in lower case and without spaces around them
+GAP_TEXTS = (
+    *("", "?", "-", "na", "n/a", "<na>", "#n/a", "#na", "#n/a n/a", "null", "nan", "-nan", "nat"),
+    *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+)
+TRUE_TEXTS, FALSE_TEXTS = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
+
+_NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[iI][nN][fF]([iI][nN][iI][tT][yY])?)$"
+_DATE = (
+    r"^(?P<day>\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
+    r"(?:[T ](?P<time>(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)\d*"
+    r"\s?(?P<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?)?$"
+)
+_TICKS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+_PUNCTUATION = r"[[:punct:]]+"
+
+
+def is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
+
+
+def is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def is_date(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_date(type_) or pa.types.is_timestamp(type_))
+
+
+def value_type(type_: pa.DataType) -> pa.DataType:
+    """The type of the values of a column, also of one that is stored as a dictionary."""
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def one_array(values: Any) -> Any:
+    """An Arrow array in one piece."""
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def coded_texts(values: Any, na: Sequence[str]) -> tuple[Array, list[str]]:
+    """Codes (n,) int64 and the texts they stand for, without spaces around them; gaps have code -1.
+
+    The same text may stand there twice, where it was written with different spaces around it.
+    """
+    if not pa.types.is_dictionary(values.type):
+        values = as_text(values).dictionary_encode()
+    texts = without_gaps(as_text(values.dictionary), na)
+    codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    if texts.null_count:
+        missing = np.append(texts.is_null().to_numpy(zero_copy_only=False), True)  # code -1 reads the last
+        codes = np.where(missing[codes], -1, codes)
+    return codes, texts.fill_null("").to_pylist()
+
+
+def as_text(values: Any) -> Any:
+    """An array of ``pa.string()``; whole numbers are written without a point, whatever their type."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
+        numbers = plain_numbers(values)
+        present = numbers[np.isfinite(numbers)]
+        if (present == np.floor(present)).all() and (np.abs(present) < 2**53).all():
+            values = pa.array(np.where(np.isfinite(numbers), numbers, 0).astype(np.int64), mask=~np.isfinite(numbers))
+    return values.cast(pa.string())
+
+
+def without_gaps(texts: Any, na: Sequence[str]) -> Any:
+    """Texts without spaces around them, null where they are gaps."""
+    texts = pc.utf8_trim_whitespace(texts)
+    gaps = pc.is_in(pc.ascii_lower(texts), value_set=pa.array(GAP_TEXTS))
+    if na:
+        gaps = pc.or_(gaps, pc.is_in(texts, value_set=pa.array([text.strip() for text in na], pa.string())))
+    return pc.if_else(gaps, pa.scalar(None, pa.string()), texts)
+
+
+def words_of(texts: Any) -> tuple[Array, Any]:
+    """The lower-case words of an array of texts as one dictionary array, and how many of them each text has: (n,)."""
+    plain = pc.replace_substring_regex(pc.utf8_lower(texts), _PUNCTUATION, " ")
+    lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(plain)).fill_null([])
+    words = lists.flatten()
+    present = pc.not_equal(words, "")
+    owners = pc.list_parent_indices(lists).filter(present).to_numpy(zero_copy_only=False)
+    counts: Array = np.bincount(owners, minlength=len(texts))
+    return counts, words.filter(present).dictionary_encode()
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def plain_numbers(values: Any) -> Array:
+    """A numeric or Boolean Arrow array as NumPy, without a copy where it has no nulls; nulls become NaN."""
+    type_ = values.type
+    if pa.types.is_boolean(type_):
+        values = values.cast(pa.uint8())
+    elif pa.types.is_null(type_) or pa.types.is_decimal(type_):
+        values = values.cast(pa.float64())
+    if values.null_count and not pa.types.is_floating(values.type):
+        values = values.cast(pa.float64(), safe=False)
+    numbers: Array = values.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def numbers_of(values: Any, na: Sequence[str]) -> Array:
+    """Any column as float64 with NaN for gaps: nulls, infinities, gap texts and texts that are no numbers."""
+    if pa.types.is_dictionary(values.type):
+        codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        decoded: Array = np.append(numbers_of(values.dictionary, na), np.nan)[codes]
+        return decoded
+    if is_text(values.type):
+        return parsed_numbers(without_gaps(values.cast(pa.string()), na))
+    numbers = np.array(plain_numbers(values), np.float64)
+    numbers[~np.isfinite(numbers)] = np.nan
+    excluded = parsed_numbers(pa.array(list(na), pa.string()))
+    if na and np.isfinite(excluded).any():
+        numbers[np.isin(numbers, excluded[np.isfinite(excluded)])] = np.nan
+    return numbers
+
+
+def parsed_numbers(texts: Any) -> Array:
+    """Texts without spaces around them as float64; NaN for those that are no finite numbers."""
+    try:
+        parsed = texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        is_one = pc.match_substring_regex(texts, _NUMBER)
+        parsed = pc.if_else(is_one, texts, pa.scalar(None, pa.string())).cast(pa.float64())
+    numbers = np.array(parsed.to_numpy(zero_copy_only=False), np.float64)
+    numbers[~np.isfinite(numbers)] = np.nan
+    return numbers
+
+
+# -- truth -----------------------------------------------------------------------------------------
+
+
+def truths_of(values: Any, na: Sequence[str]) -> Array:
+    """Any column as 0 and 1, in float64, with NaN for gaps and whatever else."""
+    if is_text(value_type(values.type)):
+        codes, texts = coded_texts(values, na)
+        of_text = [
+            1.0 if t in (*TRUE_TEXTS, "1") else 0.0 if t in (*FALSE_TEXTS, "0") else np.nan for t in _lower(texts)
+        ]
+        truths: Array = np.append(np.array(of_text, np.float64), np.nan)[codes]
+        return truths
+    numbers = numbers_of(values, na)
+    return np.where((numbers == 0) | (numbers == 1), numbers, np.nan)
+
+
+def _truth(text: str) -> float:
+    return 1.0 if text in (*TRUE_TEXTS, "1") else 0.0 if text in (*FALSE_TEXTS, "0") else np.nan
+
+
+def are_truths(texts: Sequence[str]) -> bool:
+    """Whether every text is a word for true or false."""
+    return all(text in TRUE_TEXTS or text in FALSE_TEXTS for text in _lower(texts))
+
+
+def _lower(texts: Sequence[str]) -> list[str]:
+    return [text.lower() for text in texts]
+
+
+# -- dates -----------------------------------------------------------------------------------------
+
+
+def days_of(values: Any, na: Sequence[str]) -> Array:
+    """Any column of dates as days since 1970 in UTC, float64, with NaN for gaps and texts that are no dates."""
+    if pa.types.is_dictionary(values.type):
+        codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        decoded: Array = np.append(days_of(values.dictionary, na), np.nan)[codes]
+        return decoded
+    if is_text(values.type):
+        return parsed_days(without_gaps(values.cast(pa.string()), na))
+    if pa.types.is_null(values.type):
+        return np.full(len(values), np.nan)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_date32(values.type):
+        days = values.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+    else:
+        unit = "ms" if pa.types.is_date64(values.type) else values.type.unit
+        ticks = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        if unit == "ns":  # more digits than float64 holds
+            ticks, unit = ticks // 1000, "us"
+        days = ticks / _TICKS_PER_DAY[unit]
+    return np.where(missing, np.nan, days)
+
+
+def parsed_days(texts: Any) -> Array:
+    """ISO 8601 dates and timestamps as days since 1970 in UTC; those without a zone are taken to be in UTC."""
+    parts = pc.extract_regex(texts, _DATE)
+    fits = pc.and_(parts.is_valid(), texts.is_valid())
+    days, times, zones = (pc.if_else(fits, parts.field(i), pa.scalar(None, pa.string())) for i in range(3))
+    stamps = pc.if_else(pc.equal(times, ""), days, pc.binary_join_element_wise(days, times, "T"))
+    try:
+        ticks = stamps.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:  # such as the 30th of February
+        ticks = pa.array([_timestamp(stamp) for stamp in stamps.to_pylist()], pa.timestamp("us"))
+    missing = ticks.is_null().to_numpy(zero_copy_only=False)
+    micros = ticks.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.where(missing, np.nan, (micros - _zone_micros(zones)) / _TICKS_PER_DAY["us"])
+
+
+def _timestamp(stamp: str | None) -> Any:
+    try:
+        return pa.scalar(stamp, pa.string()).cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _zone_micros(zones: Any) -> Array:
+    """What is to be subtracted from local times: (n,) int64."""
+    coded = zones.dictionary_encode()
+    codes = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    micros = [_micros_of_zone(zone or "") for zone in coded.dictionary.to_pylist()]
+    offsets: Array = np.array([*micros, 0], np.int64)[codes]
+    return offsets
+
+
+def _micros_of_zone(zone: str) -> int:
+    if zone[:1] not in ("+", "-"):
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    minutes = 60 * int(digits[:2]) + int(digits[2:])
+    return (-1 if zone[0] == "-" else 1) * minutes * 60 * 10**6
