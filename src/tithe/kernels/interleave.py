@@ -68,8 +68,9 @@ def interleave(
         buffer = np.empty((len(group), height + _PADDING), rows.dtype if exact else np.float64)
         for top in range(0, n, height):
             size = min(height, n - top)
-            for line, column in zip(buffer, group, strict=True):
-                line[:size] = column[top : top + size]
+            with np.errstate(over="ignore"):  # what is too large for the rows is not finite there
+                for line, column in zip(buffer, group, strict=True):
+                    line[:size] = column[top : top + size]
             if scaling is not None:
                 centers, factors = (part[start : start + _GROUP_COLUMNS] for part in scaling)
                 _scale(buffer, len(group), size, centers, factors)
