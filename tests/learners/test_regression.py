@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import HuberRegressor, PoissonRegressor, Ridge
 
 from tithe import (
@@ -209,3 +210,15 @@ def test_a_fit_that_does_not_converge_says_so() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours("poisson", coreset_size=N).fit(X, y, u)
+
+
+@pytest.mark.parametrize("polish", [0, 1])
+def test_a_number_of_rounds_that_misses_tol_says_so(polish) -> None:
+    X, y, u = rows("poisson")
+    with pytest.warns(ConvergenceWarning, match=r'tol=1e-15, after \d+ steps. Set polish="auto"') as caught:
+        model = ours("poisson", polish=polish, tol=1e-15).fit(X, y, u)
+    assert {warning.filename for warning in caught} == {__file__}
+    assert model.certificate_.relative_excess > 1e-15
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours("poisson", polish=polish, tol=0.1).fit(X, y, u)

@@ -112,7 +112,7 @@ def polish_by_descent(
     the curvature is taken from. The fit on the calibrated coreset is the first step. Newton's method with that
     curvature follows, or L-BFGS where the curvature is expensive or only partly known. A step is accepted only if
     the loss on all rows falls. Stops on the certificate (``polish="auto"``), or after a number of rounds besides the
-    calibration.
+    calibration. Warns if the certificate does not say that the relative excess loss is at most ``tol``.
     """
     auto = isinstance(polish, str) and polish == "auto"
     rounds = AUTO_DESCENT if auto else polish_rounds(polish)[0]
@@ -125,11 +125,12 @@ def polish_by_descent(
         if polisher.is_below(target) or not polisher.step_by_descent():
             break
     gap = polisher.gap()
-    if auto and not gap.below(tol):
+    if not gap.below(tol):
         excess = percent(gap.largest / gap.evaluation.value)
+        advice = "Ask for" if auto else 'Set polish="auto", ask for'
         warn_caller(
             f"The loss may exceed that of a fit on all rows by {excess}, more than tol={tol:g}, after "
-            f"{len(polisher.curve)} steps. Ask for a larger coreset_size, or raise tol.",
+            f"{len(polisher.curve)} steps. {advice} a larger coreset_size, or raise tol.",
             ConvergenceWarning,
         )
     return Descended(

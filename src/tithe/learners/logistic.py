@@ -43,7 +43,8 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         skipped if the first fit is that good.
     tol : float
         The relative excess loss at which ``polish="auto"`` stops. Each round reads the data once and divides the
-        excess by about ten.
+        excess by about ten. A number of rounds is made whatever ``tol`` is. With either, there is a
+        `ConvergenceWarning` if the certificate does not say that the excess is at most ``tol``.
     fit_intercept : bool
     class_weight : dict, "balanced" or None
         As in scikit-learn.

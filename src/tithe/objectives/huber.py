@@ -56,7 +56,7 @@ class HuberObjective(SingleScoreObjective):
         scale = float(params[1, -1])
         if not scale > 0.0:
             endless = np.full(len(score), np.inf)
-            return RowTerms(loss=endless, first=endless, second=endless, more=(endless,) * 3)
+            return RowTerms(loss=endless, first=endless, second=endless, more=np.stack((endless,) * 3))
         t = (y - score) / scale
         clipped = np.clip(t, -self.epsilon, self.epsilon)
         second = np.where(np.abs(t) <= self.epsilon, 2.0 / scale, 0.0)
@@ -66,7 +66,7 @@ class HuberObjective(SingleScoreObjective):
             first=-2.0 * clipped,
             second=second,
             # for the scale: f', what the bound needs, f''
-            more=(1.0 - least - square, -2.0 * clipped * y, second * square + 2.0 * least / scale),
+            more=np.stack([1.0 - least - square, -2.0 * clipped * y, second * square + 2.0 * least / scale]),
         )
 
     def _penalty(self) -> tuple[float, float]:

@@ -24,7 +24,7 @@ class LeastSquaresObjective(SingleScoreObjective):
 
     def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         residual = score - y
-        return RowTerms(loss=0.5 * residual * residual, first=residual, second=np.broadcast_to(1.0, len(score)))
+        return RowTerms(loss=0.5 * residual * residual, first=residual, second=np.ones(len(score)))
 
     def _unit(self, weight: float) -> float:
         return 2.0

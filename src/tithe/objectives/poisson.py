@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from tithe.core.data import Array, Block
+from tithe.kernels.linear.poisson import poisson_terms
 from tithe.objectives.single_score import RowTerms, SingleScoreObjective
-
-_TINY = float(np.finfo(np.float64).tiny)  # 0 ln 0 is 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +26,8 @@ class PoissonObjective(SingleScoreObjective):
     name: ClassVar[str] = "poisson"
 
     def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
-        mean = np.exp(score)
-        loss = np.maximum(mean + y * (np.log(np.maximum(y, _TINY)) - 1.0 - score), 0.0)
-        return RowTerms(loss=loss, first=mean - y, second=mean)
+        loss, first, second = poisson_terms(score, y)
+        return RowTerms(loss=loss, first=first, second=second)
 
     def _penalty(self) -> tuple[float, float]:
         return self.alpha, 0.0

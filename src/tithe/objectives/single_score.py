@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Evaluation
-from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.core.parallel import over_parts
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
+from tithe.kernels.linear.single_score import add_run, scores_of_run
 from tithe.kernels.parts import add_parts, part_rows
 from tithe.objectives.linear_model import LinearModelObjective
 
@@ -23,12 +24,12 @@ _SERIAL_NUMBERS = 100_000  # of X up to which one thread is quicker than two
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowTerms:
-    """Losses of some rows, their first and second derivatives in the score, and more columns to add up."""
+    """Losses (n,) of some rows, their first and second derivatives in the score, and more columns (m, n) to add up."""
 
     loss: Array
     first: Array
     second: Array
-    more: tuple[Array, ...] = ()
+    more: Array = field(default_factory=lambda: np.empty((0, 0)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -206,40 +207,40 @@ class SingleScoreObjective(LinearModelObjective):
         Chunks begin at the same rows however many threads there are, and so do the parts that sums are added up in:
         no bit depends on the number of threads.
         """
-        X, y, weight = block.X, _target(block), block.sample_weight
+        X, y = block.X, _target(block)
+        weight = np.empty(0) if block.sample_weight is None else block.sample_weight
         n, d = X.shape
-        coefficients, intercept = np.ascontiguousarray(params[0, :-1]), float(params[0, -1])
+        line = np.ascontiguousarray(params[0], np.float64)
+        origin = np.zeros(d) if centre is None else centre
         width = 3 + self._n_more
         rows = part_rows(n, 16 * (width + d + 1) + 8 * (d + 1) * diagonal)
         n_parts = -(-n // rows)
-        tables, gradients = np.zeros((n_parts, 2, width)), np.zeros((n_parts, 2, d + 1))
-        diagonals = np.zeros((n_parts if diagonal else 0, d + 1))
+        tables, gradients = np.zeros((n_parts, 2, width)), np.zeros((n_parts, 2 if gradient else 0, d + 1))
+        diagonals = np.zeros((n_parts, d + 1 if diagonal else 0))
         costs = np.empty(n if cost else 0)
         length = int(np.clip(_CHUNK_NUMBERS // max(1, d), *_CHUNK_ROWS))
 
         def run(first: int, last: int) -> None:
+            scores, slopes = np.empty(length), np.empty((2, length))
             with np.errstate(over="ignore", invalid="ignore"):
                 for part in range(first, last):
                     stop = min(n, (part + 1) * rows)
                     for start in range(part * rows, stop, length):
                         at = slice(start, min(start + length, stop))
-                        chunk = X[at] if X.dtype == np.float64 else X[at].astype(np.float64)
-                        score = chunk @ coefficients
-                        score += intercept
+                        score = scores[: at.stop - start]
+                        scores_of_run(X, start, line, score)
                         terms = self._terms(score, y[at], params)
-                        u = None if weight is None else weight[at]
                         if cost:
                             costs[at] = terms.loss
-                        _add_rows(tables[part], gradients[part] if gradient else None, chunk, score, terms, u)
-                        if diagonal:
-                            _add_diagonal(diagonals[part], chunk, _weighed(terms.second, u), centre)
+                        columns = (score, terms.first, terms.second, terms.loss, terms.more)
+                        sums = (tables[part], gradients[part], diagonals[part])
+                        add_run(X, weight, start, *columns, origin, slopes, *sums)
 
         entries = X.nnz if sparse.issparse(X) else n * d
-        with single_blas_thread():
-            over_parts(run, n_parts, serial=entries < _SERIAL_NUMBERS)
+        over_parts(run, n_parts, serial=entries < _SERIAL_NUMBERS)
         return costs, ScoreSums(
             table=add_parts(tables),
-            gradient=add_parts(gradients),
+            gradient=add_parts(gradients) if gradient else np.zeros((2, d + 1)),
             diagonal=add_parts(diagonals)[None] if diagonal else None,
         )
 
@@ -250,34 +251,3 @@ def _target(block: Block) -> Array:
     if block.y is None:
         raise ValueError("A regression needs a target for every row: give y.")
     return block.y.astype(np.float64, copy=False)
-
-
-def _weighed(values: Array, u: Array | None) -> Array:
-    return values if u is None else u * values
-
-
-def _add_rows(table: Array, gradient: Array | None, chunk: Any, score: Array, terms: RowTerms, u: Array | None) -> None:
-    """Add the sums of a chunk of rows to those of its part; see `ScoreSums`."""
-    r = _weighed(terms.first, u)
-    low_r, low = np.minimum(r, 0.0), (terms.first <= 0.0).astype(np.float64)
-    high_r = r - low_r
-    below = low.sum() if u is None else u @ low
-    table[:, 0] += below, (len(low) if u is None else u.sum()) - below
-    table[:, 1] += low_r @ score, high_r @ score
-    for column, values in enumerate((terms.loss, *terms.more), start=2):
-        weighed = _weighed(values, u)
-        below = weighed @ low
-        table[:, column] += below, weighed.sum() - below
-    if gradient is not None:
-        for sign, part in enumerate((low_r, high_r)):
-            gradient[sign, :-1] += chunk.T @ part
-            gradient[sign, -1] += part.sum()
-
-
-def _add_diagonal(total: Array, chunk: Any, second: Array, centre: Array | None) -> None:
-    if sparse.issparse(chunk):
-        square = chunk.multiply(chunk).tocsr()
-    else:
-        square = np.square(chunk if centre is None else chunk - centre)
-    total[:-1] += square.T @ second
-    total[-1] += second.sum()

@@ -84,7 +84,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         Of a coreset; see `build_coreset`. ``"auto"`` is `Influence`.
     polish : int or "auto"
         Rounds of descent over all rows after the fit on a coreset; ``"auto"``: until the certificate says that the
-        loss is within ``tol`` of the smallest possible.
+        loss is within ``tol`` of the smallest possible. There is a `ConvergenceWarning` if the certificate does not
+        say so in the end.
     max_iter : int
         Maximum number of rounds of the solver: steps of Newton's method, epochs, or steps of L-BFGS.
     probability : bool
