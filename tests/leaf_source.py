@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tithe.core.contracts import Source
-from tithe.core.data import Block, concat
+from tithe.core.data import Block, Coreset, concat
+from tithe.core.tree import Merge, Tree
 
 
 class LeafSource(Source):
@@ -44,3 +46,11 @@ class LeafSource(Source):
 
 def _same(block: Block) -> Block:
     return block
+
+
+def fold(leaves: Iterable[Coreset | None], merge: Merge) -> Coreset:
+    """Merge leaves that arrive in order."""
+    tree = Tree()
+    for number, leaf in enumerate(leaves):
+        tree = tree.push(number, leaf, merge)
+    return tree.collapse(merge)

@@ -7,9 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from leaf_source import fold
 from tithe import Block, CoresetLogisticRegression, build_coreset
-from tithe.constructions.sensitivity import Sensitivity
-from tithe.core.tree import fold
+from tithe.constructions.draw import Sensitivity
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.reduce.plan import Plan, Reducer
 from tithe.testing.data import small_problem

@@ -72,9 +72,10 @@ else:
     def __getattr__(name: str) -> Any:
         if name in _PACKAGES:
             return import_module(f"tithe.{name}")
-        if name in _PUBLIC:
-            return getattr(import_module(_PUBLIC[name]), name)
-        raise AttributeError(f"module 'tithe' has no attribute {name!r}")
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'tithe' has no attribute {name!r}")
+        globals()[name] = value = getattr(import_module(_PUBLIC[name]), name)
+        return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__, *_PACKAGES})

@@ -22,9 +22,9 @@ from tithe.certify import Certificate, cost_certificate
 from tithe.core.params import Option, RealNumber
 from tithe.core.passes import DataPass
 from tithe.learners.base import CoresetLearner
-from tithe.learners.inputs import note_columns
-from tithe.learners.charts import BarChart, column_names
-from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.base import note_columns
+from tithe.learners.base import BarChart, column_names
+from tithe.learners.fitted import FittedAttribute
 from tithe.objectives.generic import GenericObjective
 
 

@@ -14,13 +14,13 @@ from sklearn.linear_model import Ridge
 import tithe
 from tithe import Block, CoresetKMeans, CoresetStream, build_coreset, save_coreset
 from tithe.constructions.cablr import Cablr
-from tithe.constructions.influence import Influence
-from tithe.constructions.leverage import Leverage
+from tithe.constructions.leverage import Influence, Leverage
 from tithe.constructions.regressed import Regressed
 from tithe.core import contracts
-from tithe.core.contracts import Construction, Objective, SampledObjective, check_contracts
+from tithe.core.contracts import Construction, Objective, SampledObjective
 from tithe.core.registry import _BUILT_IN, resolve
 from tithe.objectives import KMeansObjective, LogisticObjective
+from tithe.reduce.plan import check_contracts
 from tithe.testing import objective_checks
 
 SOURCE = Path(tithe.__file__).parent
@@ -33,14 +33,14 @@ FOREIGN = {
     "learners/delegation.py:require_method": "an estimator of another library",
     "learners/delegation.py:_attribute": "a fitted attribute of the estimator inside, by name",
     "learners/delegation.py:EstimatorMethods._call": "a method of the estimator inside, by name",
-    "learners/inputs.py:note_columns": "feature_names_in_ exists only where columns had names, as in scikit-learn",
+    "learners/base.py:note_columns": "feature_names_in_ exists only where columns had names, as in scikit-learn",
     "learners/meta.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
     "learners/recalibrate.py:residuals": "an estimator of another library",
     "learners/sample_weight.py:takes_weights": "an estimator of another library",
     "learners/sample_weight.py:check_learns_from_coresets": "a message about an estimator of another library",
     "learners/search/search_cv.py:CoresetSearchCV.fit": "available_if hides score where the estimator has none",
     "learners/search/search_cv.py:CoresetSearchCV._keep_winner": "an estimator of another library has no certificate",
-    "learners/stored.py:probe": "an estimator of another library that was read from a file",
+    "learners/fitted.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "cli/build.py:_about": "the provenance is shown",
     "sources/csv_block.py:Dialect.read": "pyarrow has one class of error for all faults of a file",

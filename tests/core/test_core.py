@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from leaf_source import fold
 from tithe import Block, Coreset
 from tithe.core.data import concat
 from tithe.core.registry import make, names, resolve
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.tree import Tree, fold
+from tithe.core.tree import Tree
 
 
 def leaf(number: int) -> Coreset:

@@ -11,7 +11,7 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.state_checks import check_loaded, check_of
 from tithe.learners.cluster import CoresetKMeans
-from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.fitted import FittedAttribute
 
 BLOCK = Block(X=np.zeros((2, 1)))
 

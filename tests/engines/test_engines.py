@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tithe import Block, Coreset
-from tithe.engines.serial import SerialEngine
+from tithe.core.tree import SerialEngine
 from tithe.engines.threads import ThreadEngine
 from tithe.testing import check_engine, engine_checks
 

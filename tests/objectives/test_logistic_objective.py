@@ -230,7 +230,7 @@ def test_a_class_that_comes_late_in_a_stream_must_be_named(rng: np.random.Genera
 
 def test_the_first_look_at_many_rows_goes_by_weight(monkeypatch, rng: np.random.Generator) -> None:
     for name, value in {"_MAX_ALL_SCORED": 5000, "_MIN_SCORED": 2000, "_RARE_CLASS_ROWS": 50}.items():
-        monkeypatch.setattr(f"tithe.constructions.influence.{name}", value)
+        monkeypatch.setattr(f"tithe.constructions.leverage.{name}", value)
     X, y = rng.normal(size=(12_000, 2)), np.repeat([0, 1], [11_000, 1000]).astype(np.int32)
     weight = rng.pareto(1.1, 12_000) + 0.01
     weight[-1000:-5] = 0.0  # a class of which five rows count

@@ -122,8 +122,8 @@ def test_a_stream_costs_little_against_the_array(skewed: Block) -> None:
 @pytest.mark.parametrize("objective", [KMEANS, KMedianObjective(n_clusters=4)])
 def test_the_tree_is_unbiased(objective) -> None:
     """Plain draws through several levels of merging: the mean error is within four standard errors of zero."""
-    from tithe.constructions.sensitivity import Sensitivity
-    from tithe.core.tree import fold
+    from leaf_source import fold
+    from tithe.constructions.draw import Sensitivity
     from tithe.reduce.plan import Plan, Reducer
     from tithe.testing.data import small_problem
 

@@ -54,7 +54,7 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
         raise click.UsageError("Say --online. Where the number of clusters is known: tithe fit kmeans.")
     if how["weight"] is not None:
         raise click.UsageError("Rows of a stream all count the same: --weight is not for online clustering.")
-    from tithe.learners.inputs import note_columns
+    from tithe.learners.base import note_columns
 
     output = str(Path(output))
     check_apart(output, where)

@@ -3,11 +3,11 @@
 from tithe.constructions.ball_cover import BallCover as BallCover
 from tithe.constructions.cablr import Acvs as Acvs
 from tithe.constructions.cablr import Cablr as Cablr
-from tithe.constructions.influence import Influence as Influence
+from tithe.constructions.draw import Lightweight as Lightweight
+from tithe.constructions.draw import Sensitivity as Sensitivity
+from tithe.constructions.draw import Uniform as Uniform
+from tithe.constructions.leverage import Influence as Influence
 from tithe.constructions.leverage import Leverage as Leverage
-from tithe.constructions.lightweight import Lightweight as Lightweight
 from tithe.constructions.regressed import Regressed as Regressed
 from tithe.constructions.rings import Rings as Rings
-from tithe.constructions.sensitivity import Sensitivity as Sensitivity
-from tithe.constructions.uniform import Uniform as Uniform
 from tithe.core.contracts import Construction as Construction

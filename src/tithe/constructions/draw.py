@@ -1,10 +1,14 @@
-"""Weighted rows drawn by their scores, with at least one row of every class."""
+"""Weighted rows drawn by their scores: uniformly, by sensitivities, or by the distance to the mean."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
-from tithe.core.data import Array, Block, Rng, Scores
+from tithe.core.contracts import Construction, MeanPilotObjective, Objective, SensitivityObjective
+from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.kernels.sampling import draw
 from tithe.kernels.strata import draw_in_classes
 
@@ -61,3 +65,89 @@ def _shares(totals: Array, minimum: Array, size: int) -> Array:
     spare = size - int(shares.sum())
     shares[free[np.argsort(np.floor(wanted) - wanted, kind="stable")[:spare]]] += 1
     return shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(Construction[Objective]):
+    """Rows without replacement, each weighing N/m; with weights u, draws with p = u/W weighing W/m.
+
+    If the objective has classes and some class would get fewer than ten draws, rows are drawn from each class
+    separately, so that every class is kept (`draw_by_class`).
+    """
+
+    name: ClassVar[str] = "uniform"
+    n_passes: ClassVar[int] = 0
+
+    def reduce(
+        self, block: Block, objective: Objective, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+    ) -> Block:
+        n = len(block)
+        codes = objective.codes(block)
+        if codes is not None:
+            mass = np.bincount(codes, weights=block.sample_weight)
+            if mass[mass > 0.0].min() * size < MIN_DRAWS_OF_A_CLASS * mass.sum():
+                return draw_rows(block, block.weights(), size, rng, codes=codes)
+        if block.sample_weight is None:
+            return block.take(np.sort(rng.choice(n, size, replace=False)), np.full(size, n / size))
+        return draw_rows(block, block.sample_weight, size, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity(Construction[SensitivityObjective]):
+    """p_i = s_i / S with the objective's sensitivities s at its pilot; draws weigh u_i / (m p_i).
+
+    Feldman and Langberg (2011). One pass besides the pilot's sample.
+    """
+
+    name: ClassVar[str] = "sensitivity"
+    requires: ClassVar[tuple[type[Objective], ...]] = (SensitivityObjective,)
+    needs_pilot: ClassVar[bool] = True
+    needs_survey: ClassVar[bool] = True
+
+    def reduce(
+        self,
+        block: Block,
+        objective: SensitivityObjective,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: Rng,
+    ) -> Block:
+        assert survey is not None
+        return draw_rows(block, objective.sensitivity(block, survey), size, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lightweight(Construction[MeanPilotObjective]):
+    """p_i = u_i / 2W + u_i d_i / 2D with d_i the cost of row i at the column mean and D = sum u d.
+
+    Bachem, Lucic and Krause (2018), for k-means: |error| <= (eps/2) cost(C) + (eps/2) cost({mean}),
+    an additive guarantee that costs two cheap passes. All rows equal: p = u / W.
+    """
+
+    name: ClassVar[str] = "lightweight"
+    requires: ClassVar[tuple[type[Objective], ...]] = (MeanPilotObjective,)
+    needs_pilot: ClassVar[bool] = True
+    needs_survey: ClassVar[bool] = True
+
+    def pilot(self, block: Block, objective: MeanPilotObjective, *, rng: Rng) -> Array:
+        return objective.mean_pilot(block)
+
+    def reduce(
+        self,
+        block: Block,
+        objective: MeanPilotObjective,
+        size: int,
+        *,
+        pilot: Array | None,
+        survey: Survey | None,
+        rng: Rng,
+    ) -> Block:
+        assert survey is not None
+        weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
+        weights = block.sample_weight
+        scores = Scores(
+            cost=survey.cost, slope=1.0 / cost if cost > 0 else 0.0, base=np.array([1.0 / weight]), weight=weights
+        )
+        return draw_rows(block, scores, size, rng)

@@ -31,11 +31,11 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "generic": "tithe.objectives.generic:GenericObjective",
     },
     "construction": {
-        "uniform": "tithe.constructions.uniform:Uniform",
-        "sensitivity": "tithe.constructions.sensitivity:Sensitivity",
-        "lightweight": "tithe.constructions.lightweight:Lightweight",
+        "uniform": "tithe.constructions.draw:Uniform",
+        "sensitivity": "tithe.constructions.draw:Sensitivity",
+        "lightweight": "tithe.constructions.draw:Lightweight",
         "rings": "tithe.constructions.rings:Rings",
-        "influence": "tithe.constructions.influence:Influence",
+        "influence": "tithe.constructions.leverage:Influence",
         "leverage": "tithe.constructions.leverage:Leverage",
         "cablr": "tithe.constructions.cablr:Cablr",
         "acvs": "tithe.constructions.cablr:Acvs",
@@ -52,7 +52,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "odm": "tithe.learners.odm.linear_classifier:LinearODMClassifier",
     },
     "engine": {
-        "serial": "tithe.engines.serial:SerialEngine",
+        "serial": "tithe.core.tree:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
     },
 }

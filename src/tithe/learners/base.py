@@ -1,34 +1,71 @@
-"""The base class of learners on a coreset."""
+"""The base class of learners on a coreset, and what learners share: checks of rows, sizes, threads and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
+import numpy as np
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import validate_data
 
+from tithe.certify import polish_rounds
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, all_rows
-from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Boolean, Option, check_value
+from tithe.core.parallel import limit_threads, single_blas_thread
+from tithe.core.params import Boolean, Option, WholeNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Sizes, Storable
-from tithe.learners.charts import BarChart
-from tithe.learners.inputs import check_no_extra_arrays, note_columns, refuse_polish
-from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
-from tithe.learners.sizes import MIN_AUTO_ROWS
-from tithe.learners.stored import check_learner
-from tithe.learners.threads import limits_threads
+from tithe.learners.fitted import FittedAttribute, LazyFitMixin, check_learner
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import as_block, check_weights
+
+MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
+MAX_BARS = 20  # of a chart
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _HasJobs(Protocol):
+    n_jobs: int | None
+
+
+def limits_threads(method: Method) -> Method:
+    """Run a method of a learner on ``n_jobs`` threads."""
+
+    @functools.wraps(method)
+    def limited(learner: _HasJobs, *args: Any, **options: Any) -> Any:
+        n_jobs = learner.n_jobs
+        if n_jobs is not None and not (WholeNumber(least=1).accepts(n_jobs) or n_jobs == -1):
+            raise ValueError(f"n_jobs must be None, -1 or a whole number of at least 1, got {n_jobs!r}.")
+        with limit_threads(None if n_jobs == -1 else n_jobs):
+            return method(learner, *args, **options)
+
+    return cast(Method, limited)
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Bars with a title; ``axis`` says what the values are."""
+
+    title: str
+    labels: list[str]
+    values: Array
+    axis: str
+
+    @classmethod
+    def of_largest(cls, what: str, labels: Sequence[Any], values: Array, axis: str) -> Self:
+        """The bars that are largest in absolute value, at most `MAX_BARS`."""
+        largest = np.argsort(-np.abs(values), kind="stable")[:MAX_BARS]
+        title = what.capitalize() if len(values) <= MAX_BARS else f"The {MAX_BARS} largest {what}"
+        return cls(title, [str(labels[i]) for i in largest], values[largest], axis)
 
 
 class CoresetLearner(LazyFitMixin, Storable):
@@ -207,3 +244,50 @@ class CoresetLearner(LazyFitMixin, Storable):
     def sample_indices_(self) -> Array:
         """Positions in the training data of the rows of the coreset."""
         return self.coreset_.row_ids()  # type: ignore[no-any-return]
+
+
+def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
+    """Return the source. Arrays beside it are refused, because y and weights come with its rows."""
+    if any(array is not None for array in arrays):
+        raise ValueError("y and weights come with the rows of a source: open_dataset(path, target=..., weight=...).")
+    return source
+
+
+def note_columns(learner: Any, source: Source, *, reset: bool) -> None:
+    """Store (``reset``) or compare names and number of a source's columns, as `validate_data` does for arrays."""
+    names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
+    if reset:
+        learner.n_features_in_ = source.n_features
+        learner.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            learner.feature_names_in_ = names
+    elif source.n_features != learner.n_features_in_:
+        raise ValueError(
+            f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
+            f"{learner.n_features_in_} features as input."
+        )
+    elif names is not None and not np.array_equal(names, getattr(learner, "feature_names_in_", names)):
+        raise ValueError("The feature names should match those that were passed during fit: the source has others.")
+
+
+def can_read_again(rows: Block | Source, polish: Any) -> bool:
+    """Whether the rows can be read once more. If not, a ``polish`` that was asked for is refused."""
+    if isinstance(rows, Block) or rows.replayable:
+        return True
+    refuse_polish(polish)
+    return False
+
+
+def refuse_polish(polish: Any) -> None:
+    """Refuse ``polish`` for rows that can be read only once."""
+    if not (isinstance(polish, str) and polish == "auto") and polish_rounds(polish)[0] > 0:
+        raise ValueError(
+            f"polish={polish} reads all rows again, and these can be read only once. Leave polish at 'auto', which "
+            "then means none, or set it to 0."
+        )
+
+
+def column_names(learner: Any) -> list[str]:
+    """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
+    names = vars(learner).get("feature_names_in_")
+    return [f"x{j}" for j in range(learner.n_features_in_)] if names is None else [str(name) for name in names]

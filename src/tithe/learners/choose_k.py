@@ -12,7 +12,7 @@ from tithe.core.data import Array, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
-from tithe.learners.inputs import check_no_extra_arrays
+from tithe.learners.base import check_no_extra_arrays
 from tithe.learners.separation import effective_rows, separated_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 from tithe.reduce.build import reduce_rows, resolve_size

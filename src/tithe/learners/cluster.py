@@ -19,15 +19,10 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
-from tithe.learners.base import CoresetLearner
+from tithe.learners.base import MIN_AUTO_ROWS, BarChart, CoresetLearner, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from tithe.learners.charts import BarChart
 from tithe.learners.cluster_starts import search_centers
-from tithe.learners.inputs import can_read_again
-from tithe.learners.lazy_fit import FittedAttribute
-from tithe.learners.sizes import MIN_AUTO_ROWS
-from tithe.learners.stored import FLOATS
-from tithe.learners.threads import limits_threads
+from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 
 _AUTO_ROWS_PER_CLUSTER = 100

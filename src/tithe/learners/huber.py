@@ -8,7 +8,7 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.core.state_checks import Number
-from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.fitted import FittedAttribute
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CoresetLinearRegressor
 from tithe.objectives.huber import HuberObjective

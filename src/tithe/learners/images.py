@@ -31,7 +31,7 @@ from tithe.images.planes import Planes, as_pixels
 from tithe.images.quality import data_range
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.dictionary.ksvd import KSVD
-from tithe.learners.stored import FLOATS
+from tithe.learners.fitted import FLOATS
 from tithe.learners.timing import timed
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.reduce.build import build_coreset

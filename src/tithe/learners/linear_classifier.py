@@ -11,27 +11,26 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Sizes
+from tithe.learners.base import BarChart, column_names
 from tithe.learners.bases import ClassifierMixin
-from tithe.learners.charts import BarChart, column_names
-from tithe.learners.class_weight import class_factors, is_balanced, weights_by_class
+from tithe.learners.fitted import FLOATS, FittedAttribute, check_classes
 from tithe.learners.labels import (
     EncodeLabels,
     checked_classes,
+    class_factors,
     class_masses,
     encoded_classes,
+    is_balanced,
     known_classes,
     stream_classes,
+    weights_by_class,
 )
-from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
-from tithe.learners.stored import FLOATS, check_classes
 from tithe.objectives.labelled_linear import LabelledLinearObjective
 from tithe.objectives.labels import LabelledObjective
 from tithe.sources.mapped import MappedSource
@@ -54,32 +53,6 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     @abstractmethod
     def _objective(self, classes: tuple[int, ...] | None = None) -> LabelledLinearObjective:
         """The loss that a coreset has to preserve."""
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | bool | None = None,
-    ) -> Self:
-        """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish;
-            ``class_weight="balanced"`` takes one more pass. A source that cannot be read again is fitted without
-            polish and certificate, and all classes must be among its first rows; if not, use `partial_fit` with
-            ``classes``.
-        y : array of shape (n,), of any labels
-            That of a source comes with its rows.
-        sample_weight : array of shape (n,), optional
-        checkpoint, progress
-            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
-        """
-        return super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
         """Add rows, which need not be kept. The coefficients are computed when an attribute is read.

@@ -22,14 +22,13 @@ from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Instance, Optional
-from tithe.learners.base import CoresetLearner
+from tithe.learners.base import CoresetLearner, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator
-from tithe.learners.inputs import can_read_again
-from tithe.learners.lazy_fit import FittedAttribute
-from tithe.learners.sizes import linear_auto_size
-from tithe.learners.threads import limits_threads
+from tithe.learners.fitted import FittedAttribute
 from tithe.objectives.linear_model import LinearModelObjective
 
+_MIN_AUTO_ROWS, _AUTO_ROWS_PER_COLUMN = 10_000, 20
+_AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to this number
 _TOL = RealNumber(above=0.0)
 TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
 
@@ -115,9 +114,11 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for every pass of polish. One
-            that cannot be read again is fitted without polish and certificate.
-        y : array of shape (n,)
+            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish; a
+            classifier's ``class_weight="balanced"`` takes one more pass. A source that cannot be read again is fitted
+            without polish and certificate, and all classes must be among its first rows; if not, use `partial_fit`
+            with ``classes``.
+        y : array of shape (n,), of numbers for a regression, of any labels for a classifier
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
         checkpoint, progress
@@ -277,3 +278,9 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def linear_auto_size(n_rows: int | None, n_features: int) -> int:
+    """Rows that ``coreset_size="auto"`` keeps. The share of the rows is left out if ``n_rows`` is unknown."""
+    share = min((n_rows or 0) // _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS)
+    return max(_MIN_AUTO_ROWS, _AUTO_ROWS_PER_COLUMN * (n_features + 1), share)

@@ -13,11 +13,10 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
 from tithe.core.state_checks import Floats, Number
+from tithe.learners.base import BarChart, column_names
 from tithe.learners.bases import RegressorMixin
-from tithe.learners.charts import BarChart, column_names
-from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
-from tithe.learners.stored import FLOATS
 from tithe.objectives.single_score import SingleScoreObjective
 from tithe.sources.mapped import MappedSource
 

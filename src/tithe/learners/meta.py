@@ -22,9 +22,10 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
-from tithe.learners.base import CoresetLearner
+from tithe.learners.base import CoresetLearner, limits_threads
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.learners.delegation import EstimatorMethods, if_estimator_has, require_method
+from tithe.learners.fitted import FittedAttribute, probe
 from tithe.learners.labels import (
     EncodeLabels,
     encoded_classes,
@@ -33,11 +34,8 @@ from tithe.learners.labels import (
     stream_classes,
     with_class_numbers,
 )
-from tithe.learners.lazy_fit import FittedAttribute
 from tithe.learners.recalibrate import recalibrated, residuals
 from tithe.learners.sample_weight import check_learns_from_coresets, fit_arguments, last_step, takes_weights
-from tithe.learners.stored import probe
-from tithe.learners.threads import limits_threads
 from tithe.learners.validation_rows import draw_validation_rows, validation_rows, without_rows
 from tithe.sources.mapped import MappedSource
 

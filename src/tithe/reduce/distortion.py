@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import Objective, SampledObjective, Source, check_contracts
+from tithe.core.contracts import Objective, SampledObjective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
+from tithe.reduce.plan import check_contracts
 
 _JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
 _SAMPLE_ROWS = 200_000  # rows of a source that solutions are fitted on

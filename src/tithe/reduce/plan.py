@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import Construction, ConvexObjective, Objective, SampledObjective, check_contracts
+from tithe.core.contracts import Construction, ConvexObjective, Objective, SampledObjective
 from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.registry import make, resolve
 from tithe.core.seeding import rng_for
@@ -30,6 +32,20 @@ _TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
 Notes = dict[str, str | int | float]
 _TINY = float(np.finfo(np.float64).tiny)
 _PAIR: dict[str, Check] = {"objective": Instance(Objective), "construction": Instance(Construction)}
+
+
+def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:
+    """Raise ValueError, naming what is missing, unless ``objective`` implements all of the contracts."""
+    wanted: list[ABCMeta] = [Objective, *contracts]
+    for contract in wanted:
+        if not isinstance(objective, contract):
+            kind = type(objective)
+            missing = sorted(contract.__abstractmethods__ - set(dir(kind)))
+            lacks = f"lacks {', '.join(f'{name}()' for name in missing)}" if missing else "does not inherit it"
+            raise ValueError(
+                f"{needed_by} needs an objective that is a {contract.__name__} (tithe.core.contracts); "
+                f"{kind.__name__} {lacks}. construction='uniform' with calibrate=False works for every Objective."
+            )
 
 
 def check_together(objective: Objective, construction: Construction[Any], *, calibrate: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import Objective, SampledObjective, Source, check_contracts
+from tithe.core.contracts import Objective, SampledObjective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
@@ -18,7 +18,7 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.objectives.clustering import ClusteringObjective
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
-from tithe.reduce.plan import Plan
+from tithe.reduce.plan import Plan, check_contracts
 from tithe.sources.arrays import as_block
 
 _MIN_ROWS_TO_MEASURE = 100  # with fewer rows nothing can be measured, and all are kept

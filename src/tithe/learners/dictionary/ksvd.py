@@ -20,14 +20,12 @@ from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
 from tithe.kernels.sampling import sample_rows
-from tithe.learners.base import CoresetLearner
+from tithe.learners.base import CoresetLearner, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.centring import MEANS, Centring, offset
 from tithe.learners.dictionary.codes import RowCoder
 from tithe.learners.dictionary.signals import check_dense, check_magnitude, initial_atoms
-from tithe.learners.lazy_fit import FittedAttribute
-from tithe.learners.stored import FLOATS
-from tithe.learners.threads import limits_threads
+from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.solvers.ksvd import Coding, learn_dictionary
 from tithe.sources.mapped import MappedSource

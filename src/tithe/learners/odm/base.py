@@ -31,7 +31,7 @@ from tithe.core.state_checks import (
 )
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import available_if
-from tithe.learners.stored import COLUMNS, FLOATS, check_classes, probe
+from tithe.learners.fitted import COLUMNS, FLOATS, check_classes, probe
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.many_classes import NONCONVEX

@@ -16,8 +16,7 @@ from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_par
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
-from tithe.learners.class_weight import weights_by_class
-from tithe.learners.labels import encoded_classes
+from tithe.learners.labels import encoded_classes, weights_by_class
 from tithe.learners.odm.base import (
     EXACT_TOL,
     MAX_EXACT_MULTIPLIERS,

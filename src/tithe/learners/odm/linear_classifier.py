@@ -17,12 +17,11 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Number, Sizes
-from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
 from tithe.learners.odm.strategy import fit_classes
-from tithe.learners.stored import FLOATS
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.coreset_svrg import coreset_svrg
 from tithe.solvers.odm.linear_problem import LinearProblem, Solution

@@ -18,7 +18,7 @@ from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.learners.labels import objective_for
-from tithe.learners.sizes import linear_auto_size
+from tithe.learners.linear_model import linear_auto_size
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream

@@ -23,11 +23,10 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
-from tithe.learners.base import CoresetLearner
+from tithe.learners.base import CoresetLearner, check_no_extra_arrays, note_columns
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.learners.inputs import check_no_extra_arrays, note_columns
+from tithe.learners.fitted import FittedAttribute, LazyFitMixin, attributes_of, check_learner, probe
 from tithe.learners.labels import EncodeLabels, encoded_classes, finite_target, stream_classes, with_class_numbers
-from tithe.learners.lazy_fit import FittedAttribute, LazyFitMixin
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.search.candidates import candidates_of, check_options
 from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
@@ -36,7 +35,6 @@ from tithe.learners.search.recorded import RecordedFolds
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
 from tithe.learners.search.winner import WinnerMethods, fit_on_coreset, winner_of
-from tithe.learners.stored import attributes_of, check_learner, probe
 from tithe.sources.arrays import as_block, check_weights
 
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.core.data import Array, Coreset
 from tithe.core.seeding import rng_for
 from tithe.learners.base import CoresetLearner
-from tithe.learners.lazy_fit import FittedAttribute
+from tithe.learners.fitted import FittedAttribute
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.sample_weight import last_step
 from tithe.learners.search.folds import FoldReducer

@@ -1,13 +1,22 @@
-"""What the other rooms may ask of an objective."""
+"""The base classes through which rooms call one another.
+
+An objective says what must be preserved, a construction chooses rows, a source reads them, and an engine (`core.tree`)
+runs the work. A room calls only methods that one of these classes declares. Methods with a default may be left out.
+`tithe.testing` has suites that check an implementation.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from tithe.core.data import Array, Block, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
 from tithe.core.state_checks import Storable
+from tithe.core.tree import Engine as Engine
 
 Params = Any
 
@@ -285,3 +294,100 @@ class ConvexObjective(SampledObjective):
     def rows_per_coefficient(self, block: Block, size: int) -> float:
         """Rows for each coefficient among ``size`` drawn uniformly; with few, "auto" tries a uniform draw as well."""
         return float("inf")
+
+
+ObjectiveT = TypeVar("ObjectiveT", bound=Objective)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Construction(Storable, ABC, Generic[ObjectiveT]):
+    """Chooses rows. Unless ``unbiased`` is False, E[sum_i w_i f(x_i)] over the draw is the sum over all rows.
+
+    A construction is a value: a frozen dataclass, compared with ``==``. What it learns from rows (`prepare`) is kept
+    in fields with ``compare=False``.
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[tuple[type[Objective], ...]] = ()  # contracts of the objective, checked before rows are read
+    needs_pilot: ClassVar[bool] = False  # whether `reduce` needs a pilot
+    needs_survey: ClassVar[bool] = False  # whether `reduce` needs the survey of the whole block at a pilot
+    n_passes: ClassVar[int] = 1  # times `reduce` reads all rows
+    unbiased: ClassVar[bool] = True  # else the weights add up exactly, and rows stand for those near them
+
+    def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:
+        """The construction with what it learns once from a sample and uses for every leaf."""
+        return self
+
+    def pilot(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Array:
+        """The rough solution that rows are scored with."""
+        assert isinstance(objective, SampledObjective)
+        return objective.pilot(block, rng=rng)
+
+    @abstractmethod
+    def reduce(
+        self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+    ) -> Block:
+        """At most ``size`` distinct rows of ``block`` with weights."""
+
+    def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
+        """Raise ValueError if a state from a file does not fit rows of ``n_features`` columns."""
+
+
+class Source(ABC):
+    """Gives rows leaf by leaf. Row ids are positions in all of the data, skipped rows included.
+
+    A subclass sets ``n_features`` and defines `tasks` and `sample`. All else has a default.
+
+    Attributes
+    ----------
+    n_features : int
+    n_rows : int or None
+        None where it is not known before all rows were read.
+    replayable : bool
+        Whether `tasks` may be called again.
+    feature_names : sequence of str or None
+    n_bytes : int or None
+        Bytes on disk.
+    leaf_rows : int
+        Rows of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size.
+    """
+
+    n_features: int
+    n_rows: int | None = None
+    replayable: bool = True
+    feature_names: Sequence[str] | None = None
+    n_bytes: int | None = None
+    leaf_rows: int = 0
+
+    @cached_property
+    def identity(self) -> str:
+        """A text that changes with the rows. A build is only resumed from a source of the same identity."""
+        return f"{type(self).__qualname__} of {self.n_rows} x {self.n_features}"
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row of X in memory, on average."""
+        return 8 * self.n_features
+
+    def classes(self) -> Array | None:
+        """All values of the target in ascending order; None where the source cannot tell without reading all rows."""
+        return None
+
+    def count(self) -> int | None:
+        """The number of rows, skipped ones included, read for it if need be; None if rows come only once."""
+        return self.n_rows
+
+    @abstractmethod
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves, in order, from leaf number ``first`` on. A leaf may have no rows.
+
+        ``leaf_rows`` is the wanted number of rows of a leaf. A source whose leaves have a size of their own
+        ignores it. The same number always gives the same leaves.
+        """
+
+    @abstractmethod
+    def sample(self, size: int | None, *, rng: Rng) -> Block:
+        """About ``size`` rows for a pilot; None: as many as the source finds good.
+
+        They come from across all of the data where it can be read again, else from its beginning.
+        """
