@@ -11,7 +11,7 @@ import pytest
 
 from tithe import Block, build_coreset
 from tithe.core.data import Array, Evaluation
-from tithe.objectives.labelled_linear import LabelledLinearObjective
+from tithe.objectives.labels import LabelledLinearObjective
 from tithe.objectives.linear_model import LinearModelObjective
 
 

@@ -123,7 +123,6 @@ class Leverage(Construction[ObjectiveT]):
         check_fields(self, {"leverages": Optional(Instance(Leverages))})
 
     def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
-        """Refuse leverages that were read from a file and do not fit rows of ``n_features`` columns."""
         expect(self.leverages is None or len(self.leverages.factor) == n_features, "leverages are of other columns")
 
     def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:

@@ -260,7 +260,7 @@ class ConvexObjective(SampledObjective):
 
     @abstractmethod
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
-        """Second derivative of each row's loss along a direction: (n,)."""
+        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
 
     constant_curvature: ClassVar[bool] = False  # whether the second derivative is the same everywhere
 

@@ -116,7 +116,6 @@ class Block(Storable):
         )
 
     def _check_state(self) -> None:
-        """Refuse rows from a file that are not valid."""
         if sparse.issparse(self.X):
             expect(self.X.format == "csr" and np.isfinite(self.X.data).all(), "rows are not finite")
             sizes = {"n": self.X.shape[0], "d": self.X.shape[1]}

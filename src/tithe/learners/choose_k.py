@@ -13,7 +13,7 @@ from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.learners.base import check_no_extra_arrays
-from tithe.learners.separation import effective_rows, separated_clusters
+from tithe.learners.separation import separated_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
@@ -175,7 +175,7 @@ def _separated(phi: _Costs, max_k: int) -> tuple[int, bool]:
     A number of clusters is chosen if twice as many pieces give the same. It is dropped if still more pieces give more
     than twice as many clusters: the earlier pieces then held several clusters each, which looks like a uniform cloud.
     """
-    limit = max(1, min(max(2 * max_k, _MAX_PIECES), int(effective_rows(phi.coreset) / _MIN_ROWS_PER_PIECE)))
+    limit = max(1, min(max(2 * max_k, _MAX_PIECES), int(phi.coreset.effective_size / _MIN_ROWS_PER_PIECE)))
     n_pieces, last, chosen = min(limit, _MIN_PIECES), 0, None
     while True:
         phi(n_pieces)

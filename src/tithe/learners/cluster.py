@@ -21,9 +21,8 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
 from tithe.learners.base import MIN_AUTO_ROWS, BarChart, CoresetLearner, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from tithe.learners.cluster_starts import search_centers
 from tithe.learners.fitted import FLOATS, FittedAttribute
-from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
+from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective, search_centers
 
 _AUTO_ROWS_PER_CLUSTER = 100
 _AUTO_N_INIT = 8  # searches cost little on a coreset

@@ -15,6 +15,8 @@ from tithe.core.state_checks import Check, Instance, Integer, Labels, Sizes, che
 from tithe.reduce.stream import CoresetStream
 
 T = TypeVar("T")
+FLOATS = ("float64", "float32")
+_METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
 
 class FittedAttribute(Generic[T]):
@@ -130,9 +132,7 @@ class LazyFitMixin(ABC):
             ) from error
 
 
-FLOATS = ("float64", "float32")
 COLUMNS: dict[str, Check] = {"n_features_in_": Integer(least=1, size="d"), "feature_names_in_": Labels("d")}
-_METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
 
 def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = CoresetStream) -> Sizes:

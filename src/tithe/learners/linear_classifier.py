@@ -31,8 +31,7 @@ from tithe.learners.labels import (
     weights_by_class,
 )
 from tithe.learners.linear_model import CoresetLinearModel
-from tithe.objectives.labelled_linear import LabelledLinearObjective
-from tithe.objectives.labels import LabelledObjective
+from tithe.objectives.labels import LabelledLinearObjective, LabelledObjective
 from tithe.sources.mapped import MappedSource
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, effective_sample_size
 from tithe.kernels.clustering.distances import assign
 from tithe.learners.online.scale import SPLIT, apparent_split, apparent_variance
 
@@ -36,12 +36,6 @@ def separated_clusters(block: Block, centers: Array) -> Array:
     return pieces.means[pieces.alive]
 
 
-def effective_rows(block: Block) -> float:
-    """(sum of weights)^2 / sum of squared weights."""
-    weight = block.weights()
-    return float(weight.sum() ** 2 / (weight @ weight))
-
-
 class _Pieces:
     """Weights (K,), means (K, d), their coordinates (K, q), scatter about them (K, q, q), and gains of joining (K, K).
 
@@ -53,7 +47,7 @@ class _Pieces:
         labels, _, sums = assign(block.X, centers, weight=weight, power=2, with_sums=True)
         assert sums is not None
         used = np.flatnonzero(sums[:, 0] > 0.0)
-        unit = effective_rows(block) / weight.sum()
+        unit = effective_sample_size(weight) / weight.sum()
         self.mass = unit * sums[used, 0]
         self.means = centers[used] + sums[used, -block.n_features :] / sums[used, :1]
         self.n_features = block.n_features

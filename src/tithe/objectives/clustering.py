@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import check_array, check_random_state
 
 from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective, SteppedObjective
-from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Scores, Survey
+from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Rng, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Optional, expect
@@ -17,9 +19,13 @@ from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
 from tithe.kernels.clustering.seeding import dz_seeds
 from tithe.kernels.columns import column_means
 from tithe.kernels.sampling import sample_rows
-from tithe.objectives.clustering_queries import hard_centres, random_centres
 
 _STEPS_BETWEEN_SELECTIONS = 4  # steps after which the worse half of the searches is dropped
+_JITTERS = (0.1, 1.0, 10.0)  # multiples of the spread of the columns
+_FAR_SHIFT = 100.0  # multiple of the spread of the columns
+_SAMPLE_ROWS = 5000  # rows that hard centres are fitted on
+Solve = Callable[[Block, int], Array]  # rows and the number of centres -> the best centres
+_MAX_DENSE_SIZE = 10_000_000  # entries of a sparse matrix up to which equal rows are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +127,6 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         return Survey(cost=cost, labels=labels, totals=np.delete(sums, (2, 3), axis=1))
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
-        """Whether a pilot and totals that were read from a file fit the rows."""
         check_centers(pilot, totals, block.n_features)
 
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
@@ -167,7 +172,6 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         return assign(block.X, params, power=self.power)[1]
 
     def assign(self, block: Block, params: Array) -> Array:
-        """The nearest centre of each row: (n,) int32."""
         return assign(block.X, params, power=self.power)[0]
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
@@ -297,3 +301,90 @@ class KMedianObjective(ClusteringObjective):
     name: ClassVar[str] = "kmedian"
     power: ClassVar[int] = 1
     ratio: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 1.0)
+
+
+def random_centres(block: Block, n_centers: int, *, n_bases: int, rng: Rng) -> list[Array]:
+    """Rows as centres, jittered at scales .1, 1 and 10, and moved far away."""
+    queries: list[Array] = []
+    spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
+    for _ in range(n_bases):
+        base = _dense(block, rng.choice(len(block), min(n_centers, len(block)), replace=False))
+        queries.append(base)
+        queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in _JITTERS]
+        queries.append(base + _FAR_SHIFT * spread)
+    return queries
+
+
+def hard_centres(block: Block, k: int, solve: Solve, rng: Rng) -> list[Array]:
+    """Solutions on tiny and larger subsets, with fewer centres, scaled by ten and a tenth, and centres in one place.
+
+    That place is the origin, the row farthest from it, or another far row.
+    """
+    sample = sample_rows(block, _SAMPLE_ROWS, rng)
+    base = solve(sample, k)
+    subsets = [solve(sample_rows(sample, size, rng), k) for size in (k + 2, 5 * k, 1000)]
+    fewer = [solve(sample, n) for n in {1, -(-k // 2)}]
+    norms = np.asarray(
+        sample.X.multiply(sample.X).sum(axis=1) if sparse.issparse(sample.X) else (sample.X**2).sum(axis=1)
+    )
+    order = np.argsort(-norms.ravel(), kind="stable")
+    far_rows = [np.repeat(_dense(sample, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
+    return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far_rows]
+
+
+def _dense(block: Block, rows: Array) -> Array:
+    chosen = block.X[np.sort(rows)]
+    return np.asarray(chosen.toarray() if sparse.issparse(chosen) else chosen, np.float64)
+
+
+def search_centers(objective: ClusteringObjective, coreset: Coreset, init: Any, rng: np.random.Generator) -> Array:
+    """The best centres that are found on the coreset from the starts that ``init`` gives."""
+    rows = distinct_rows(coreset) if coreset.is_whole else coreset
+    k, n_init = objective.n_clusters, objective.n_init
+    if isinstance(init, str) and init == "k-means++":
+        return objective.solve(rows, rng=rng)
+    if isinstance(init, str):
+        return objective.race(rows, [random_rows(rows, k, rng) for _ in range(n_init)])
+    shape = (k, coreset.n_features)
+    if not callable(init):
+        return objective.race(rows, [_checked_centers(init, shape)])
+    seeds = rng.integers(2**31, size=n_init)
+    starts = [init(coreset.X, k, random_state=check_random_state(int(seed))) for seed in seeds]
+    return objective.race(rows, [_checked_centers(start, shape) for start in starts])
+
+
+def _checked_centers(init: Any, shape: tuple[int, int]) -> Array:
+    init = init.toarray() if sparse.issparse(init) else init  # a callable may return rows of a sparse X
+    centers: Array = check_array(init, dtype=np.float64, order="C", input_name="init")
+    if centers.shape != shape:
+        raise ValueError(
+            f"The shape of the initial centers {centers.shape} must be {shape}: a row for each cluster, and the "
+            "columns of X."
+        )
+    return centers
+
+
+def random_rows(block: Block, n_rows: int, rng: np.random.Generator) -> Array:
+    """Different rows (at most ``n_rows``), drawn by their weights."""
+    weight = block.weights()
+    places = rng.choice(len(block), min(n_rows, len(block)), replace=False, p=weight / weight.sum())
+    rows = block.X[places]
+    return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
+
+
+def distinct_rows(coreset: Coreset) -> Block:
+    """Distinct rows in a fixed order with the weights of equal rows added.
+
+    A search on them gives the same result for duplicates and for weights, and for any order of the rows.
+    """
+    X = coreset.X
+    dense = X
+    if sparse.issparse(X):
+        if X.shape[0] * X.shape[1] > _MAX_DENSE_SIZE:
+            return coreset
+        X = X.copy()
+        X.sum_duplicates()
+        dense = X.toarray()
+    _, first, group = np.unique(dense, axis=0, return_index=True, return_inverse=True)
+    weight = np.bincount(group.ravel(), weights=coreset.weights(), minlength=len(first))
+    return Block(X=X[first], sample_weight=weight)

@@ -119,7 +119,6 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         return Survey(cost=error, labels=None, totals=totals)
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
-        """Whether a pilot and totals that were read from a file fit the rows."""
         expect(1 <= pilot.ndim <= 3 and pilot.size > 0, "a reference is neither a point, atoms nor subspaces")
         Floats(*pilot.shape[:-1], block.n_features).check("pilot", pilot, {})
         Optional(Floats(1, 3)).check("totals", totals, {})

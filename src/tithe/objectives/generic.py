@@ -90,7 +90,6 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         return Survey(cost=cost, labels=labels, totals=totals)
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
-        """Whether a pilot and totals that were read from a file fit the rows."""
         d = block.n_features
         Floats(3, d + 1).check("pilot", pilot, {})
         expect((pilot[1, :-1] > 0.0).all(), "scales of columns are not positive")

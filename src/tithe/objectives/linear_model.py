@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tithe.core.data import Array, Block, Evaluation
+from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
 from tithe.kernels.columns import column_means
 from tithe.objectives.linear_scores import LinearScoresObjective
@@ -39,14 +39,7 @@ class LinearModelObjective(LinearScoresObjective):
             return None
         return column_means(block)
 
-    def evaluate(
-        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
-    ) -> Evaluation:
-        """Value, gradient and a proved bound on what is left to gain, in one pass; ``centre`` is for the diagonal."""
-        return self.evaluation(self.sums(block, params, diagonal=diagonal, centre=centre), params)
-
     def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
-        """The sums over these rows that `evaluation` takes. Sums of several blocks add up."""
         return self._loss_pass(block, params, cost=False, diagonal=diagonal, centre=centre)[1]
 
     def metric(
@@ -83,29 +76,18 @@ class LinearModelObjective(LinearScoresObjective):
         penalties = self._penalties((k, size))
         return Metric(hessian, exact.ravel(), penalties, support, centre, balanced=self._shift_invariant, free=free)
 
-    @property
-    def convex(self) -> bool:
-        """Whether the sum of the losses is convex in the parameters."""
-        return True
-
     def keeps_curvature(self, params: Array) -> bool:
-        """Whether the curvature of these coefficients is kept as a full matrix."""
         return params.size <= MAX_COORDINATES
 
     def curvature(
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
     ) -> Array | None:
-        """The second derivative of the losses of these rows; see `curvature_blocks`.
-
-        ``total_weight`` is that of all rows, if these are a sample of them.
-        """
         second, cross = self._hessian_weights(block, params)
         hessian = curvature_blocks(block, second, cross, centre)
         unit = self._unit(block.total_weight if total_weight is None else total_weight)
         return None if hessian is None else unit * hessian
 
     def metric_of(self, hessian: Array, centre: Array | None = None) -> Metric:
-        """A curvature that is not shrunk, with the penalty."""
         diagonal = np.einsum("bss->bs", hessian).reshape(self.n_scores, -1).copy()
         free = self._free_coordinates(diagonal.shape)
         diagonal[~free] = 0.0
@@ -121,7 +103,6 @@ class LinearModelObjective(LinearScoresObjective):
         return penalty.ravel()
 
     def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
-        """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
         second = self._hessian_weights(block, params)[0]
         inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
         shares = np.empty(len(block))
@@ -136,7 +117,6 @@ class LinearModelObjective(LinearScoresObjective):
         return shares
 
     def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
-        """Effective number of rows behind the curvature in the column with the least support."""
         support = effective_support(block.X, self._hessian_weights(block, params)[0], centre)
         return float(support[:, : block.n_features].min())
 

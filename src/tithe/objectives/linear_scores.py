@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,16 +11,24 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.contracts import ConvexObjective, InfluenceObjective
-from tithe.core.data import Array, Block, Evaluation, Moments, Survey
+from tithe.core.data import Array, Block, Moments, Survey
+from tithe.core.params import WholeNumber, check_value
 from tithe.core.state_checks import Floats, Optional
 from tithe.kernels.columns import column_means
 from tithe.kernels.sampling import sample_rows
-from tithe.objectives.linear_queries import hard_queries, random_queries
 
 _ROWS_EACH = 12  # drawn rows for each total: with fewer, calibration lost on all sets tried, with more it won
 _SAMPLE = 20_000  # rows of a pilot, at the most
 _ROUGH, _ROUNDS = 1e-4, 30  # a pilot need not be sharper than its sample
 _CALIBRATION_WORK = 10_000_000_000  # products that a calibration may cost
+_SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
+_SAMPLE_FOR_FITS = 10_000  # rows that solutions are fitted on
+_STRENGTHS = (1e-3, 0.1, 10.0, 1e3)  # factors on the losses, relative to the penalty
+_SUBSET_ROWS = 20, 1000
+_SUBSET_ROWS_PER_COLUMN = 2  # of one more subset
+_FAR_ROWS = 100  # one of this many rows of largest norm is chosen
+_SCORES = (3.0, -3.0)  # of a far row, along its own direction
+_SPREADS = (0.3, 1.0, 3.0)  # of the scores along random directions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +62,7 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
     tol: float = 1e-10
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
-            raise ValueError(f"max_iter must be a whole number of at least 1, got {self.max_iter!r}.")
+        check_value("max_iter", self.max_iter, WholeNumber(least=1))
 
     # -- what a subclass defines ---------------------------------------------------------------
 
@@ -77,10 +83,6 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
         centre: Array | None = None,
     ) -> tuple[Any, Any]:
         """Losses (n,), and sums with ``count`` (basic moments,), ``diagonal`` and the gradient of the losses."""
-
-    @abstractmethod
-    def evaluation(self, sums: Any, params: Array) -> Evaluation:
-        """What `evaluate` says of all rows that were added up."""
 
     @abstractmethod
     def _gradient_sums(self, sums: Any) -> Array:
@@ -105,10 +107,6 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
     def _unit(self, weight: float) -> float:
         """What the sum of the losses is multiplied by in the value, for rows of this weight."""
         return 1.0
-
-    @abstractmethod
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
-        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
 
     # -- what a subclass may define ------------------------------------------------------------
 
@@ -200,7 +198,6 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
         return Survey(cost=cost, labels=None, totals=self.totals_of(sums))
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
-        """Whether a pilot and totals that were read from a file fit the rows."""
         columns = block.n_features + 1
         Floats(self.n_scores, columns).check("pilot", pilot, {})
         Optional(Floats(1, self._n_moments(block))).check("totals", totals, {})
@@ -249,21 +246,17 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
     # -- what a learner needs ------------------------------------------------------------------
 
     def cost(self, block: Block, params: Array) -> Array:
-        """The loss of every row: (n,)."""
         cost: Array = self._loss_pass(block, params, gradient=False)[0]
         return cost
 
     def margins(self, X: Any, params: Array) -> Array:
-        """The scores: (n, k)."""
         scores: Array = np.asarray(X @ params[:, :-1].T) + params[:, -1]
         return scores
 
     def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
-        """Solutions and places around them, for trying how well a coreset keeps the loss (`tithe.distortion`)."""
         return self._with_scales(random_queries(self, block, n_bases, rng), block)
 
     def hard_params(self, block: Block, *, rng: np.random.Generator) -> list[Array]:
-        """Queries on which a coreset errs more than on most (`hard_queries`), for choosing sizes (`propose_size`)."""
         return self._with_scales(hard_queries(self, block, rng), block)
 
     def _with_scales(self, queries: list[Array], block: Block) -> list[Array]:
@@ -273,3 +266,64 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
         for query in queries:
             query[linear:] = np.where((scales > 0.0) & (query[linear:] > 0.0), query[linear:], scales)
         return queries
+
+
+def random_queries(
+    objective: LinearScoresObjective, block: Block, n_bases: int, rng: np.random.Generator
+) -> list[Array]:
+    """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
+    sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
+    rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
+    scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
+    unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0) / np.sqrt(len(scale))
+    queries: list[Array] = []
+    for _ in range(n_bases):
+        base = objective.pilot(block, rng=rng)
+        queries.append(base)
+        queries += [base + distance * unit * rng.standard_normal(base.shape) for distance in (0.1, 1.0, 10.0)]
+        queries.append(100.0 * base)
+    return queries
+
+
+def hard_queries(objective: LinearScoresObjective, block: Block, rng: np.random.Generator) -> list[Array]:
+    """Parameters (k, d + 1) each: zero, solutions on subsets and with other penalties, far rows, random directions."""
+    sample = objective.sample_for_query(block, _SAMPLE_FOR_FITS, rng)
+    rough = objective.rough()
+    stands = block.total_weight / sample.total_weight
+    scaled = Block(X=sample.X, y=sample.y, sample_weight=sample.weights() * stands)
+    base: Array = rough.solve(scaled, rng=rng)
+    sizes = [*_SUBSET_ROWS, _SUBSET_ROWS_PER_COLUMN * (block.n_features + 1)]
+    subsets = [rough.solve(objective.sample_for_query(sample, size, rng), rng=rng) for size in sizes]
+    penalised = [rough.strengthened(factor).solve(scaled, rng=rng) for factor in _STRENGTHS]
+    queries = [0.0 * base, 0.1 * base, base, 10.0 * base, *subsets, *(10.0 * q for q in subsets), *penalised]
+    return [*queries, *_far_directions(objective, sample, base, rng), *_random_directions(sample, base, rng)]
+
+
+def _far_directions(
+    objective: LinearScoresObjective, sample: Block, base: Array, rng: np.random.Generator
+) -> list[Array]:
+    """Directions of the farthest row and of another far one, alone and against the solution ``base``."""
+    X = sample.X
+    norms = np.asarray(X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)).ravel()
+    order = np.argsort(-norms, kind="stable")
+    queries = []
+    for i in (order[0], rng.choice(order[: min(_FAR_ROWS, len(order))])):
+        row = X[[i]].toarray()[0] if sparse.issparse(X) else np.asarray(X[i], np.float64)
+        direction = np.append(row / max(float(norms[i]), 1e-300), 0.0)
+        away = objective.query_direction(sample, int(i), direction)
+        queries += [score * away for score in _SCORES]
+        queries.append(base - 5.0 * away)
+    return queries
+
+
+def _random_directions(sample: Block, base: Array, rng: np.random.Generator) -> list[Array]:
+    """Random directions without intercept, two for each spread of the scores."""
+    X = sample.X
+    mean_square = float((X.multiply(X).sum() if sparse.issparse(X) else np.vdot(X, X)) / X.shape[0])
+    queries = []
+    for spread in _SPREADS:
+        for _ in range(2):
+            direction = rng.standard_normal(base.shape) * (spread / max(np.sqrt(mean_square), 1e-150))
+            direction[:, -1] = 0.0
+            queries.append(direction)
+    return queries

@@ -12,7 +12,7 @@ from scipy.special import expit, softmax
 from tithe.core.data import Array, Block, Evaluation
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.kernels.linear.logistic import LogisticSums, logistic_sweep
-from tithe.objectives.labelled_linear import LabelledLinearObjective
+from tithe.objectives.labels import LabelledLinearObjective
 from tithe.objectives.logistic_sensitivity import ClusterBounds
 
 
@@ -70,7 +70,6 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
         super().__post_init__()
 
     def strengthened(self, factor: float) -> Self:
-        """The objective with its losses multiplied by ``factor``, relative to the penalty."""
         return replace(self, C=self.C * factor)
 
     def pull(self, block: Block, params: Array, cost: Array) -> Array:
@@ -88,7 +87,6 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
         return super().minimise(block, init=init)
 
     def evaluation(self, sums: LogisticSums, params: Array) -> Evaluation:
-        """The result of `evaluate` for all rows that were added up."""
         gradient = sums.gradient.sum(axis=0)
         if not self.fit_intercept:
             gradient[:, -1] = 0.0
@@ -108,7 +106,6 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
         )
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
-        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
         chance, change = self._chances(block, params), self.margins(block.X, direction).astype(np.float64)
         if self.n_classes == 2:
             return (chance * (1.0 - chance) * change * change)[:, 0]

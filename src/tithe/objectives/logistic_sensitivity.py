@@ -51,7 +51,6 @@ class Clusters(ClusterSet, Storable):
         expect(len(self) > 0, "there are no clusters")
 
     def check_columns(self, n_features: int, n_classes: int) -> None:
-        """Whether clusters that were read from a file fit rows of ``n_features`` columns and ``n_classes`` classes."""
         expect(self.centers.shape[1] == n_features + 1, "clusters are of other columns")
         expect(self.labels is None or self.labels.max() < n_classes, "clusters are of other classes")
 
@@ -80,7 +79,6 @@ class ClusterBounds(ClusterBoundedObjective):
     fit_intercept: bool
 
     def clusters(self, block: Block, n_clusters: int, *, rng: np.random.Generator) -> Clusters:
-        """``n_clusters`` clusters of the rows, or, for more than two classes, of the rows of each class."""
         check_value("n_clusters", n_clusters, WholeNumber(least=1))
         codes = self.codes(block)
         search = KMeansObjective(n_clusters=n_clusters, n_init=_N_INIT)
@@ -99,7 +97,6 @@ class ClusterBounds(ClusterBoundedObjective):
         return Clusters(centers=np.concatenate(centers), labels=np.array(labels, np.int32))
 
     def settle(self, block: Block, clusters: Clusters, *, codes: Array | None = None) -> Clusters:
-        """The clusters with the exact means and weights of these rows, each with the nearest centre."""
         return self._exact_clusters(block, clusters, self.codes(block) if codes is None else codes)[0]
 
     def cluster_bound(

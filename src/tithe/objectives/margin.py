@@ -13,7 +13,7 @@ from tithe.core.data import Array, Block, Evaluation, Survey
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.kernels.linear.margin import MarginSums, margin_sweep
 from tithe.kernels.odm.gram import row_squares
-from tithe.objectives.labelled_linear import LabelledLinearObjective
+from tithe.objectives.labels import LabelledLinearObjective
 
 _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100  # the squares of parameters within these neither over- nor underflow
 
@@ -113,7 +113,6 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         return self.n_classes == 2
 
     def strengthened(self, factor: float) -> Self:
-        """The objective with its losses multiplied by ``factor``, relative to the penalty."""
         return replace(self, lam=min(max(self.lam * factor, _MIN_STRENGTH), _MAX_STRENGTH))
 
     def pull(self, block: Block, params: Array, cost: Array) -> Array:
@@ -143,7 +142,6 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     # -- what a learner needs ------------------------------------------------------------------
 
     def evaluation(self, sums: MarginSums, params: Array) -> Evaluation:
-        """The result of `evaluate` for all rows that were added up."""
         unit = self._unit(sums.count.sum())
         value = self._value(sums, params)
         coefficient, intercept = self._penalty()
@@ -161,7 +159,6 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         )
 
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
-        """The result of `solve`, and its number of passes over the rows."""
         if self.n_classes == 2:
             return super().minimise(block, init=init)
         from tithe.objectives.margin_smoothed import cooled  # it imports this module
@@ -169,7 +166,6 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
         return cooled(self, block, init)
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
-        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
         slopes, margin = self._margins(block, params, self.codes(block))
         change = np.einsum("ik,ik->i", slopes, self.margins(block.X, direction))
         curvature: Array = self._second(margin) * change * change

@@ -132,15 +132,12 @@ class SingleScoreObjective(LinearModelObjective):
         return 1
 
     def strengthened(self, factor: float) -> Self:
-        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
         return replace(self, alpha=self.alpha / factor)
 
     def pull(self, block: Block, params: Array, cost: Array) -> Array:
-        """The size of the derivative of each row's loss in its score: (n,)."""
         return np.abs(self._row_terms(block, params).first)
 
     def evaluation(self, sums: ScoreSums, params: Array) -> Evaluation:
-        """What `evaluate` says of all rows that were added up."""
         unit = self._unit(float(sums.count[0]))
         penalty = self._penalty()[0]
         gradient = unit * self._gradient_sums(sums)
@@ -157,7 +154,6 @@ class SingleScoreObjective(LinearModelObjective):
         )
 
     def bend(self, block: Block, params: Array, direction: Array) -> Array:
-        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
         bend: Array = self._row_terms(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
         return bend
 

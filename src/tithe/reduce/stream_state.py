@@ -101,7 +101,6 @@ class StreamState(Storable):
         return replace(state, tree=tree)
 
     def _check_state(self) -> None:
-        """Refuse a state from a file whose parts do not fit together. Each part was checked before."""
         check_fields(
             self,
             {

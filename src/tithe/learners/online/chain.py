@@ -139,7 +139,6 @@ class Chain(Storable):
             self._start()
 
     def _check_state(self) -> None:
-        """Check a chain that was read from a file, because kernels rely on all numbers in it."""
         check_fields(self.options, _OPTIONS)
         p = int(self.options["max_clusters"])
         sizes = check_fields(self, _STATE, sizes={"p": p})

@@ -26,7 +26,6 @@ class History(Storable):
         self.waiting = np.empty((4, 0))  # rows of an entry that is not complete yet
 
     def _check_state(self) -> None:
-        """Check a history that was read from a file."""
         sizes = check_fields(
             self,
             {

@@ -56,7 +56,6 @@ class Past(Storable):
         self.labels = np.empty((2, 0), np.int32)
 
     def _check_state(self) -> None:
-        """Check a past that was read from a file, apart from its chain."""
         check_fields(
             self,
             {

@@ -321,7 +321,6 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         return learner
 
     def _check_state(self) -> None:
-        """Check a learner that was read from a file."""
         if "_chain" not in self.__dict__:
             return
         check_fields(self, {"_chain": Instance(Chain)})

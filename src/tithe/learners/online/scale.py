@@ -50,7 +50,6 @@ class Scale(Storable):
     levels: Array
 
     def _check_state(self) -> None:
-        """Check a scale that was read from a file."""
         sizes = check_fields(
             self,
             {
