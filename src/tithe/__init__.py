@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tithe.core.version import __version__ as __version__
 
 # `import tithe` is quick because a name is imported when it is first used. Type checkers and editors do not run that
 # code: they read the imports, which name the same things (a test compares them).

@@ -153,6 +153,23 @@ def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys
     assert run(*command, "--seed", 1) == 1
     assert "No space left" in capsys.readouterr().err
     assert {p.name: sha(p) for p in out.iterdir()} == before
+    assert run(*command[:-1], tmp_path / "new") == 1
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep-rows"]])
+def test_rows_of_a_sparse_table_are_saved(tmp_path, monkeypatch, keep: list[str]) -> None:
+    monkeypatch.setattr("tithe.sources.columns.WIDEST_DENSE", 20)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=600), "t": rng.choice(list("abcdefgh"), 600)})
+    frame.assign(y=np.where(frame["a"] > 0, "yes", "no")).to_csv(tmp_path / "rows.csv", index=False)
+    command = ["fit", "logistic", tmp_path / "rows.csv", "--target", "y", "--categories", "hash", "-m", 100, *keep]
+    assert run(*command, "-o", tmp_path / "out") == 0
+    assert {p.name for p in (tmp_path / "out").iterdir()} == FILES
+    model = load_model(tmp_path / "out" / "model.skops")
+    assert hasattr(model, "coreset_") is bool(keep)
+    predict = ["predict", tmp_path / "out" / "model.skops", tmp_path / "rows.csv", "--categories", "hash"]
+    assert run(*predict, "-o", tmp_path / "p.csv") == 0 and len(pd.read_csv(tmp_path / "p.csv")) == 600
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def model_files() -> list[bytes]:
 
 def _saved(model: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        save_model(model, Path(folder) / "model.skops")
+        save_model(model, Path(folder) / "model.skops", rows=True)
         return (Path(folder) / "model.skops").read_bytes()
 
 

@@ -226,7 +226,7 @@ def test_models_round_trip(skewed: Block, tmp_path) -> None:
     kmeans = CoresetKMeans(3, coreset_size=200, random_state=0).fit(X)
     logistic = CoresetEstimator(LogisticRegression(), coreset_size=300, random_state=0).fit(X, X[:, 0] > 0)
     for model in (kmeans, logistic):
-        save_model(model, tmp_path / "m.skops")
+        save_model(model, tmp_path / "m.skops", rows=True)
         back = load_model(tmp_path / "m.skops")
         np.testing.assert_array_equal(back.predict(X), model.predict(X))
         assert back.coreset_.n_seen == 3000

@@ -1,6 +1,13 @@
 """Certify a solution on all rows, and polish it in a few more passes."""
 
-from tithe.certify.certificate import Certificate, bound_certificate, certify_cost, coreset_cost, cost_certificate
+from tithe.certify.certificate import (
+    Certificate,
+    bound_certificate,
+    certify_cost,
+    coreset_cost,
+    cost_certificate,
+    total_cost,
+)
 from tithe.certify.gap import certify_bound, certify_gap
 from tithe.certify.polish import polish_by_descent, polish_by_steps, polish_rounds
 
@@ -15,4 +22,5 @@ __all__ = [
     "polish_by_descent",
     "polish_by_steps",
     "polish_rounds",
+    "total_cost",
 ]

@@ -94,8 +94,14 @@ def weighted_total(block: Block, cost: Array) -> float:
 
 def certify_cost(objective: Objective, data: DataPass, params: Any, coreset: Block) -> Certificate:
     """The exact cost of a solution on all rows, and the error of its cost on the coreset."""
-    full = data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
+    full = total_cost(objective, data, params)
     return cost_certificate(full, coreset_cost(objective, coreset, params), data.n_rows, passes=1)
+
+
+def total_cost(objective: Objective, data: DataPass, params: Any) -> float:
+    """The cost of a solution on all rows, in one pass."""
+    total: float = data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
+    return total
 
 
 def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:

@@ -94,20 +94,32 @@ def build(  # type: ignore[no-untyped-def]
             names = source.feature_names
             save_coreset(coreset, output, feature_names=None if names is None else free_names(names))
         remove_state(checkpoint)
-        rows = _about(coreset, source, why, seconds, earlier.n_rows, skips=how["bad_rows"] == "skip")
+        rows = _about(coreset, source, size, why, seconds, earlier.n_rows, skips=how["bad_rows"] == "skip")
         if check:
             rows.append(_checked(source, coreset, goal, jobs, seed, stop, output))
     print_table(output, ["", ""], rows)
 
 
-def _about(coreset: Any, source: Any, why: str, seconds: float, n_before: int, *, skips: bool) -> list[list[str]]:
+def _reason(coreset: Any, size: int | float, why: str) -> str:
+    """Why so many rows are kept, and why they are fewer than the size."""
+    n_drawn = size if isinstance(size, int) else round(size * coreset.n_seen)
+    if coreset.is_whole:
+        return "all rows"
+    if len(coreset) >= n_drawn:
+        return why
+    return f"{n_drawn:,} {why}; rows drawn more than once are kept once"
+
+
+def _about(
+    coreset: Any, source: Any, size: int | float, why: str, seconds: float, n_before: int, *, skips: bool
+) -> list[list[str]]:
     rows = [["rows", f"{coreset.n_seen:,}"]]
     n_skipped = skipped_rows(source, coreset) if skips else 0
     if n_skipped:
         rows.append(["bad rows, skipped", f"{n_skipped:,}"])
     return [
         *rows,
-        ["rows kept", f"{len(coreset):,} ({len(coreset) / coreset.n_seen:.2%}; {why})"],
+        ["rows kept", f"{len(coreset):,} ({len(coreset) / coreset.n_seen:.2%}; {_reason(coreset, size, why)})"],
         ["construction", str(coreset.provenance["construction"])],
         ["effective sample size", f"{coreset.effective_size:,.0f}"],
         ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import click
 
+from tithe.cli.messages import Command
 from tithe.cli.options import seed_option
 from tithe.cli.progress import Stop
 from tithe.cli.sources import check_apart, source_options
@@ -21,7 +22,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60  # characters of a curve
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("where", metavar="STREAM...", nargs=-1, required=True)
 @click.option("--online", is_flag=True, help="Row by row, each predicted before it is seen.")
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tithe.cli.messages import Command
 from tithe.cli.progress import steps
 from tithe.cli.text import print_table
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("-o", "--output", type=click.Path(file_okay=False), default="demo-report", show_default=True)
 @click.option("-k", "--clusters", type=click.IntRange(min=2), default=16, show_default=True, help="Colours to find.")
 @click.option("-m", "--size", type=click.IntRange(min=10), default=1000, show_default=True, help="Pixels to keep.")

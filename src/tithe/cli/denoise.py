@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.messages import Command
 from tithe.cli.options import seed_option
 from tithe.cli.sources import limit_option
 from tithe.cli.text import print_table
@@ -31,7 +32,7 @@ class Sigma(click.ParamType):
         return sigma
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="IN", type=click.Path(dir_okay=False))
 @click.argument("output", metavar="OUT", type=click.Path(dir_okay=False))
 @click.option(

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.messages import Command, in_options
 from tithe.cli.options import Value, default_of, jobs_option, make_engine, parameter_options, seed_option, size_option
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
 from tithe.cli.progress import Stop
@@ -42,7 +43,7 @@ class LearnerGroup(click.Group):
             help="Passes that improve the solution.",
         )
         summary = (cls.__doc__ or "").strip().partition("\n\n")[0]
-        return click.Command(
+        return Command(
             name,
             params=[*parameter_options(cls), rounds, *_fit.params],
             callback=partial(run, name=name, cls=cls),
@@ -69,12 +70,13 @@ def fit() -> None:
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @size_option
+@click.option("--keep-rows", is_flag=True, help="Keep the coreset in model.skops too, to go on from it in Python.")
 @source_options
 @seed_option
 @jobs_option
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
-    name, cls, where, how, output, size, polish, seed, jobs, checkpoint, checkpoint_every, resume, dry_run,
+    name, cls, where, how, output, size, polish, keep_rows, seed, jobs, checkpoint, checkpoint_every, resume, dry_run,
     **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
@@ -111,10 +113,10 @@ def _fit(  # type: ignore[no-untyped-def]
             seconds = perf_counter() - start
             stop.idle()
             reading.describe("writing")
-            results = write_fit(output, model, _facts(model, name, where, how, source, seconds))
+            results = write_fit(output, model, _facts(model, name, where, how, source, seconds), rows=keep_rows)
         remove_state(checkpoint)
     print_table(output, ["", ""], _about(results))
-    click.echo(str(model.certificate_ or "There is no certificate: the rows came only once."))
+    click.echo(in_options(str(model.certificate_ or "There is no certificate: the rows came only once.")))
     click.echo(f"Report: {Path(output) / 'report.html'}")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from tithe.cli.messages import Command
 from tithe.cli.text import print_table
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False))
 def inspect(file: str) -> None:
     """Show what the coreset in FILE stands for and how it was made.

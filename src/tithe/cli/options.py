@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.messages import Command
 from tithe.core.params import CORESET_SIZE, Constraint, Option
 from tithe.core.registry import names, resolve
 
@@ -77,7 +78,7 @@ def _as_click(cls: Any, option: Option) -> click.Option:
     return click.Option([*flags, option.parameter], type=kind, default=default, show_default=True, help=option.help)
 
 
-class ObjectiveCommand(click.Command):
+class ObjectiveCommand(Command):
     """A command with ``--objective``, and with the options that the objective named there declares."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.messages import Command
 from tithe.cli.options import jobs_option, make_engine
 from tithe.cli.progress import Stop
 from tithe.cli.sources import SourceOptions, check_apart, source_options
@@ -18,7 +19,7 @@ from tithe.core.progress import ProgressBar
 _ENDINGS = (".csv", ".parquet", ".pq")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=click.Path(dir_okay=False))
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option(

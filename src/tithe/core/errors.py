@@ -19,6 +19,15 @@ class NoRowsError(ValueError):
     """There are no rows: a source or a stream is empty, or none of its rows is left."""
 
 
+class RowsNotSavedError(ValueError, AttributeError):
+    """A model that was saved without its training rows is asked for something that needs them."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: the model was saved without its training rows. save_model(model, path, rows=True) keeps them."
+        )
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
     """The error for a name that no registry entry answers to."""
     known = sorted(known)

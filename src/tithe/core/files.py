@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
@@ -42,6 +42,21 @@ def replacing(path: str | os.PathLike[str], *, clean: bool = True) -> Iterator[P
     finally:
         os.close(handle)
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def making_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """The folder, which is made if there is none. One that was made and is left empty by an error is removed."""
+    folder = Path(path)
+    is_new = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    try:
+        yield folder
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+        raise
 
 
 def check_output(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] | None = None) -> None:

@@ -287,6 +287,10 @@ class Storable:
         """Raise `FileFormatError` for a state that no object of this class can have; its parts were checked before."""
         _check_parameters(self)
 
+    def without_rows(self) -> Any:
+        """The object as `save_model` writes it with ``rows=False``: itself where it holds no training rows."""
+        return self
+
 
 def check_fields(
     thing: Any,

@@ -100,7 +100,7 @@ class CoresetLearner(LazyFitMixin, Storable):
 
     n_features_in_: int
     feature_names_in_: Array
-    coreset_ = FittedAttribute[Any]()
+    coreset_ = FittedAttribute[Any](holds_rows=True)
     stream_: CoresetStream
     _seed: int
 
@@ -135,6 +135,7 @@ class CoresetLearner(LazyFitMixin, Storable):
     def _push(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
         """Push the rows of `partial_fit` into the stream. The model is fitted when an attribute is read."""
         first = not self._is_streaming
+        self._refuse_lost_stream()
         if first:
             self._check_options()
             self._refuse_polish()
@@ -249,7 +250,7 @@ class CoresetLearner(LazyFitMixin, Storable):
 def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
     """Return the source. Arrays beside it are refused, because y and weights come with its rows."""
     if any(array is not None for array in arrays):
-        raise ValueError("y and weights come with the rows of a source: open_dataset(path, target=..., weight=...).")
+        raise ValueError("y and weights come with the rows of a source: open it with target=... and weight=...")
     return source
 
 

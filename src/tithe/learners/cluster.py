@@ -10,7 +10,15 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.certify import Certificate, certify_cost, coreset_cost, cost_certificate, polish_by_steps, polish_rounds
+from tithe.certify import (
+    Certificate,
+    certify_cost,
+    coreset_cost,
+    cost_certificate,
+    polish_by_steps,
+    polish_rounds,
+    total_cost,
+)
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
@@ -35,7 +43,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     usual_rounds = 2
     _objective_type: type[ClusteringObjective]
 
-    coreset_ = FittedAttribute[Coreset]()
+    coreset_ = FittedAttribute[Coreset](holds_rows=True)
     cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
     labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
     inertia_ = FittedAttribute[float]()
@@ -246,7 +254,9 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the cost of the centres on ``X``."""
-        return -self.certify(X, sample_weight=sample_weight).value
+        check_is_fitted(self)
+        data = DataPass(self._validate_rows(X, None, sample_weight, reset=False), self.engine)
+        return -total_cost(self._objective(), data, self.cluster_centers_)
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The exact cost of the centres on ``X``, rows or a source, beside the estimate from the coreset. One pass."""

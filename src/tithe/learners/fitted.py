@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar, get_args, overload
 
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
+from tithe.core.copies import copy_with
 from tithe.core.data import Coreset
+from tithe.core.errors import RowsNotSavedError
 from tithe.core.state_checks import Check, Instance, Integer, Labels, Sizes, check_fields, check_of, expect
 from tithe.reduce.stream import CoresetStream
 
@@ -35,10 +37,20 @@ class FittedAttribute(Generic[T]):
     from_stream : bool
         False for attributes that only `fit` sets, such as labels of all rows. They are missing after `partial_fit`,
         and reading them does not start a fit.
+    holds_rows : bool
+        Whether the value holds training rows, which a model file leaves out unless it is told to keep them.
     """
 
-    def __init__(self, check: Check | None = None, *, optional: bool = False, from_stream: bool = True) -> None:
+    def __init__(
+        self,
+        check: Check | None = None,
+        *,
+        optional: bool = False,
+        from_stream: bool = True,
+        holds_rows: bool = False,
+    ) -> None:
         self._check, self.optional, self._from_stream = check, optional or not from_stream, from_stream
+        self.holds_rows = holds_rows
 
     @property
     def check(self) -> Check:
@@ -65,6 +77,8 @@ class FittedAttribute(Generic[T]):
         values = learner._fitted_values
         if values and self._name in values:
             return values[self._name]
+        if self._name in learner._left_out:
+            raise RowsNotSavedError(f"{owner.__name__} has no {self._name}")
         message = f"{owner.__name__!r} object has no attribute {self._name!r}"
         raise AttributeError(message) if values else NotFittedError(f"{message}: it is not fitted yet.")
 
@@ -79,6 +93,16 @@ class FittedAttribute(Generic[T]):
         del learner._fitted_values[self._name]
 
 
+def fitted_attributes(learner: type) -> dict[str, FittedAttribute[Any]]:
+    """The fitted attributes that a class and its bases declare, by name."""
+    return {
+        name: attribute
+        for base in reversed(learner.__mro__)
+        for name, attribute in vars(base).items()
+        if isinstance(attribute, FittedAttribute)
+    }
+
+
 class LazyFitMixin(ABC):
     """A mixin for learners whose `partial_fit` is lazy: the model is fitted when a `FittedAttribute` is read.
 
@@ -87,6 +111,7 @@ class LazyFitMixin(ABC):
     """
 
     _fitted_values: dict[str, Any] | None = None
+    _left_out: tuple[str, ...] = ()  # attributes that were not saved because they hold training rows
 
     @abstractmethod
     def _fit_from_stream(self) -> None:
@@ -116,7 +141,30 @@ class LazyFitMixin(ABC):
     def _start_fit(self) -> None:
         """Forget the rows and the solution of earlier calls."""
         self.__dict__.pop("stream_", None)
+        self.__dict__.pop("_left_out", None)
         self._fitted_values = {}
+
+    def without_rows(self) -> Self:
+        """A copy without coresets and stream. It predicts the same, and cannot go on with `partial_fit`."""
+        if self._is_behind:
+            try:
+                self._catch_up("solution")
+            except NotFittedError as error:
+                raise ValueError(f"{error} To save the rows themselves, set rows=True.") from error
+        values = dict(self._fitted_values or {})
+        names = [name for name, attribute in fitted_attributes(type(self)).items() if attribute.holds_rows]
+        left_out = [name for name in names if values.get(name) is not None]
+        left_out += ["stream_"] if self._is_streaming else []
+        if not left_out:
+            return self
+        kept = {name: value for name, value in self.__dict__.items() if name not in left_out}
+        kept["_fitted_values"] = {name: value for name, value in values.items() if name not in left_out}
+        return copy_with(self, {**kept, "_left_out": (*self._left_out, *left_out)})
+
+    def _refuse_lost_stream(self) -> None:
+        """Refuse to go on with a stream that was not saved: its rows would silently be missing."""
+        if "stream_" in self._left_out:
+            raise RowsNotSavedError(f"{type(self).__name__} cannot go on with partial_fit (fit starts anew)")
 
     def _catch_up(self, name: str) -> None:
         """Fit the model to all rows that were pushed, because the attribute ``name`` is read."""
@@ -142,12 +190,7 @@ def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = Co
     `partial_fit` as long as the model was not fitted to the new rows.
     """
     values, who = attributes_of(learner), type(learner).__name__
-    fitted = {
-        name: attribute
-        for base in reversed(type(learner).__mro__)
-        for name, attribute in vars(base).items()
-        if isinstance(attribute, FittedAttribute)
-    }
+    fitted = fitted_attributes(type(learner))
     if "n_features_in_" not in values:
         expect(not any(name in values for name in fitted), "a solution has no columns")
         return {}
@@ -157,12 +200,22 @@ def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = Co
         if stream is CoresetStream:
             _check_stream_of(learner, sizes["d"])
     is_behind = "stream_" in values and learner._fitted_values is None
-    optional = [name for name, attribute in fitted.items() if attribute.optional or is_behind]
+    left_out = _names_left_out(learner, fitted)
+    optional = [name for name, attribute in fitted.items() if attribute.optional or is_behind or name in left_out]
     table = {name: attribute.check for name, attribute in fitted.items()}
     check_fields(values, table, optional=optional, sizes=sizes, who=who)
     coreset = values.get("coreset_")
     expect(not isinstance(coreset, Coreset) or coreset.n_features == sizes["d"], "a coreset has other columns")
     return sizes
+
+
+def _names_left_out(learner: Any, fitted: Mapping[str, FittedAttribute[Any]]) -> tuple[str, ...]:
+    """The attributes that were not saved with the learner. Only those that hold training rows may be missing."""
+    names: tuple[str, ...] = learner._left_out
+    expect(isinstance(names, tuple), "the attributes left out are no tuple")
+    for name in names:
+        expect(name == "stream_" or (name in fitted and fitted[name].holds_rows), f"{name!r} cannot be left out")
+    return names
 
 
 def check_classes(learner: Any) -> Sizes:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
+from tithe.core.copies import copy_with
 from tithe.core.data import Array, Coreset, all_rows, concat
 from tithe.core.params import (
     CORESET_SIZE,
@@ -103,7 +104,7 @@ class ImageDenoiser(Storable, BaseEstimator):
     clipped_ : tuple of two bools
         Whether it was cut off at black and at white.
     coreset_ : Coreset
-        The patches that were learned from.
+        The patches that were learned from. Missing in a model that was saved without rows.
     learner_ : KSVD
         The K-SVD that learned the atoms.
     n_atoms_mean_ : float
@@ -368,16 +369,18 @@ class ImageDenoiser(Storable, BaseEstimator):
     def _target(self) -> float:
         return float(self.patch_size**2 * (self.gain * self.sigma_) ** 2)
 
+    def without_rows(self) -> Self:
+        return copy_with(self, {name: value for name, value in self.__dict__.items() if name != "coreset_"})
+
     def _check_state(self) -> None:
         if not any(name in self.__dict__ for name in ("components_", "learner_", "sigma_", "clipped_", "coreset_")):
             return
         self._check()
         atoms = Floats(int(self.n_components), int(self.patch_size) ** 2, dtypes=FLOATS)
         check_fields(self, {"components_": atoms, "sigma_": Number(least=0.0), "clipped_": Parts(Flag(), Flag())})
-        check_fields(self, {"learner_": Instance(KSVD), "coreset_": Instance(Coreset), "seconds_": Instance(dict)})
-        expect(
-            self.learner_.__dict__.get("n_features_in_") == self.patch_size**2, "atoms have another size than patches"
-        )
+        parts = {"learner_": Instance(KSVD), "seconds_": Instance(dict), "coreset_": Instance(Coreset)}
+        check_fields(self, parts, optional=("coreset_",))
+        expect(vars(self.learner_).get("n_features_in_") == self.patch_size**2, "atoms have another size than patches")
 
     # -- checks --------------------------------------------------------------------------------
 
@@ -393,6 +396,5 @@ class ImageDenoiser(Storable, BaseEstimator):
         size = self._n_patches()
         if size is not None and 1 <= size < self.n_components:
             raise ValueError(
-                f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep "
-                "ten or more for each atom."
+                f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep ten for each."
             )

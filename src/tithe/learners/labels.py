@@ -87,7 +87,7 @@ def known_classes(data: DataPass) -> Array:
 
 def _target(block: Block) -> Array:
     if block.y is None:
-        raise ValueError("The source gives no y: name its target, for example open_dataset(path, target=...).")
+        raise ValueError("The source gives no y: name its column, target=...")
     return block.y
 
 

@@ -55,7 +55,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     objective_curve_ = FittedAttribute[list[float]]()
     n_iter_ = FittedAttribute[int]()
     n_passes_ = FittedAttribute[int]()
-    coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True)
+    coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True, holds_rows=True)
 
     _linear_constraints: ClassVar[dict[str, Constraint]] = {
         "polish": POLISH,
@@ -265,10 +265,10 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         check_is_fitted(self)
         rows = self._validate_rows(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=False)
         data = self._prepare(DataPass(rows, self.engine), reset=False)
-        params, coreset = self._params(), getattr(self, "coreset_", None)
-        if coreset is None:
+        params = self._params()
+        if self._fitted_values and "coreset_" not in (*self._fitted_values, *self._left_out):
             return certify_bound(self._objective(), data, params)
-        return certify_gap(self._objective(), data, params, coreset)
+        return certify_gap(self._objective(), data, params, self.coreset_)
 
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included."""

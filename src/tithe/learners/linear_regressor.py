@@ -31,7 +31,7 @@ class NumericTarget:
 
     def __call__(self, block: Block) -> Block:
         if block.y is None:
-            raise ValueError("The source gives no y: name its target, for example open_dataset(path, target=...).")
+            raise ValueError("The source gives no y: name its column, target=...")
         try:
             y = np.asarray(block.y, np.float64)
         except (TypeError, ValueError) as error:

@@ -104,7 +104,7 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
     [1.0, -2.0, 0.5]
     """
 
-    coreset_ = FittedAttribute[Coreset]()
+    coreset_ = FittedAttribute[Coreset](holds_rows=True)
     estimator_ = FittedAttribute[Any]()
     validation_indices_ = FittedAttribute[Array | None](Optional(Integers("aside", least=0)))
     _aside = FittedAttribute[tuple[int, float] | None](

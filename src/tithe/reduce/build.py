@@ -260,7 +260,9 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
 def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:
     if isinstance(X, Source):
         if y is not None or sample_weight is not None:
-            raise ValueError("A source brings y and weights along: open_dataset(..., target=..., weight=...).")
+            raise ValueError(
+                "A source brings y and weights along: name their columns when it is opened, target=... and weight=..."
+            )
         return X
     if _is_table(X):
         return as_block(X, y, sample_weight)

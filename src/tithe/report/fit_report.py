@@ -14,7 +14,7 @@ from sklearn.base import is_classifier
 
 from tithe import __version__
 from tithe.core.data import Coreset
-from tithe.core.files import replacing
+from tithe.core.files import making_folder, replacing
 from tithe.learners.odm.base import MarginMachine
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
@@ -39,24 +39,24 @@ class Fit:
     parameters: dict[str, Any]
 
 
-def write_fit(folder: str | Path, model: Any, fit: Fit) -> dict[str, Any]:
+def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -> dict[str, Any]:
     """Write ``coreset.parquet``, ``model.skops``, ``report.html`` and ``results.json``, the latter last.
 
-    All of them are complete under temporary names before the first gets its own. Returns the results.
+    ``rows`` keeps the coreset in the model, too. All files are complete under temporary names before the first gets
+    its own. Returns the results.
     """
     folder = Path(folder)
     coreset = labelled_coreset(model)
     results = _results(model, coreset, fit)
     page = render("fit.html", run=results, certificate=model.certificate_, figures=_figures(model, coreset))
     names = vars(model).get("feature_names_in_")
-    folder.mkdir(exist_ok=True)
-    with ExitStack() as stack:  # what is entered last gets its name first
+    with making_folder(folder), ExitStack() as stack:  # what is entered last gets its name first
         numbers, html, skops, parquet = (
             stack.enter_context(replacing(folder / name))
             for name in ("results.json", "report.html", "model.skops", "coreset.parquet")
         )
         write_coreset(coreset, parquet, feature_names=None if names is None else free_names(names.tolist()))
-        write_model(model, skops)
+        write_model(model, skops, rows=rows)
         html.write_text(page, encoding="utf8")
         numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
     return results

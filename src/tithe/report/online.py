@@ -12,7 +12,7 @@ import numpy as np
 
 from tithe import __version__
 from tithe.core.data import Array
-from tithe.core.files import replacing
+from tithe.core.files import making_folder, replacing
 from tithe.core.seeding import rng_for
 from tithe.learners.online.paco import PACO
 from tithe.objectives.clustering import KMeansObjective
@@ -69,14 +69,13 @@ def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, A
     }
     figures = {"Clusters and loss over the stream": online_curves(history, best_losses)}
     page = render("online.html", run=results, figures=figures)
-    folder.mkdir(exist_ok=True)
     # what is entered last gets its name first, so the model is the last file: a run that was killed before it was
     # there can be started again
-    with ExitStack() as stack:
+    with making_folder(folder), ExitStack() as stack:
         skops, html, numbers = (
             stack.enter_context(replacing(folder / name)) for name in ("model.skops", "report.html", "results.json")
         )
-        write_model(model, skops)
+        write_model(model, skops, rows=True)  # --resume goes on from it
         html.write_text(page, encoding="utf8")
         numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
     return results

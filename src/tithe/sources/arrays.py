@@ -36,6 +36,7 @@ def as_matrix(X: Any) -> Any:
 
 def canonical(X: Any) -> Any:
     """A CSR matrix whose column numbers are within bounds and stand once a row: kernels rely on it."""
+    X = X if isinstance(X, sparse.spmatrix) else sparse.csr_matrix(X)  # a sparse array shares its memory with it
     X.check_format(full_check=True)
     if not X.has_canonical_format:
         X = X.copy()

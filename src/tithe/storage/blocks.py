@@ -14,6 +14,8 @@ from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.state_checks import check_loaded, expect
 
+_ZIP_MAGIC = b"PK"
+
 
 def rows_bytes(block: Block) -> bytes:
     """A block or coreset in NumPy's own format, every bit kept: for checkpoints, which only we read."""
@@ -73,5 +75,9 @@ def check_uncompressed(data: bytes) -> None:
     """Refuse an archive that takes more memory than it has bytes: we write none that is compressed."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         parts = archive.infolist()
-    stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
-    expect(stored and sum(part.file_size for part in parts) <= len(data), "its parts are larger than the file")
+        stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
+        expect(stored and sum(part.file_size for part in parts) <= len(data), "its parts are larger than the file")
+        for part in parts:
+            content = archive.read(part)
+            if content.startswith(_ZIP_MAGIC):  # the arrays of a sparse matrix
+                check_uncompressed(content)

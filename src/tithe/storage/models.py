@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from inspect import isabstract
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from tithe.core.copies import copy_with
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.foreign_checks import check_foreign
 from tithe.core.registry import registered_types
 from tithe.core.state_checks import Storable, check_loaded
+from tithe.core.version import __version__
 from tithe.storage.blocks import check_uncompressed
 
-# types of scikit-learn that skops does not trust because of the underscore: plain numbers and an estimator
-_SKLEARN_TYPES = ("sklearn.calibration._CalibratedClassifier", "sklearn.calibration._SigmoidCalibration")
+ABOUT = "tithe.json"  # a member of a model file, beside those of skops
+# types of other packages that skops does not trust by itself. They hold plain numbers, or an estimator. Sparse matrices
+# are read by `scipy.sparse.load_npz`, which unpickles nothing
+_PLAIN_TYPES = (
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "scipy.sparse._csr.csr_matrix",
+    "scipy.sparse._csc.csc_matrix",
+)
 
 
 def object_bytes(thing: Any) -> bytes:
     """One of our own objects by skops. Raises ``ValueError`` for one that `object_from` would refuse."""
-    from skops import io
-
-    data: bytes = io.dumps(thing)
-    untrusted = _untrusted_types(data=data)
+    data = _archive(thing)
+    untrusted = _untrusted_types(data)
     if untrusted:
         raise ValueError(
             f"{untrusted[0]} cannot be written into a checkpoint: it could not be read without trusting the file. "
@@ -38,7 +53,7 @@ def object_from(data: bytes) -> Any:
     from skops import io
 
     try:
-        untrusted = _untrusted_types(data=data)
+        untrusted = _untrusted_types(data)
         if untrusted:
             raise FileFormatError(f"it wants to load {untrusted[0]}, which is not a type of tithe.")
         check_uncompressed(data)
@@ -49,32 +64,92 @@ def object_from(data: bytes) -> Any:
         raise FileFormatError(f"it cannot be read: {error}") from error
 
 
-def save_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator with skops. Raises ``ValueError`` for one that `load_model` would refuse."""
+def save_model(model: Any, path: str | os.PathLike[str], rows: bool = False) -> None:
+    """Write a fitted estimator with skops. Raises ``ValueError`` for one that `load_model` would refuse.
+
+    Parameters
+    ----------
+    model : estimator
+    path : str or path
+    rows : bool
+        Whether to keep training rows in the file: coresets, and what a stream holds. Without them a loaded model
+        predicts the same, bit for bit. With them it can also go on with ``partial_fit``, and has its coreset for
+        ``certify``. Parameters are kept in any case, and so are rows that predictions need: the support vectors of
+        `ODMClassifier`, and whatever an estimator of another library holds inside `CoresetEstimator` (those of `SVC`
+        are training rows). A centre of a cluster of a single row is that row.
+    """
     with replacing(path) as temporary:
-        write_model(model, temporary)
+        write_model(model, temporary, rows=rows)
 
 
-def write_model(model: Any, temporary: Path) -> None:
+def write_model(model: Any, temporary: Path, *, rows: bool = False) -> None:
     """The same to a temporary file of `replacing`, where several files are to appear together."""
-    from skops import io
-
-    io.dump(model, temporary)
-    untrusted = _untrusted_types(file=temporary)
+    about = {"tithe": __version__, "rows": bool(rows)}
+    data = _archive(model if rows else without_rows(model), {ABOUT: json.dumps(about).encode()})
+    untrusted = _untrusted_types(data)
     if untrusted:
         raise ValueError(
             f"{type(model).__name__} holds a {untrusted[0]}, which cannot be loaded without trusting the file: "
             "it was not saved. Save the coreset instead, and fit again from it."
         )
+    temporary.write_bytes(data)
 
 
-def _untrusted_types(**archive: Any) -> list[str]:
-    """Types in a file or in data that are trusted neither by skops nor by us."""
+def _archive(thing: Any, more: Mapping[str, bytes] | None = None) -> bytes:
+    """An object by skops, with ``more`` members. Nothing in it is compressed: see `check_uncompressed`."""
     from skops import io
 
-    names = [
-        name for name in io.get_untrusted_types(**archive) if name not in _SKLEARN_TYPES and not _is_storable(name)
-    ]
+    with zipfile.ZipFile(BytesIO(io.dumps(thing))) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in {**members, **(more or {})}.items():
+            archive.writestr(name, _stored(content) if name.endswith(".npz") else content)
+    return file.getvalue()
+
+
+def _stored(npz: bytes) -> bytes:
+    """The arrays of a sparse matrix, which SciPy compresses, as they are."""
+    file = BytesIO()
+    with np.load(BytesIO(npz), allow_pickle=False) as arrays:
+        np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def without_rows(thing: Any, seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
+    """A copy in which every learner of ours, however deep inside other objects, is without its training rows.
+
+    Whatever holds none is not copied.
+    """
+    seen = {} if seen is None else seen
+    if id(thing) in seen:
+        return seen[id(thing)][1]
+    seen[id(thing)] = thing, thing  # both are kept alive, so that no other object gets the same id
+    result = thing.without_rows() if isinstance(thing, Storable) else thing
+    parts: dict[Any, Any] = {}
+    rebuild: Callable[[dict[Any, Any]], Any] = dict
+    if type(result) is dict:
+        parts = result
+    elif type(result) in (list, tuple):
+        parts, rebuild = dict(enumerate(result)), partial(_sequence, type(result))
+    elif isinstance(result, (Storable, BaseEstimator)) or type(result).__module__.startswith("sklearn."):
+        parts, rebuild = getattr(result, "__dict__", {}), partial(copy_with, result)
+    stripped = {name: without_rows(part, seen) for name, part in parts.items()}
+    if any(stripped[name] is not part for name, part in parts.items()):
+        result = rebuild(stripped)
+    seen[id(thing)] = thing, result
+    return result
+
+
+def _sequence(kind: type, parts: dict[Any, Any]) -> Any:
+    return kind(parts.values())
+
+
+def _untrusted_types(data: bytes) -> list[str]:
+    """Types in the data that are trusted neither by skops nor by us."""
+    from skops import io
+
+    names = [name for name in io.get_untrusted_types(data=data) if name not in _PLAIN_TYPES and not _is_storable(name)]
     return [name for name in names if name not in registered_types()] if names else []
 
 

@@ -113,7 +113,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
 
     mean_: Array | None
-    coreset_ = FittedAttribute[Coreset | None]()
+    coreset_ = FittedAttribute[Coreset | None](holds_rows=True)
     components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
     objective_curve_ = FittedAttribute[Array](Floats("rounds", least=0.0))
     best_iter_ = FittedAttribute[int]()

@@ -10,8 +10,9 @@ from uuid import uuid4
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from tithe.core.copies import copy_with
 from tithe.core.data import Array, Block
-from tithe.core.errors import FileFormatError
+from tithe.core.errors import FileFormatError, RowsNotSavedError
 from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, Storable, check_fields, expect
@@ -20,6 +21,7 @@ from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
 from tithe.learners.online.chain import KERNELS, TINY, Chain
+from tithe.learners.online.finished import FinishedChain
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
@@ -151,7 +153,7 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         self.summary_size = summary_size
         self.random_state = random_state
 
-    _chain: Chain
+    _chain: Chain | FinishedChain
     _names: list[Any]
     n_features_in_: int
     feature_names_in_: Array
@@ -229,6 +231,8 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
     def _take(self, rows: Array, options: dict[str, Any]) -> None:
         first = "_chain" not in self.__dict__
         chain = Chain(options, rows.shape[1], as_seed(self.random_state)) if first else self._chain
+        if isinstance(chain, FinishedChain):
+            raise RowsNotSavedError("PACO cannot take more rows (fit starts anew)")
         if chain.options != options:
             raise ValueError(
                 "The parameters have changed since the first rows came. Set them back, or start anew with a clone."
@@ -281,9 +285,11 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
     @property
     def summary_(self) -> Block:
         chain = self._chain_for("summary_")
+        if isinstance(chain, FinishedChain):
+            raise RowsNotSavedError("PACO has no summary_")
         return chain.past.block(chain.state, chain.n_rows)
 
-    def _chain_for(self, name: str) -> Chain:
+    def _chain_for(self, name: str) -> Chain | FinishedChain:
         if "_chain" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
         return self._chain
@@ -320,10 +326,17 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         learner._home = (os.path.abspath(path), identity)
         return learner
 
+    def without_rows(self) -> Self:
+        """A copy with the centres and the history alone. It predicts the same, and takes no more rows."""
+        chain = self.__dict__.get("_chain")
+        if not isinstance(chain, Chain):
+            return self
+        return copy_with(self, {**self.__dict__, "_chain": FinishedChain.of(chain)})
+
     def _check_state(self) -> None:
         if "_chain" not in self.__dict__:
             return
-        check_fields(self, {"_chain": Instance(Chain)})
+        check_fields(self, {"_chain": Instance(Chain, FinishedChain)})
         sizes = {"d": self._chain.centers.shape[1]}
         table = {"n_features_in_": Integer(least=1, size="d"), "labels_": Integers("n", dtypes=("int32",), least=0)}
         check_fields(self, table, optional=("labels_",), sizes=sizes)

@@ -165,7 +165,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     refit_time_ = FittedAttribute[float](optional=True)
     reduce_time_ = FittedAttribute[float]()
     certificate_ = FittedAttribute[Certificate | None](optional=True)
-    coresets_ = FittedAttribute[list[Coreset]]()
+    coresets_ = FittedAttribute[list[Coreset]](holds_rows=True)
 
     def __init__(
         self,
@@ -281,6 +281,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             For classifiers, all labels that will ever occur. Needed on the first call, unless `fit` was called before.
         """
         first = not self._is_streaming
+        self._refuse_lost_stream()
         check_options(self)
         n_folds = n_folds_by_id(self.cv)
         self._require_target(y)

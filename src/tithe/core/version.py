@@ -1,0 +1,3 @@
+"""The version, which files that are written say."""
+
+__version__ = "0.1.0"
