@@ -102,27 +102,28 @@ class HuberObjective(SingleScoreObjective):
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         terms = self._row_terms(block, params)
         weight, t = block.weights(), -0.5 * terms.first
-        second, slope, bend = terms.second * weight, float(weight @ terms.more[0]), terms.more[2] * weight
+        second, slope, scale_second = terms.second * weight, float(weight @ terms.more[0]), terms.more[2] * weight
         # a step of Newton may halve the scale, not more: with a scale near 0 all rows would be outliers
-        bend = bend + max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - bend.sum()) * (weight / weight.sum())
-        return np.column_stack([second, bend]), lambda a, b, at: second[at] * t[at]
+        missing = max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - scale_second.sum())
+        scale_second = scale_second + missing * (weight / weight.sum())
+        return np.column_stack([second, scale_second]), lambda a, b, at: second[at] * t[at]
 
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         terms = self._row_terms(block, params)
         change = self.margins(block.X, direction)
         t = -0.5 * terms.first
         both = change[:, 0] ** 2 + 2.0 * t * change[:, 0] * change[:, 1]
-        bend: Array = terms.second * both + terms.more[2] * change[:, 1] ** 2
-        return bend
+        curvature: Array = terms.second * both + terms.more[2] * change[:, 1] ** 2
+        return curvature
 
     def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
         """The change of the second derivative along the step, row by row, half way and at its end."""
         if not params[1, -1] > step[1, -1]:
             return np.inf
-        weight, now = block.weights(), self.bend(block, params, step)
+        weight, now = block.weights(), self.directional_curvature(block, params, step)
         drift = 0.0
         for share in (0.5, 1.0):
-            then = self.bend(block, params - share * step, step)
+            then = self.directional_curvature(block, params - share * step, step)
             least = min(float(weight @ now), float(weight @ then))
             drift = max(drift, float(weight @ np.abs(then - now)) / least if least > 0.0 else np.inf)
         return drift
