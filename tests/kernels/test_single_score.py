@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 from tithe import Block
+from tithe.core.parallel import limit_threads
 from tithe.kernels.linear.poisson import poisson_terms
 from tithe.objectives import HuberObjective, LeastSquaresObjective, PoissonObjective
 
@@ -57,3 +58,15 @@ def test_sums_are_those_of_the_formula(rng) -> None:
         np.testing.assert_allclose(sums.gradient, by_sign @ (r[:, None] * np.hstack([X, ones])))
         square = np.hstack([(X - centre if dense else X) ** 2, ones])
         np.testing.assert_allclose(sums.diagonal[0], (weight * np.exp(score)) @ square)
+
+
+@pytest.mark.bits
+def test_sums_do_not_depend_on_where_arrays_lie_in_memory(rng) -> None:
+    for _ in range(8):  # the arrays of another problem, and of other threads, lie elsewhere
+        X, y = rng.normal(size=(30_000, 6)), rng.poisson(1.0, 30_000).astype(float)
+        block = Block(X=X, y=y, sample_weight=rng.uniform(0.5, 2.0, len(X)))
+        params, tables = 0.3 * rng.normal(size=(1, 7)), set()
+        for n_threads in (1, 2, 5, 5):
+            with limit_threads(n_threads):
+                tables.add(PoissonObjective().sums(block, params).table.tobytes())
+        assert len(tables) == 1
