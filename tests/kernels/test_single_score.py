@@ -8,6 +8,7 @@ from scipy import sparse
 
 from tithe import Block
 from tithe.kernels.linear.poisson import poisson_terms
+from tithe.kernels.linear.single_score import add_run
 from tithe.objectives import HuberObjective, LeastSquaresObjective, PoissonObjective
 
 
@@ -57,3 +58,18 @@ def test_sums_are_those_of_the_formula(rng) -> None:
         np.testing.assert_allclose(sums.gradient, by_sign @ (r[:, None] * np.hstack([X, ones])))
         square = np.hstack([(X - centre if dense else X) ** 2, ones])
         np.testing.assert_allclose(sums.diagonal[0], (weight * np.exp(score)) @ square)
+
+
+@pytest.mark.bits
+def test_sums_do_not_depend_on_where_arrays_lie_in_memory(rng) -> None:
+    X, columns = rng.normal(size=(30_000, 6)), rng.normal(size=(4, 2048))
+    memory = np.empty(30_000 + 2 * 2048)  # compiled code that tests for overlap takes neighbours for overlapping
+    memory[:30_000] = rng.uniform(0.5, 2.0, 30_000)
+    weight, beside = memory[:30_000], memory[30_000:].reshape(2, 2048)
+    tables = []
+    for slopes in (beside, np.empty((2, 2048))):
+        table = np.zeros((2, 3))
+        sums = (table, np.zeros((2, 7)), np.zeros(7))
+        add_run(X, weight, 2048, *columns, np.empty((0, 0)), np.zeros(6), slopes, *sums)
+        tables.append(table)
+    assert np.array_equal(*tables)

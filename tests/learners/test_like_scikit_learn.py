@@ -249,6 +249,12 @@ def test_fitted_attributes_of_the_inner_estimator_are_there() -> None:
         model.nothing_  # noqa: B018
     forest = CoresetEstimator(RandomForestRegressor(5, random_state=0), coreset_size=300, random_state=0)
     assert forest.fit(X, X[:, 0]).feature_importances_.argmax() == 0
+    assert forest.estimators_ is forest.estimator_.estimators_ and not hasattr(forest, "support_vectors_")
+    machine = CoresetEstimator(SVC(), coreset_size=300, random_state=0).fit(X, y)
+    for name in ("support_vectors_", "n_support_", "fit_status_"):
+        assert np.array_equal(getattr(machine, name), getattr(machine.estimator_, name))
+    assert not hasattr(machine, "coef_") and not hasattr(machine, "support_")  # row numbers of the coreset
+    assert machine.n_features_in_ == 4
 
 
 def test_copies_and_streams_of_a_coreset_estimator_with_delegated_attributes() -> None:

@@ -59,10 +59,10 @@ class TwoSquares(LinearModelObjective):
             value=sums.loss, gradient=sums.gradient, bound=sums.loss, diagonal=None, totals=self.totals_of(sums)
         )
 
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         return (self.margins(block.X, direction) ** 2).sum(axis=1)
 
-    def pull(self, block: Block, params: Array, cost: Array) -> Array:
+    def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
         return np.sqrt(cost)
 
     def strengthened(self, factor: float) -> Self:

@@ -126,8 +126,8 @@ def test_exact_bound_equals_a_double_loop(n_classes, fit_intercept) -> None:
     group[np.arange(len(block)), own] = 2
     W = np.array([u[own == c].sum() for c in range(len(clusters))])
     means = np.array([u[own == c] @ Z[own == c] / max(W[c], 1e-300) for c in range(len(clusters))])
-    settled = objective.settle(block, clusters)
-    np.testing.assert_allclose(settled.centers[W > 0], means[W > 0], rtol=1e-12, atol=1e-12)
+    exact = objective.exact_clusters(block, clusters)
+    np.testing.assert_allclose(exact.centers[W > 0], means[W > 0], rtol=1e-12, atol=1e-12)
     got = objective.cluster_bound(block, clusters, radius=0.9)
     np.testing.assert_allclose(got, _double_loop(Z, u, group, means, W, 0.9), rtol=1e-12)
     raw = objective.cluster_bound(block, clusters, radius=0.9, certified=False)
@@ -174,14 +174,14 @@ def test_weights_stand_for_repeated_rows_in_the_sums() -> None:
     times = block.weights().astype(int)
     repeated = Block(X=np.repeat(block.X, times, axis=0), y=np.repeat(block.y, times))
     clusters = BINARY.clusters(block, 3, rng=np.random.default_rng(0))
-    a, b = BINARY.settle(block, clusters), BINARY.settle(repeated, clusters)
+    a, b = BINARY.exact_clusters(block, clusters), BINARY.exact_clusters(repeated, clusters)
     np.testing.assert_allclose(a.mass, b.mass, rtol=1e-12)
     np.testing.assert_allclose(a.centers, b.centers, rtol=1e-9, atol=1e-12)
     new = Block(X=block.X[:9] + 0.01, y=block.y[:9])
     np.testing.assert_allclose(
         BINARY.bound_of_new(new, a, radius=1.0), BINARY.bound_of_new(new, b, radius=1.0), rtol=1e-9
     )
-    with pytest.raises(ValueError, match="settle"):
+    with pytest.raises(ValueError, match="exact_clusters"):
         BINARY.bound_of_new(new, clusters, radius=1.0)
 
 

@@ -76,7 +76,9 @@ def test_metric_is_the_second_derivative(n_classes: int, rng: np.random.Generato
     ahead = objective.evaluate(block, at - 1e-6 * step).gradient
     change = (objective.evaluate(block, at).gradient - ahead) / 1e-6
     np.testing.assert_allclose(change, objective.evaluate(block, at).gradient, rtol=1e-3, atol=1e-2)
-    bent = (block.weights() * objective.bend(block, at, step)).sum() + np.sum(step[:, :-1] ** 2) / objective.C
+    bent = (block.weights() * objective.directional_curvature(block, at, step)).sum() + np.sum(
+        step[:, :-1] ** 2
+    ) / objective.C
     assert bent == pytest.approx(float(np.vdot(step, change)), rel=1e-3)
 
 

@@ -110,7 +110,7 @@ def test_gradient_and_curvature_are_derivatives_of_the_value(n_classes, given, r
     change = (here.gradient - objective.evaluate(block, at - 1e-9 * step).gradient) / 1e-9
     np.testing.assert_allclose(change, here.gradient, rtol=1e-3, atol=1e-3)  # Newton's equation
     unit = objective.lam / (2.0 * block.total_weight * (1.0 - objective.theta) ** 2)
-    bent = unit * float(block.weights() @ objective.bend(block, at, step)) + np.sum(step[:, :-1] ** 2)
+    bent = unit * float(block.weights() @ objective.directional_curvature(block, at, step)) + np.sum(step[:, :-1] ** 2)
     bent += np.sum(step[:, -1] ** 2) / objective.intercept_scaling**2
     assert bent == pytest.approx(float(np.vdot(step, change)), rel=1e-3)
 

@@ -91,32 +91,34 @@ def test_a_median_on_a_heavy_row_stays_there_and_leaves_a_light_one(rng: np.rand
     X = rng.normal(size=(21, 2))
     heavy = Block(X=X, sample_weight=np.where(np.arange(21) == 4, 100.0, 1.0))
     objective = KMedianObjective(n_clusters=1)
-    np.testing.assert_array_equal(objective.step(objective.look(heavy, X[4:5]), X[4:5])[0], X[4:5])
-    look = objective.look(Block(X=X), X[4:5])
-    moved, _ = objective.step(look, X[4:5])
+    np.testing.assert_array_equal(objective.step(objective.evaluate_for_step(heavy, X[4:5]), X[4:5])[0], X[4:5])
+    evaluation = objective.evaluate_for_step(Block(X=X), X[4:5])
+    moved, _ = objective.step(evaluation, X[4:5])
     assert not np.array_equal(moved, X[4:5])
-    assert objective.cost(Block(X=X), moved).sum() < look.total
+    assert objective.cost(Block(X=X), moved).sum() < evaluation.total
 
 
 @pytest.mark.parametrize("objective", OURS[:2])
 def test_a_step_promises_no_more_than_it_gains(objective, skewed: Block) -> None:
     params = objective.pilot(skewed, rng=np.random.default_rng(0))[:3]
     for _ in range(4):
-        look = objective.look(skewed, params)
-        moved, gain = objective.step(look, params)
-        saved = look.total - objective.cost(skewed, moved).sum()
-        assert saved >= gain - 1e-12 * look.total and gain >= 0.0
+        evaluation = objective.evaluate_for_step(skewed, params)
+        moved, gain = objective.step(evaluation, params)
+        saved = evaluation.total - objective.cost(skewed, moved).sum()
+        assert saved >= gain - 1e-12 * evaluation.total and gain >= 0.0
         params = moved
 
 
 @pytest.mark.parametrize("objective", OURS[:2])
 def test_looks_at_parts_add_up(objective, skewed: Block) -> None:
     params = objective.pilot(skewed, rng=np.random.default_rng(0))[:3]
-    whole = objective.look(skewed, params)
-    parts = objective.look(skewed.cut(0, 777), params) + objective.look(skewed.cut(777, len(skewed)), params)
+    whole = objective.evaluate_for_step(skewed, params)
+    parts = objective.evaluate_for_step(skewed.cut(0, 777), params) + objective.evaluate_for_step(
+        skewed.cut(777, len(skewed)), params
+    )
     assert parts.labels is None and parts.total == pytest.approx(whole.total, rel=1e-13)
     np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-9, atol=1e-7)
-    assert objective.look(skewed, params, last=True).sums is None
+    assert objective.evaluate_for_step(skewed, params, last=True).sums is None
 
 
 @pytest.mark.parametrize("objective", OURS[:2])

@@ -125,6 +125,22 @@ def test_no_certificate_of_500_problems_is_violated() -> None:
         assert np.mean(inside) >= 0.97
 
 
+def test_huber_gives_no_interval_where_few_rows_have_a_curvature() -> None:
+    """With 8 rows and 4 columns, intervals missed the truth by up to eight orders of magnitude."""
+    rng, objective, inside = np.random.default_rng(0), HuberObjective(tol=1e-14), []
+    for number in range(40):
+        block = problem(rng, 8 if number < 20 else 80, 4, counts=False)
+        least = objective.evaluate(block, objective.minimise(block)[0]).value
+        params, _ = objective.minimise(block.take(np.sort(rng.choice(len(block), len(block) // 2, replace=False))))
+        point = objective.evaluate(block, params)
+        gap = gap_at(objective, point, CurvatureRows.all_of(objective, block, params), params, objective.centre(block))
+        excess = point.value - least
+        assert excess <= gap.bound + 1e-11 * point.value
+        if gap.interval is not None:
+            inside.append(gap.interval[0] <= excess <= gap.interval[1])
+    assert len(inside) >= 10 and all(inside)
+
+
 def test_queries_have_finite_losses(rng) -> None:
     block = problem(rng, counts=False)
     objective = HuberObjective()

@@ -61,7 +61,7 @@ def polish_by_steps(objective: SteppedObjective, data: DataPass, params: Any, po
     n_passes_before = data.n_passes
 
     def make_pass(candidate: Any, *, last: bool) -> Any:
-        return data.total(lambda leaf: objective.look(leaf, candidate, last=last))
+        return data.total(lambda leaf: objective.evaluate_for_step(leaf, candidate, last=last))
 
     result = make_pass(params, last=rounds == 0)
     curve, labels = [result.total], result.labels

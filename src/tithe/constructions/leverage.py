@@ -179,7 +179,7 @@ class Influence(Leverage[InfluenceObjective]):
         if len(block) <= max(_MAX_ALL_SCORED, 2 * n_scored):
             weight, positions = block.weights(), np.arange(len(block))
             cost = objective.cost(block, pilot) if survey is None else survey.cost
-            gradient, root = objective.pull(block, pilot, cost), self.roots(block, rng)
+            gradient, root = objective.gradient_sizes(block, pilot, cost), self.roots(block, rng)
         else:
             positions, represented = _one_of_each_run(block, codes, objective, n_scored, rng)
             weight = represented if block.sample_weight is None else represented * block.sample_weight[positions]
@@ -202,7 +202,7 @@ def _gradients_and_roots(
             for part in range(first, last):
                 at = slice(part * _SCORED_CHUNK_ROWS, (part + 1) * _SCORED_CHUNK_ROWS)
                 rows = block.take(positions[at])
-                gradient[at] = objective.pull(rows, pilot, objective.cost(rows, pilot))
+                gradient[at] = objective.gradient_sizes(rows, pilot, objective.cost(rows, pilot))
                 root[at] = leverages.root(rows.X)
 
     over_parts(run, -(-len(positions) // _SCORED_CHUNK_ROWS))

@@ -149,7 +149,7 @@ class Regressed(Construction[ClusterBoundedObjective]):
         bound = objective.cluster_bound(sample, clusters, radius=radius, certified=self.certified)
         # per unit of weight, and free of its scale: b s for rows of equal weight
         m = bound * (sample.total_weight / sample.weights())
-        model = self._fit(sample, objective, m, len(block), objective.settle(sample, clusters), radius)
+        model = self._fit(sample, objective, m, len(block), objective.exact_clusters(sample, clusters), radius)
         ids = sample.row_ids()
         order = np.argsort(ids, kind="stable")
         return replace(self, sensitivity_model_=model, known=Known(ids=ids[order], values=m[order]))

@@ -139,7 +139,7 @@ class InfluenceObjective(SampledObjective):
     """An objective of linear scores that tells how strongly a row acts on the solution."""
 
     @abstractmethod
-    def pull(self, block: Block, params: Array, cost: Array) -> Array:
+    def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
         """The size of the derivative of each row's loss in its score: (n,); ``cost`` are these losses."""
 
 
@@ -169,7 +169,7 @@ class ClusterBoundedObjective(SampledObjective):
         """``n_clusters`` clusters of the rows, or of the rows of each class."""
 
     @abstractmethod
-    def settle(self, block: Block, clusters: Any, *, codes: Array | None = None) -> ClusterSet:
+    def exact_clusters(self, block: Block, clusters: Any, *, codes: Array | None = None) -> ClusterSet:
         """The clusters with the exact means and weights of these rows."""
 
     @abstractmethod
@@ -187,7 +187,7 @@ class ClusterBoundedObjective(SampledObjective):
 
     @abstractmethod
     def bound_of_new(self, block: Block, clusters: Any, *, radius: float) -> Array:
-        """The same for rows that `settle` was not called with."""
+        """The same for rows that `exact_clusters` was not called with."""
 
     @abstractmethod
     def default_radius(self, block: Block, clusters: Any) -> float:
@@ -206,11 +206,11 @@ class SteppedObjective(Objective):
     """An objective for `certify.polish_by_steps`: results of leaves add up, and a step follows from the sum."""
 
     @abstractmethod
-    def look(self, block: Block, params: Params, *, last: bool = False) -> Any:
+    def evaluate_for_step(self, block: Block, params: Params, *, last: bool = False) -> Any:
         """What one pass over a block gives: its cost as ``total`` and the ``labels`` of its rows; results add up."""
 
     @abstractmethod
-    def step(self, look: Any, params: Params) -> tuple[Params, float]:
+    def step(self, evaluation: Any, params: Params) -> tuple[Params, float]:
         """A solution that costs less than ``params``, and a lower bound on how much less."""
 
 
@@ -259,7 +259,7 @@ class ConvexObjective(SampledObjective):
         """The scores: (n, k)."""
 
     @abstractmethod
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
 
     constant_curvature: ClassVar[bool] = False  # whether the second derivative is the same everywhere

@@ -43,7 +43,7 @@ class Planes:
             raise ValueError(f"A picture holds uint8, uint16, float32 or float64, got {image.dtype}. Convert it first.")
         if image.size == 0:
             raise ValueError(f"The picture has no pixels: its shape is {image.shape}.")
-        self.image = image
+        self.image: Array = image
         self.height, self.width = image.shape[:2]
         self.n_planes = 3 if colours else 1
         if image.dtype.kind == "f":

@@ -21,7 +21,11 @@ FLOATS = ("float64", "float32")
 _METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
 
-class FittedAttribute(Generic[T]):
+class ComputedAttribute:
+    """An attribute that may start a fit when it is read after `partial_fit`."""
+
+
+class FittedAttribute(ComputedAttribute, Generic[T]):
     """A fitted attribute with its type: ``coef_ = FittedAttribute[Array]()``.
 
     After `fit` it has the value that was set. After `partial_fit`, reading any of them fits the model to all rows so
@@ -135,7 +139,7 @@ class LazyFitMixin(ABC):
         if not self._is_behind:
             return super().__dir__()
         descriptors = {name: getattr(type(self), name, None) for name in object.__dir__(self)}
-        names = [name for name, value in descriptors.items() if not isinstance(value, (FittedAttribute, property))]
+        names = [name for name, value in descriptors.items() if not isinstance(value, (ComputedAttribute, property))]
         return [name for name in names if hasattr(self, name)]
 
     def _start_fit(self) -> None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
-from tithe.core.contracts import Source
+from tithe.core.contracts import ClusterBoundedObjective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
@@ -125,11 +125,11 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         factors = class_factors(self.class_weight, self.classes_, mass)
         return coded.over(MappedSource(source, EncodeLabels(classes=self.classes_, factors=factors)))
 
-    def _construction(self, rows: Any, objective: Any, seed: int) -> Any:
+    def _construction(self, rows: Any, seed: int) -> Any:
         """The construction. A model of the sensitivities is fitted here, so that it can be stored."""
-        construction = super()._construction(rows, objective, seed)
-        if not isinstance(construction, Regressed):
-            return construction
+        construction, objective = super()._construction(rows, seed), self._objective()
+        if not (isinstance(construction, Regressed) and isinstance(objective, ClusterBoundedObjective)):
+            return construction  # the plan of the reduction refuses what does not fit the objective
         in_memory = isinstance(rows, Block)
         n_rows = len(rows) if in_memory else rows.n_rows
         if n_rows is not None and n_rows <= self._size(n_rows, rows.n_features):

@@ -137,7 +137,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             self.n_passes_ = data.n_passes
             return self
         with single_blas_thread():
-            construction = self._construction(data.rows, objective, seed)
+            construction = self._construction(data.rows, seed)
             # polish calibrates as well, and its totals are better: they are taken at the first fit
             options = {"construction": construction, "calibrate": self.calibrate and not again}
             coreset = self._reduce(data, objective, seed, checkpoint=checkpoint, **options)
@@ -180,19 +180,20 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
                 self._check_rows(coreset)
             self.coreset_ = coreset
         if coreset is None or coreset.is_whole:
-            params = self._fit_all(objective, data, start, seed)
+            params = self._fit_all(data, start, seed)
         elif data is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)
             self.objective_curve_, self.n_iter_ = [objective.evaluate(coreset, params).value], 1
         else:
-            params = self._fit_coreset(objective, data, seed, start)
+            params = self._fit_coreset(data, seed, start)
         self._store(params)
 
-    def _fit_all(self, objective: Any, data: DataPass | None, start: Array | None, seed: int) -> Array:
+    def _fit_all(self, data: DataPass | None, start: Array | None, seed: int) -> Array:
         """The parameters of a fit on all rows: a block in ``data``, or else ``coreset_``, which then holds all rows.
 
         Sets ``certificate_``, ``objective_curve_`` and ``n_iter_``.
         """
+        objective = self._objective()
         in_memory = data if data is not None and isinstance(data.rows, Block) else DataPass(self.coreset_)
         params, n_passes = objective.minimise(self.coreset_, init=start)
         in_memory.n_passes += n_passes
@@ -214,8 +215,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """Whether these parameters show that the loss has no minimum."""
         return False
 
-    def _fit_coreset(self, objective: Any, data: DataPass, seed: int, start: Array | None) -> Array:
-        coreset = self.coreset_
+    def _fit_coreset(self, data: DataPass, seed: int, start: Array | None) -> Array:
+        objective, coreset = self._objective(), self.coreset_
         rng = rng_for(seed, "solve")
         polished = polish_by_descent(
             objective,
@@ -233,7 +234,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         self.certificate_ = polished.gap.certificate(polished.n_rows, passes=polished.passes)
         return polished.params
 
-    def _construction(self, rows: Any, objective: Any, seed: int) -> Any:
+    def _construction(self, rows: Any, seed: int) -> Any:
         """The construction that draws the rows, or "auto"."""
         if isinstance(self.construction, str) and self.construction == "auto":
             return "auto"

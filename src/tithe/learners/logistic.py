@@ -169,7 +169,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         def worst(block: Block) -> float:
             return float(objective.cost(block, params)[block.weights() > 0.0].max(initial=0.0))
 
-        return max(data.each(worst)) < np.log(2.0)
+        return bool(max(data.each(worst)) < np.log(2.0))
 
     def _objective(self, classes: tuple[int, ...] | None = None) -> LogisticObjective:
         return LogisticObjective(

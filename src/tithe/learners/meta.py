@@ -87,9 +87,10 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         Positions in the training data of the rows of the coreset.
     stream_ : CoresetStream
         After `partial_fit`: the stream that keeps the coreset.
-    coef_, intercept_, feature_importances_, n_iter_
-        Those of ``estimator_``, if it has them. Read other attributes from ``estimator_``; row numbers among them
-        (``support_`` of an SVM) count the rows of ``coreset_``.
+    coef_, intercept_, n_iter_, feature_importances_, estimators_, tree_, support_vectors_, dual_coef_, ...
+        The fitted attributes of ``estimator_`` that scikit-learn's estimators have, if it has them. Read others from
+        ``estimator_``, and those that are about single rows as well: row numbers (``support_`` of an SVM) and entries
+        for each row (``labels_``) are about the rows of ``coreset_``.
 
     Examples
     --------

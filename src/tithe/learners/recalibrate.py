@@ -23,14 +23,17 @@ def residuals(estimator: Any, labels: Array | None, block: Block) -> Array:
     ``labels`` are those of a classifier; y of the block then holds class numbers.
     """
     assert block.y is not None
+    residual: Array
     if labels is None:
-        return (block.y - estimator.predict(block.X))[:, None]
+        residual = (block.y - estimator.predict(block.X))[:, None]
+        return residual
     indicators = np.equal.outer(labels[block.y], estimator.classes_)
     if hasattr(estimator, "predict_proba"):
         predicted = estimator.predict_proba(block.X)
     else:
         predicted = np.equal.outer(estimator.predict(block.X), estimator.classes_)
-    return (indicators[:, 1:] - predicted[:, 1:]).astype(np.float64)
+    residual = (indicators[:, 1:] - predicted[:, 1:]).astype(np.float64)
+    return residual
 
 
 def recalibrated(coreset: Coreset, block: Block, objective: SampledObjective, residuals_of: Residuals) -> Coreset:

@@ -84,7 +84,8 @@ class _Pieces:
         pooled = (scatter_a + scatter_b) / n + self.least
 
         def fit(mass: Array | float, scatter: Array) -> Array:
-            return 0.5 * mass * np.log((scatter + pooled) / (mass + 1.0))
+            value: Array = 0.5 * mass * np.log((scatter + pooled) / (mass + 1.0))
+            return value
 
         entropy = n * np.log(n) - n_a * np.log(n_a) - n_b * np.log(n_b)
         cut = fit(n, scatter_a + scatter_b + n_a * n_b / n * square) - fit(n_a, scatter_a) - fit(n_b, scatter_b)

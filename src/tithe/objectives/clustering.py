@@ -29,7 +29,7 @@ _MAX_DENSE_SIZE = 10_000_000  # entries of a sparse matrix up to which equal row
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Look:
+class StepEvaluation:
     """The result of one pass over rows at given centres. Results of several leaves add up.
 
     Parameters
@@ -46,10 +46,10 @@ class Look:
     total: float
     sums: Array | None
 
-    def __add__(self, other: Look) -> Look:
+    def __add__(self, other: StepEvaluation) -> StepEvaluation:
         """The result for the rows of both."""
         sums = None if self.sums is None or other.sums is None else self.sums + other.sums
-        return Look(labels=None, total=self.total + other.total, sums=sums)
+        return StepEvaluation(labels=None, total=self.total + other.total, sums=sums)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,24 +215,24 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         missing = self.n_clusters - len(best)
         return np.vstack([best, np.repeat(best[-1:], missing, axis=0)]) if missing > 0 else best
 
-    def look(self, block: Block, params: Array, *, last: bool = False) -> Look:
+    def evaluate_for_step(self, block: Block, params: Array, *, last: bool = False) -> StepEvaluation:
         """One pass over the block: labels, the cost, and what `step` needs; the ``last`` pass leaves this out."""
         weight = block.sample_weight
         labels, cost, sums = assign(block.X, params, weight=weight, power=self.power, with_sums=not last)
-        return Look(labels=labels, total=_total(cost, weight), sums=sums)
+        return StepEvaluation(labels=labels, total=_total(cost, weight), sums=sums)
 
-    def step(self, look: Look, params: Array) -> tuple[Array, float]:
-        """Centres that cost less than ``params``, where ``look`` was taken, and a lower bound on the gain.
+    def step(self, evaluation: StepEvaluation, params: Array) -> tuple[Array, float]:
+        """Centres that cost less than ``params``, where ``evaluation`` was made, and a lower bound on the gain.
 
         The step of Lloyd for z = 2; for z = 1 the step of Weiszfeld as Vardi and Zhang (2000)
         repaired it for a centre that sits on a row. The gain is what the rows save without even
         changing clusters: W_b |step|^2 for z = 2, and at least half of r |step|^2 for z = 1, r the
         sum of u / d over the cluster.
         """
-        assert look.sums is not None
-        moved = self._step(params, look.sums)
+        assert evaluation.sums is not None
+        moved = self._step(params, evaluation.sums)
         square = np.einsum("ij,ij->i", moved - params, moved - params)
-        return moved, float(look.sums[:, 2] @ square) * (1.0 if self.power == 2 else 0.5)
+        return moved, float(evaluation.sums[:, 2] @ square) * (1.0 if self.power == 2 else 0.5)
 
     # -- the search --------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from tithe.core.params import Constraint, Option, RealNumber
 from tithe.objectives.single_score import RowTerms, ScoreSums, SingleScoreObjective
 
 _SMALLEST_SCALE = 1e-9  # of rows that are fitted exactly: without it the scale would fall for ever
+_MIN_ROWS_PER_COEFFICIENT = 2  # rows with a curvature, with fewer of which an interval would not hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,12 @@ class HuberObjective(SingleScoreObjective):
     Bound. H(t) >= rho t - rho^2 / 4 for |rho| <= 2 epsilon, so with rho_i = H'(t_i), sum u_i rho_i = 0 (with an
     intercept) and sum u_i rho_i^2 <= 4 sum u_i no value is smaller than
     sum u_i rho_i y_i - |sum u_i rho_i x_i|^2 / (4 alpha). Both conditions are met by multiplying with shares <= 1.
+
+    Few rows. Only rows within epsilon scales of the line have a curvature. With few of them for each coefficient,
+    intercept and scale, other rows come within on the way to the minimum, and the curvature here tells nothing about
+    it. On 1,500 random places with 1 to 40 rows for each coefficient, the intervals of a certificate held the truth
+    in 32 % with less than 1 such row for each coefficient (the truth was up to 10^8 times the upper end), in 97 % with
+    1 to 2 (25 times), and in 99 % with more (1.3 times). Below 2 there is no interval, only the bound.
     """
 
     alpha: float = 0.0001
@@ -102,27 +109,33 @@ class HuberObjective(SingleScoreObjective):
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         terms = self._row_terms(block, params)
         weight, t = block.weights(), -0.5 * terms.first
-        second, slope, bend = terms.second * weight, float(weight @ terms.more[0]), terms.more[2] * weight
+        second, slope, scale_second = terms.second * weight, float(weight @ terms.more[0]), terms.more[2] * weight
         # a step of Newton may halve the scale, not more: with a scale near 0 all rows would be outliers
-        bend = bend + max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - bend.sum()) * (weight / weight.sum())
-        return np.column_stack([second, bend]), lambda a, b, at: second[at] * t[at]
+        missing = max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - scale_second.sum())
+        scale_second = scale_second + missing * (weight / weight.sum())
+        return np.column_stack([second, scale_second]), lambda a, b, at: second[at] * t[at]
 
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         terms = self._row_terms(block, params)
         change = self.margins(block.X, direction)
         t = -0.5 * terms.first
         both = change[:, 0] ** 2 + 2.0 * t * change[:, 0] * change[:, 1]
-        bend: Array = terms.second * both + terms.more[2] * change[:, 1] ** 2
-        return bend
+        curvature: Array = terms.second * both + terms.more[2] * change[:, 1] ** 2
+        return curvature
 
     def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
-        """The change of the second derivative along the step, row by row, half way and at its end."""
-        if not params[1, -1] > step[1, -1]:
+        """The change of the second derivative along the step, row by row, half way and at its end.
+
+        Infinite where the scale would not stay positive, and with too few rows for an interval; see the class.
+        """
+        within = np.count_nonzero(self._row_terms(block, params).second * block.weights())
+        n_coefficients = np.count_nonzero(self._free_coordinates(params.shape))
+        if not params[1, -1] > step[1, -1] or within < _MIN_ROWS_PER_COEFFICIENT * n_coefficients:
             return np.inf
-        weight, now = block.weights(), self.bend(block, params, step)
+        weight, now = block.weights(), self.directional_curvature(block, params, step)
         drift = 0.0
         for share in (0.5, 1.0):
-            then = self.bend(block, params - share * step, step)
+            then = self.directional_curvature(block, params - share * step, step)
             least = min(float(weight @ now), float(weight @ then))
             drift = max(drift, float(weight @ np.abs(then - now)) / least if least > 0.0 else np.inf)
         return drift

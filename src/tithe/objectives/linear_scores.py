@@ -48,7 +48,7 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
     loss on the rows at hand. ``provenance["draw"]`` notes it.
 
     A loss defines `n_scores`, `_loss_pass`, `_gradient_sums`, `evaluation`, `_residuals`, `_hessian_weights`,
-    `_penalty`, `strengthened` and `bend`. `LinearModelObjective` knows how to minimise it.
+    `_penalty`, `strengthened` and `directional_curvature`. `LinearModelObjective` knows how to minimise it.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class LinearScoresObjective(ConvexObjective, InfluenceObjective):
         The mean change of a score, each row weighed by its part in the curvature: right for losses whose second
         derivative changes by no more than a factor of exp(change of the score).
         """
-        part = block.weights() * self.bend(block, params, step)
+        part = block.weights() * self.directional_curvature(block, params, step)
         total = float(part.sum())
         return float(part @ np.abs(self.margins(block.X, step)).max(axis=1)) / total if total > 0.0 else 0.0
 

@@ -72,7 +72,7 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
     def strengthened(self, factor: float) -> Self:
         return replace(self, C=self.C * factor)
 
-    def pull(self, block: Block, params: Array, cost: Array) -> Array:
+    def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
         """The size of the residual of rows with these losses, up to sqrt(2): 1 - P(y | x)."""
         return -np.expm1(-cost)
 
@@ -105,7 +105,7 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
             totals=self.totals_of(sums),
         )
 
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         chance, change = self._chances(block, params), self.margins(block.X, direction).astype(np.float64)
         if self.n_classes == 2:
             return (chance * (1.0 - chance) * change * change)[:, 0]

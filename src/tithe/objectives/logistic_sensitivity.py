@@ -96,7 +96,7 @@ class ClusterBounds(ClusterBoundedObjective):
             labels += [g] * len(class_centers)
         return Clusters(centers=np.concatenate(centers), labels=np.array(labels, np.int32))
 
-    def settle(self, block: Block, clusters: Clusters, *, codes: Array | None = None) -> Clusters:
+    def exact_clusters(self, block: Block, clusters: Clusters, *, codes: Array | None = None) -> Clusters:
         return self._exact_clusters(block, clusters, self.codes(block) if codes is None else codes)[0]
 
     def cluster_bound(
@@ -133,7 +133,9 @@ class ClusterBounds(ClusterBoundedObjective):
     def bound_of_new(self, block: Block, clusters: Clusters, *, radius: float) -> Array:
         """s_n of rows that are not part of the clusters: (n,)."""
         if clusters.mass is None:
-            raise ValueError("These clusters have no weights yet: call settle() with the rows that they stand for.")
+            raise ValueError(
+                "These clusters have no weights yet: call exact_clusters() with the rows that they stand for."
+            )
         views, weight = self._views(clusters), block.sample_weight
         codes = self.codes(block)
         return decay_scores(block.X, codes, views, mass=clusters.mass, radius=radius, labels=None, weight=weight)

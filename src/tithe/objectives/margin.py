@@ -115,7 +115,7 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     def strengthened(self, factor: float) -> Self:
         return replace(self, lam=min(max(self.lam * factor, _MIN_STRENGTH), _MAX_STRENGTH))
 
-    def pull(self, block: Block, params: Array, cost: Array) -> Array:
+    def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
         """The root of the loss: half the slope below the band, and half the slope / sqrt(mu) above it.
 
         The loss alone does not tell on which side of the band a margin lies.
@@ -165,7 +165,7 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
 
         return cooled(self, block, init)
 
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         slopes, margin = self._margins(block, params, self.codes(block))
         change = np.einsum("ik,ik->i", slopes, self.margins(block.X, direction))
         curvature: Array = self._second(margin) * change * change

@@ -134,7 +134,7 @@ class SingleScoreObjective(LinearModelObjective):
     def strengthened(self, factor: float) -> Self:
         return replace(self, alpha=self.alpha / factor)
 
-    def pull(self, block: Block, params: Array, cost: Array) -> Array:
+    def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
         return np.abs(self._row_terms(block, params).first)
 
     def evaluation(self, sums: ScoreSums, params: Array) -> Evaluation:
@@ -153,9 +153,9 @@ class SingleScoreObjective(LinearModelObjective):
             totals=self.totals_of(sums),
         )
 
-    def bend(self, block: Block, params: Array, direction: Array) -> Array:
-        bend: Array = self._row_terms(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
-        return bend
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
+        curvature: Array = self._row_terms(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
+        return curvature
 
     def _gradient_sums(self, sums: ScoreSums) -> Array:
         gradient: Array = sums.gradient.sum(axis=0)[None]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tithe.core.errors import FileFormatError
+from tithe.core.params import OneOf, WholeNumber, check_params
 
 TABLE_COLUMNS = 100_000
 LIBSVM_COLUMNS = 2**20  # a vector of that length takes 8 MB, and an objective may hold dozens of them
@@ -38,9 +39,8 @@ class Limits:
     unpacked_bytes: int = 2**27
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"The limit {name} must be a whole number of at least 1, got {value!r}.")
+        count = WholeNumber(least=1)
+        check_params(self, {"row_bytes": count, "columns": count | OneOf(None), "unpacked_bytes": count})
 
     def check_unpacked(self, what: str, unpacked: int, packed: int) -> None:
         """Refuse what would take much memory and is packed into little. ``what`` names it."""

@@ -119,7 +119,10 @@ def _steps(objective: SteppedObjective) -> None:
     halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
     # a solution for a few of the rows, which can be improved
     params = objective.solve(block.take(np.arange(1, 21)), rng=np.random.default_rng(1))
-    whole, parts = objective.look(block, params), objective.look(halves[0], params) + objective.look(halves[1], params)
+    whole, parts = (
+        objective.evaluate_for_step(block, params),
+        objective.evaluate_for_step(halves[0], params) + objective.evaluate_for_step(halves[1], params),
+    )
     np.testing.assert_allclose(parts.total, whole.total, rtol=1e-12)
     np.testing.assert_allclose(whole.total, objective.cost(block, params) @ block.weights(), rtol=1e-12)
     better, gain = objective.step(whole, params)

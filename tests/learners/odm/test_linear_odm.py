@@ -292,3 +292,9 @@ def test_the_objective_and_the_command_line_have_the_same_defaults() -> None:
     estimator, command = LinearODMClassifier().get_params(), {option.name: option.default for option in command.params}
     for name in ("lam", "mu", "theta"):
         assert estimator[name] == getattr(MarginObjective(), name) == command[name]
+
+
+def test_a_construction_for_other_losses_is_refused() -> None:
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    with pytest.raises(ValueError, match="construction 'regressed' needs an objective"):
+        LinearODMClassifier(coreset_size=100, construction="regressed").fit(X, X[:, 0] > 0.0)

@@ -38,14 +38,16 @@ def _scores_csr(data, indices, indptr, start, params, scores):  # type: ignore[n
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _add_table(weight, start, scores, first, second, loss, more, slopes, table):  # type: ignore[no-untyped-def]
-    """Add to the table, and set the weighted first and second derivatives."""
+    """Add to the table, and set the weighted first and second derivatives.
+
+    Loops that add up write to no array. Otherwise the compiled code would ask where the arrays lie, and add in another
+    order if they lie close together.
+    """
     heavy = weight.size > 0
     count = low_count = product = low_product = total = low_total = 0.0
     for i in range(scores.shape[0]):
         u = weight[start + i] if heavy else 1.0
         low_u = u if first[i] <= 0.0 else 0.0
-        slopes[0, i] = u * first[i]
-        slopes[1, i] = u * second[i]
         count += u
         low_count += low_u
         product += u * first[i] * scores[i]
@@ -58,6 +60,10 @@ def _add_table(weight, start, scores, first, second, loss, more, slopes, table):
     table[1, 1] += product - low_product
     table[0, 2] += low_total
     table[1, 2] += total - low_total
+    for i in range(scores.shape[0]):
+        u = weight[start + i] if heavy else 1.0
+        slopes[0, i] = u * first[i]
+        slopes[1, i] = u * second[i]
     for c in range(more.shape[0]):
         total = low_total = 0.0
         for i in range(scores.shape[0]):

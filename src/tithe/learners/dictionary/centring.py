@@ -40,4 +40,5 @@ def offset(data: DataPass, mean: str) -> Array | None:
             "Use center='row' or 'none'."
         )
     sums: Array = data.total(lambda leaf: np.append(column_sums(leaf.X, leaf.sample_weight), leaf.total_weight))
-    return sums[:-1] / sums[-1]
+    mean_row: Array = sums[:-1] / sums[-1]
+    return mean_row

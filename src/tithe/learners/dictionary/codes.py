@@ -64,7 +64,7 @@ class RowCoder:
 
     def residuals(self, block: Block) -> Array:
         """The rows minus what their means and codes represent: (n, d)."""
-        residuals = np.empty_like(block.X, dtype=self.atoms.dtype)
+        residuals: Array = np.empty_like(block.X, dtype=self.atoms.dtype)
         for at, _, _, residual in self._chunks(self.centred(block), with_residual=True):
             residuals[at] = residual
         return residuals

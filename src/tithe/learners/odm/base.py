@@ -172,7 +172,7 @@ class MarginMachine:
         smallest = int(np.unique(rows.y, return_counts=True)[1].min())
         if smallest < 2:
             raise ValueError("probability=True needs at least two rows of every class: it holds some of them out.")
-        machine = clone(self).set_params(probability=False, class_weight=None)  # type: ignore[type-var]
+        machine = clone(self).set_params(probability=False, class_weight=None)
         calibrator = CalibratedClassifierCV(machine, cv=min(_CALIBRATION_FOLDS, smallest), ensemble=False)
         self.calibrated_ = calibrator.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
 

@@ -266,7 +266,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         intercept_factor = 0.0 if self._free or objective.constant == 0.0 else 1.0 / objective.constant
         self.norm_ = float(np.hypot(np.linalg.norm(self.coef_), intercept_factor * np.linalg.norm(self.intercept_)))
 
-    def _fit_all(self, objective: MarginObjective, data: DataPass | None, start: Array | None, seed: int) -> Array:
+    def _fit_all(self, data: DataPass | None, start: Array | None, seed: int) -> Array:
+        objective = self._objective()
         block = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
         n_rows = block.n_seen if isinstance(block, Coreset) else len(block)
         places = np.arange(len(block))

@@ -55,7 +55,7 @@ class Training:
 def n_folds_by_id(cv: Any) -> int:
     """The number of folds where rows are given to folds by their ids."""
     n_folds = 5 if cv is None else cv
-    if isinstance(n_folds, bool) or not isinstance(n_folds, numbers.Integral) or n_folds < 2:  # type: ignore[operator]
+    if isinstance(n_folds, bool) or not isinstance(n_folds, numbers.Integral) or n_folds < 2:
         raise ValueError(f"cv must be a number of folds, at least 2, for rows not in memory; got {cv!r}.")
     return int(n_folds)
 
