@@ -23,8 +23,8 @@ from tithe.core.params import Option, RealNumber
 from tithe.core.passes import DataPass
 from tithe.learners.base import CoresetLearner
 from tithe.learners.base import note_columns
-from tithe.learners.base import BarChart, column_names
 from tithe.learners.fitted import FittedAttribute
+from tithe.learners.results import BarChart, column_names
 from tithe.objectives.generic import GenericObjective
 
 

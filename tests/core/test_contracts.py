@@ -43,6 +43,7 @@ FOREIGN = {
     "learners/fitted.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "cli/build.py:_about": "the provenance is shown",
+    "cli/inspect.py:_inspect_model": "the parameters are shown",
     "sources/csv_block.py:Dialect.read": "pyarrow has one class of error for all faults of a file",
     "testing/engines.py:_error": "the message itself is checked",
 }

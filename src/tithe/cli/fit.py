@@ -16,10 +16,12 @@ from tithe.cli.options import Value, default_of, jobs_option, make_engine, param
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
 from tithe.cli.progress import Stop
 from tithe.cli.sources import check_apart, skipped_rows, source_options
-from tithe.cli.text import print_table, saying_how_to_go_on
+from tithe.cli.text import print_result_tables, print_table, saying_how_to_go_on
 from tithe.core.params import POLISH, Target
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
+
+_MAX_ROWS = 10  # of a table of results on the terminal
 
 
 class LearnerGroup(click.Group):
@@ -117,6 +119,7 @@ def _fit(  # type: ignore[no-untyped-def]
         remove_state(checkpoint)
     print_table(output, ["", ""], _about(results))
     click.echo(in_options(str(model.certificate_ or "There is no certificate: the rows came only once.")))
+    print_result_tables(results, most=_MAX_ROWS)
     click.echo(f"Report: {Path(output) / 'report.html'}")
 
 

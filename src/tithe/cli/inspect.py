@@ -1,22 +1,40 @@
-"""``tithe inspect``: what a coreset file holds and how it came about."""
+"""``tithe inspect``: what a file of ours, a coreset or a model, holds and how it came about."""
 
 from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import click
 
 from tithe.cli.messages import Command
-from tithe.cli.text import print_table
+from tithe.cli.text import print_result_tables, print_table
+
+_MAX_ROWS = 20  # of a table of results
+_MAX_NAMES = 20  # of columns
+_TABLES = ("cluster_weights", "clusters", "centers", "coefficients")  # parts of a summary that are shown as tables
 
 
 @click.command(cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False))
 def inspect(file: str) -> None:
-    """Show what the coreset in FILE stands for and how it was made.
+    """Show what FILE, a coreset or a model, holds and how it was made.
 
     \b
     Example:
       tithe inspect coreset.parquet
+      tithe inspect result/model.skops
     """
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"There is no file {file!r}.")
+    if zipfile.is_zipfile(file):
+        _inspect_model(file)
+    else:
+        _inspect_coreset(file)
+
+
+def _inspect_coreset(file: str) -> None:
     import numpy as np
 
     from tithe.storage.coresets import load_coreset
@@ -34,3 +52,47 @@ def inspect(file: str) -> None:
         [name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in coreset.provenance.items()
     ]
     print_table(file, ["", ""], rows)
+
+
+def _inspect_model(file: str) -> None:
+    from tithe.learners.fitted import LazyFitMixin, attributes_of
+    from tithe.learners.results import Described
+    from tithe.storage.models import load_model, model_about
+
+    model, about = load_model(file), model_about(file)
+    rows = [
+        ["model", " ".join(repr(model).split())],  # with the parameters that are not the defaults
+        ["written by", f"tithe {about.get('tithe', '(an unknown version)')}"],
+        ["training rows inside", _rows_inside(model, about)],
+        ["columns", _columns(model)],
+    ]
+    summary = model.summary() if isinstance(model, Described) else {}
+    rows += [[name.replace("_", " "), _fact(summary[name])] for name in summary if name not in _TABLES]
+    print_table(file, ["", ""], rows)
+    print_result_tables(summary, most=_MAX_ROWS)
+    certificate = attributes_of(model).get("certificate_") if isinstance(model, LazyFitMixin) else None
+    if certificate is not None:
+        click.echo(str(certificate))
+
+
+def _rows_inside(model: Any, about: dict[str, Any]) -> str:
+    """Whether training rows were saved with the model."""
+    from tithe.storage.models import n_rows_inside
+
+    if not about.get("rows", True):
+        return "none"
+    return f"yes, {n_rows_inside(model):,} in coresets and streams"
+
+
+def _columns(model: Any) -> str:
+    names, n_features = vars(model).get("feature_names_in_"), vars(model).get("n_features_in_")
+    if names is None:
+        return "unknown" if n_features is None else f"{n_features:,}, without names"
+    shown = ", ".join(str(name) for name in names[:_MAX_NAMES])
+    return f"{len(names):,}: {shown}{', ...' if len(names) > _MAX_NAMES else ''}"
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return ", ".join(map(_fact, value)) if isinstance(value, list) else str(value)

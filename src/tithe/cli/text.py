@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -61,3 +62,11 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     if not console.is_terminal:  # a pipe or file has no width of its own
         console = Console(width=120)
     console.print(table)
+
+
+def print_result_tables(results: Mapping[str, Any], *, most: int) -> None:
+    """The coefficients or clusters among the results, at most so many of each."""
+    from tithe.report.tables import result_tables
+
+    for table in result_tables(results, most=most):
+        print_table(table.title, table.columns, table.rows)

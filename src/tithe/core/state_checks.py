@@ -340,7 +340,7 @@ def _walk(thing: Any, more: Callable[[Any], None] | None, seen: set[int], depth:
         return
     expect(depth < _MAX_DEPTH, "objects are nested too deeply")
     seen.add(id(thing))
-    for part in _parts(thing):
+    for part in parts_of(thing):
         _walk(part, more, seen, depth + 1)
     if isinstance(thing, np.ndarray):
         _check_array(thing)
@@ -360,7 +360,7 @@ def _check_parameters(thing: Any) -> None:
         thing.__post_init__()  # type: ignore[union-attr]
 
 
-def _parts(thing: Any) -> Iterable[Any]:
+def parts_of(thing: Any) -> Iterable[Any]:
     """The parts of an object. Attributes that hide a method of the class are refused, and so are missing fields."""
     if isinstance(thing, dict):
         return [*thing.keys(), *thing.values()]

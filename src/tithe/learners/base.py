@@ -1,10 +1,10 @@
-"""The base class of learners on a coreset, and what learners share: checks of rows, sizes, threads and charts."""
+"""The base class of learners on a coreset, and what learners share: checks of rows, sizes and threads."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -23,13 +23,13 @@ from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Sizes, Storable
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, check_learner
+from tithe.learners.results import Described
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import as_block, check_weights
 
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
-MAX_BARS = 20  # of a chart
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -51,24 +51,7 @@ def limits_threads(method: Method) -> Method:
     return cast(Method, limited)
 
 
-@dataclass(frozen=True)
-class BarChart:
-    """Bars with a title; ``axis`` says what the values are."""
-
-    title: str
-    labels: list[str]
-    values: Array
-    axis: str
-
-    @classmethod
-    def of_largest(cls, what: str, labels: Sequence[Any], values: Array, axis: str) -> Self:
-        """The bars that are largest in absolute value, at most `MAX_BARS`."""
-        largest = np.argsort(-np.abs(values), kind="stable")[:MAX_BARS]
-        title = what.capitalize() if len(values) <= MAX_BARS else f"The {MAX_BARS} largest {what}"
-        return cls(title, [str(labels[i]) for i in largest], values[largest], axis)
-
-
-class CoresetLearner(LazyFitMixin, Storable):
+class CoresetLearner(LazyFitMixin, Described, Storable):
     """Checks rows, reduces them and stores the coreset.
 
     Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``engine``, ``n_jobs``,
@@ -204,14 +187,6 @@ class CoresetLearner(LazyFitMixin, Storable):
         """The objective before the classes are known."""
         return self._objective()
 
-    def summary(self) -> dict[str, Any]:
-        """Numbers, texts and lists of them for a report, by name."""
-        return {}
-
-    def charts(self) -> list[BarChart]:
-        """Charts for a report."""
-        return []
-
     def _check_state(self) -> None:
         sizes = check_learner(self, sizes=self._known_sizes())
         if self._fitted_values:
@@ -286,9 +261,3 @@ def refuse_polish(polish: Any) -> None:
             f"polish={polish} reads all rows again, and these can be read only once. Leave polish at 'auto', which "
             "then means none, or set it to 0."
         )
-
-
-def column_names(learner: Any) -> list[str]:
-    """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
-    names = vars(learner).get("feature_names_in_")
-    return [f"x{j}" for j in range(learner.n_features_in_)] if names is None else [str(name) for name in names]

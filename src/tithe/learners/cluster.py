@@ -27,9 +27,10 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
-from tithe.learners.base import MIN_AUTO_ROWS, BarChart, CoresetLearner, can_read_again, limits_threads
+from tithe.learners.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.fitted import FLOATS, FittedAttribute
+from tithe.learners.results import BarChart, named_clusters, nearest_rows
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective, search_centers
 
 _AUTO_ROWS_PER_CLUSTER = 100
@@ -46,6 +47,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     coreset_ = FittedAttribute[Coreset](holds_rows=True)
     cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
     labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
+    cluster_weights_ = FittedAttribute[Array](Floats("k", least=0.0))
+    typical_rows_ = FittedAttribute[Array](Integers("k", least=-1))
     inertia_ = FittedAttribute[float]()
     objective_curve_ = FittedAttribute[list[float]]()
     n_iter_ = FittedAttribute[int]()
@@ -200,12 +203,11 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             estimate = coreset_cost(objective, coreset, polished.params)
             n_rows = coreset.n_seen if whole else polished.n_rows
             self.certificate_ = cost_certificate(self.inertia_, estimate, n_rows, passes=polished.passes)
-        self._report(objective, polished.labels)
+        labels = self._note_clusters(objective)
+        self._report(labels if polished.labels is None else polished.labels)
 
-    def _report(self, objective: ClusteringObjective, labels: Array | None) -> None:
+    def _report(self, labels: Array) -> None:
         """Warn of clusters without rows, and print the costs if ``verbose``."""
-        if labels is None:
-            labels = objective.assign(self.coreset_, self.cluster_centers_)
         n_used = int(np.count_nonzero(np.bincount(labels)))
         if n_used < self.n_clusters:
             warn_caller(
@@ -220,17 +222,30 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                 print(f"{name}: cost {cost:.6g} after {number} rounds of polish.")
 
     def summary(self) -> dict[str, Any]:
-        """The cost on all rows (on the coreset if they could be read only once) and the weight of each cluster."""
-        return {"cost": self.inertia_, "cluster_weights": self._cluster_weights().tolist()}
+        """The cost on all rows (on the coreset if they could be read only once), and the clusters."""
+        coreset = None if "coreset_" in self._left_out else self.coreset_
+        return {
+            "cost": self.inertia_,
+            "cluster_weights": self.cluster_weights_.tolist(),
+            "clusters": named_clusters(self, self.cluster_centers_, self.cluster_weights_, self.typical_rows_, coreset),
+        }
 
     def charts(self) -> list[BarChart]:
         """The weights of the clusters."""
-        weights = self._cluster_weights()
+        weights = self.cluster_weights_
         return [BarChart.of_largest("clusters", range(len(weights)), weights, "rows, by weight (from the coreset)")]
 
-    def _cluster_weights(self) -> Array:
-        labels = self._objective().assign(self.coreset_, self.cluster_centers_)
-        return np.bincount(labels, weights=self.coreset_.weights(), minlength=len(self.cluster_centers_))
+    def _note_clusters(self, objective: ClusteringObjective) -> Array:
+        """Set the weights and typical rows of the clusters, from the coreset. Returns its labels."""
+        coreset, centers = self.coreset_, self.cluster_centers_
+        labels = objective.assign(coreset, centers)
+        self.cluster_weights_ = np.bincount(labels, weights=coreset.weights(), minlength=len(centers))
+        self.typical_rows_ = nearest_rows(labels, objective.cost(coreset, centers), coreset.row_ids(), len(centers))
+        return labels
+
+    def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
+        super()._adopt_coreset(coreset, feature_names)
+        self._note_clusters(self._objective())
 
     def _check_solution(self, sizes: Sizes) -> None:
         expect(sizes["k"] > 0, "there are no centres")
@@ -304,6 +319,10 @@ _PARAMETERS = """
     labels_ : array (n,)
         The nearest centre of each training row. Missing after a fit from a source, whose rows were never in memory
         together: use ``predict``.
+    cluster_weights_ : array (n_clusters,)
+        The weight of each cluster, by the coreset.
+    typical_rows_ : array (n_clusters,)
+        The row id of the coreset's row nearest to each centre; -1 for a cluster without rows.
     inertia_ : float
         The exact cost on all training rows; the estimate from the coreset if the rows could be read only once.
     objective_curve_ : list of float

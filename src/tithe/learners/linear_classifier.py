@@ -16,7 +16,6 @@ from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Sizes
-from tithe.learners.base import BarChart, column_names
 from tithe.learners.bases import ClassifierMixin
 from tithe.learners.fitted import FLOATS, FittedAttribute, check_classes
 from tithe.learners.labels import (
@@ -31,6 +30,7 @@ from tithe.learners.labels import (
     weights_by_class,
 )
 from tithe.learners.linear_model import CoresetLinearModel
+from tithe.learners.results import BarChart, column_names, named_coefficients
 from tithe.objectives.labels import LabelledLinearObjective, LabelledObjective
 from tithe.sources.mapped import MappedSource
 
@@ -168,8 +168,14 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     # -- methods of a fitted model -------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """The loss, penalty included, and the classes."""
-        return {**super().summary(), "classes": self.classes_.tolist()}
+        """The loss, penalty included, the classes and the coefficients."""
+        coefficients = named_coefficients(self, self.coef_, self.classes_.tolist())
+        return {
+            **super().summary(),
+            "classes": self.classes_.tolist(),
+            "intercept": self.intercept_.tolist(),
+            "coefficients": coefficients,
+        }
 
     def charts(self) -> list[BarChart]:
         """The coefficients; for more than two classes, the largest of each column."""

@@ -13,10 +13,10 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
 from tithe.core.state_checks import Floats, Number
-from tithe.learners.base import BarChart, column_names
 from tithe.learners.bases import RegressorMixin
 from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
+from tithe.learners.results import BarChart, column_names, named_coefficients
 from tithe.objectives.single_score import SingleScoreObjective
 from tithe.sources.mapped import MappedSource
 
@@ -109,6 +109,11 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     def _mean_of(self, score: Array) -> Array:
         """The expected target of rows with these scores."""
         return score
+
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included, and the coefficients."""
+        coefficients = named_coefficients(self, self.coef_[None], ())
+        return {**super().summary(), "intercept": float(self.intercept_), "coefficients": coefficients}
 
     def charts(self) -> list[BarChart]:
         """The coefficients."""

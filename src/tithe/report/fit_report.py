@@ -19,8 +19,11 @@ from tithe.learners.odm.base import MarginMachine
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
+from tithe.report.tables import result_tables
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import write_model
+
+_MAX_TABLE_ROWS = 50  # of a page; results.json has more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,13 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
     folder = Path(folder)
     coreset = labelled_coreset(model)
     results = _results(model, coreset, fit)
-    page = render("fit.html", run=results, certificate=model.certificate_, figures=_figures(model, coreset))
+    page = render(
+        "fit.html",
+        run=results,
+        tables=result_tables(results, most=_MAX_TABLE_ROWS),
+        certificate=model.certificate_,
+        figures=_figures(model, coreset),
+    )
     names = vars(model).get("feature_names_in_")
     with making_folder(folder), ExitStack() as stack:  # what is entered last gets its name first
         numbers, html, skops, parquet = (

@@ -17,11 +17,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from tithe.core.copies import copy_with
+from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.foreign_checks import check_foreign
 from tithe.core.registry import registered_types
-from tithe.core.state_checks import Storable, check_loaded
+from tithe.core.state_checks import Storable, check_loaded, parts_of
 from tithe.core.version import __version__
 from tithe.storage.blocks import check_uncompressed
 
@@ -163,6 +164,24 @@ def _is_storable(name: str) -> bool:
     except (ImportError, ValueError):  # no module has that name
         return False
     return isinstance(cls, type) and issubclass(cls, Storable) and cls.__module__ == module and not isabstract(cls)
+
+
+def model_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a model file says about itself: the version of ``tithe``, and whether ``rows`` were kept."""
+    with zipfile.ZipFile(path) as archive:
+        about = json.loads(archive.read(ABOUT)) if ABOUT in archive.namelist() else {}
+    return about if isinstance(about, dict) else {}
+
+
+def n_rows_inside(thing: Any, seen: dict[int, Any] | None = None) -> int:
+    """How many training rows a model holds in coresets and streams. A row that is held twice counts twice."""
+    seen = {} if seen is None else seen
+    if id(thing) in seen:
+        return 0
+    seen[id(thing)] = thing
+    if isinstance(thing, Block):
+        return len(thing)
+    return sum(n_rows_inside(part, seen) for part in parts_of(thing))
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:

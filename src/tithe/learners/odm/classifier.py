@@ -27,6 +27,7 @@ from tithe.learners.odm.base import (
     row_costs,
 )
 from tithe.learners.odm.kernel_choice import kernel_scores, training_kernel
+from tithe.learners.results import Described
 from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes
@@ -36,7 +37,7 @@ from tithe.solvers.odm.two_classes import Dual, solve_two_classes
 from tithe.sources.arrays import as_block
 
 
-class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
+class ODMClassifier(MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
     """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
     With margins u_i = y_i f(x_i), f(x) = w . phi(x) + b, weights s_i of sum W and C_i = lam s_i / (W (1 - theta)^2),
@@ -327,6 +328,10 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Storable, BaseEstimator):
             raise AttributeError(f"coef_ exists only with kernel='linear', not with kernel={self.kernel!r}.")
         weights: Array = (self.support_vectors_.T @ self.dual_coef_.T).T
         return weights
+
+    def summary(self) -> dict[str, Any]:
+        """The classes, and the number of support vectors, which are training rows."""
+        return {"classes": self.classes_.tolist(), "support_vectors": len(self.support_)}
 
     def decision_function(self, X: Any) -> Array:
         """The scores f: (n,) for two classes, else (n, K)."""

@@ -24,10 +24,11 @@ from tithe.learners.online.chain import KERNELS, TINY, Chain
 from tithe.learners.online.finished import FinishedChain
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
+from tithe.learners.results import Described, column_names
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 
 
-class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
+class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
     """PAC-Bayesian online clustering: each row is predicted by the nearest of k centres before it is seen.
 
     After t rows x_1 .. x_t the centres c = (c_1 .. c_k) that predict the next one are a draw, by a reversible-jump
@@ -288,6 +289,11 @@ class PACO(RiverClusterer, ClusterMixin, Storable, BaseEstimator):
         if isinstance(chain, FinishedChain):
             raise RowsNotSavedError("PACO has no summary_")
         return chain.past.block(chain.state, chain.n_rows)
+
+    def summary(self) -> dict[str, Any]:
+        """The number of rows so far, and the centres."""
+        names, centers = column_names(self), self.cluster_centers_.tolist()
+        return {"rows_so_far": self.n_rows_, "centers": [dict(zip(names, row, strict=True)) for row in centers]}
 
     def _chain_for(self, name: str) -> Chain | FinishedChain:
         if "_chain" not in self.__dict__:

@@ -12,6 +12,7 @@ from tithe.core.seeding import rng_for
 from tithe.learners.base import CoresetLearner
 from tithe.learners.fitted import FittedAttribute
 from tithe.learners.meta import CoresetEstimator
+from tithe.learners.results import Described
 from tithe.learners.sample_weight import last_step
 from tithe.learners.search.folds import FoldReducer
 from tithe.learners.search.scoring import Scoring, is_multimetric, score_rows, scorers_of
@@ -66,7 +67,7 @@ def fit_on_coreset(winner: Any, coreset: Coreset, labels: Array | None, feature_
     winner.set_params(coreset_size=size)._adopt_coreset(coreset, feature_names)
 
 
-class WinnerMethods:
+class WinnerMethods(Described):
     """Methods and attributes of ``best_estimator_``, for `CoresetSearchCV`."""
 
     estimator: Any
@@ -95,6 +96,13 @@ class WinnerMethods:
         scorer = Scoring(self.estimator, scoring)
         scores = score_rows(scorer.scorer(), self.best_estimator_, X, y, weight if scorer.uses(weight) else None)
         return float(scores[self.refit] if isinstance(scores, dict) else scores)
+
+    def summary(self) -> dict[str, Any]:
+        """The best parameters, and what the winner says about itself."""
+        values: dict[str, Any] = self.__dict__.get("_fitted_values") or {}
+        best = {name: values[f"{name}_"] for name in ("best_params", "best_score") if f"{name}_" in values}
+        winner = values.get("best_estimator_")
+        return {**best, **(winner.summary() if isinstance(winner, Described) else {})}
 
     @property
     def scorer_(self) -> Any:

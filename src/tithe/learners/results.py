@@ -1,0 +1,113 @@
+"""What a fitted model says about itself in reports: numbers, and coefficients and centres by the names of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from tithe.core.data import Array, Block
+
+MAX_BARS = 20  # of a chart
+MAX_COLUMNS = 1000  # whose coefficients or centres are listed by name
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Bars with a title; ``axis`` says what the values are."""
+
+    title: str
+    labels: list[str]
+    values: Array
+    axis: str
+
+    @classmethod
+    def of_largest(cls, what: str, labels: Sequence[Any], values: Array, axis: str) -> Self:
+        """The bars that are largest in absolute value, at most `MAX_BARS`."""
+        largest = np.argsort(-np.abs(values), kind="stable")[:MAX_BARS]
+        title = what.capitalize() if len(values) <= MAX_BARS else f"The {MAX_BARS} largest {what}"
+        return cls(title, [str(labels[i]) for i in largest], values[largest], axis)
+
+
+class Described:
+    """A model that describes itself in reports and to ``tithe inspect``."""
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers, texts and lists of them for a report, by name."""
+        return {}
+
+    def charts(self) -> list[BarChart]:
+        """Charts for a report."""
+        return []
+
+
+def column_names(learner: Any) -> list[str]:
+    """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
+    names = vars(learner).get("feature_names_in_")
+    return [f"x{j}" for j in range(learner.n_features_in_)] if names is None else [str(name) for name in names]
+
+
+def in_units(learner: Any, points: Array) -> Array:
+    """Points in the space of X in the units of the table that the learner was fitted on, if it was one."""
+    schema = vars(learner).get("schema_")
+    return np.asarray(points, np.float64) if schema is None else schema.original_units(points)
+
+
+def named_coefficients(learner: Any, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
+    """The coefficients (k, d) of each column, largest first: one number, or one for each of the ``outputs``."""
+    names = column_names(learner)
+    order = np.argsort(-np.abs(coef).max(axis=0), kind="stable")[:MAX_COLUMNS]
+    if len(coef) == 1:
+        return [{"column": names[j], "coefficient": float(coef[0, j])} for j in order]
+    return [
+        {"column": names[j], "coefficients": {str(output): float(coef[i, j]) for i, output in enumerate(outputs)}}
+        for j in order
+    ]
+
+
+def named_clusters(
+    learner: Any, centers: Array, weights: Array, typical_rows: Array, coreset: Block | None
+) -> list[dict[str, Any]]:
+    """Weight, centre and typical row of each cluster, in the units of the columns.
+
+    The columns that tell the clusters apart come first: by the variance of the centres in the space of X. The values of
+    the typical rows are part of it if the ``coreset`` is given.
+    """
+    names, share = column_names(learner), weights / weights.sum()
+    spread = share @ np.square(centers - share @ centers)
+    order = np.argsort(-spread, kind="stable")[:MAX_COLUMNS]
+    values = in_units(learner, centers)
+    rows = None if coreset is None else _rows_with_ids(learner, coreset, typical_rows)
+    return [
+        {
+            "cluster": i,
+            "weight": float(weights[i]),
+            "share": float(share[i]),
+            "center": {names[j]: float(values[i, j]) for j in order},
+            "typical_row": int(typical_rows[i]) if typical_rows[i] >= 0 else None,
+            **({} if rows is None or typical_rows[i] < 0 else {"typical_values": _named(names, rows[i], order)}),
+        }
+        for i in range(len(centers))
+    ]
+
+
+def _rows_with_ids(learner: Any, coreset: Block, ids: Array) -> Array:
+    """The rows of the coreset with these ids, the first row in place of an id of -1."""
+    position = {int(row): at for at, row in enumerate(coreset.row_ids())}
+    rows = coreset.X[np.array([position.get(int(row), 0) for row in ids])]
+    return in_units(learner, rows if isinstance(rows, np.ndarray) else rows.toarray())
+
+
+def _named(names: list[str], row: Array, order: Array) -> dict[str, float]:
+    return {names[j]: float(row[j]) for j in order}
+
+
+def nearest_rows(labels: Array, costs: Array, ids: Array, n_clusters: int) -> Array:
+    """The id of the row nearest to each centre, -1 for a cluster without rows: (k,). Of equal ones the first."""
+    order = np.lexsort((ids, costs, labels))
+    first = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    nearest = np.full(n_clusters, -1)
+    nearest[labels[order[first]]] = ids[order[first]]
+    return nearest

@@ -1,0 +1,72 @@
+"""The results of a fit as tables of text, for the terminal and for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_CENTER_COLUMNS = 4  # that the table of clusters shows; results.json has all
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable:
+    """A table with a title, the names of its columns, and rows of text."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]:
+    """Tables of what a model says about itself (`Described.summary`), each of at most ``most`` rows."""
+    tables = []
+    if results.get("coefficients"):
+        tables.append(_coefficients(results["coefficients"], results.get("classes", []), most))
+    if results.get("clusters"):
+        tables.append(_clusters(results["clusters"], most))
+    if results.get("centers"):
+        tables.append(_centers(results["centers"], most))
+    return tables
+
+
+def _coefficients(coefficients: list[dict[str, Any]], classes: list[Any], most: int) -> ResultTable:
+    """The largest coefficients by name; a column for each class if there are more than two."""
+    shown = coefficients[:most]
+    title = "Coefficients" if len(coefficients) <= most else f"The {most} largest coefficients"
+    if "coefficient" in shown[0]:
+        rows = [[row["column"], number(row["coefficient"])] for row in shown]
+        name = f"coefficient, towards {classes[-1]}" if classes else "coefficient"
+        return ResultTable(title=title, columns=["column", name], rows=rows)
+    outputs = list(shown[0]["coefficients"])
+    rows = [[row["column"], *(number(row["coefficients"][name]) for name in outputs)] for row in shown]
+    return ResultTable(title=title, columns=["column", *outputs], rows=rows)
+
+
+def _clusters(clusters: list[dict[str, Any]], most: int) -> ResultTable:
+    """The largest clusters: their share, the row nearest to the centre, and the columns that tell clusters apart."""
+    shown = sorted(clusters, key=lambda cluster: -cluster["weight"])[:most]
+    title = "Clusters" if len(clusters) <= most else f"The {most} largest clusters"
+    names = list(shown[0]["center"])[:MAX_CENTER_COLUMNS]
+    rows = [
+        [
+            str(cluster["cluster"]),
+            f"{cluster['share']:.1%}",
+            "none" if cluster["typical_row"] is None else str(cluster["typical_row"]),
+            *(number(cluster["center"][name]) for name in names),
+        ]
+        for cluster in shown
+    ]
+    return ResultTable(title=title, columns=["cluster", "share", "typical row", *names], rows=rows)
+
+
+def _centers(centers: list[dict[str, float]], most: int) -> ResultTable:
+    """Centres whose weights are not known."""
+    names = list(centers[0])[:MAX_CENTER_COLUMNS]
+    rows = [[str(i), *(number(center[name]) for name in names)] for i, center in enumerate(centers[:most])]
+    return ResultTable(title="Centres", columns=["cluster", *names], rows=rows)
+
+
+def number(value: float) -> str:
+    """A number with four digits."""
+    return f"{value:.4g}"
