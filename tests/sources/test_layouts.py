@@ -8,6 +8,7 @@ import io
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -225,3 +226,36 @@ def test_piped_rows_without_a_header() -> None:
     assert all_rows(source).X.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(ValueError, match=r"standard input', row 1 .*3 values"):
         all_rows(open_piped(io.BytesIO(b"7;2\n3;4;5\n"), "csv", Choice(), None))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+def test_folders_named_by_a_value_are_columns(tmp_path, ending) -> None:
+    places = [("2023", "a%20b"), ("2024", "c"), ("2024", "__HIVE_DEFAULT_PARTITION__")]
+    for i, (year, kind) in enumerate(places):
+        folder = tmp_path / f"year={year}" / f"kind={kind}"
+        folder.mkdir(parents=True)
+        frame = pd.DataFrame({"v": np.arange(5, dtype=np.float32) + 10 * i})
+        file = folder / f"part.{ending}"
+        frame.to_parquet(file) if ending == "parquet" else frame.to_csv(file, index=False)
+    source = open_dataset(tmp_path, columns=["v", "year"], target="kind", bad_rows="skip")
+    rows = all_rows(source, 3)
+    assert rows.X.tolist() == [[10 * (i // 5) + i % 5, 2023 + i // 5] for i in range(10)]
+    assert rows.y.tolist() == ["a b"] * 5 + ["c"] * 5 and source.classes().tolist() == ["a b", "c"]
+    assert rows.X.dtype == (np.float32 if ending == "parquet" else np.float64)
+    source = open_dataset(tmp_path, categories="hash")
+    assert source.feature_names[:2] == ["v", "year"] and source.n_features == 2 + 32
+    assert len(source.sample(4, rng=np.random.default_rng(0))) == 4
+    assert open_dataset(tmp_path, columns=["year"]).sample(None, rng=np.random.default_rng(0)).X.max() == 2024
+    files = [str(path) for path in sorted(tmp_path.rglob(f"*.{ending}"))]
+    np.testing.assert_array_equal(all_rows(open_dataset(files, columns=["year"])).X.ravel(), [2023] * 5 + [2024] * 10)
+
+
+def test_a_column_of_the_file_comes_before_a_folder(tmp_path) -> None:
+    for year in (2023, 2024):
+        (tmp_path / f"year={year}").mkdir()
+        pd.DataFrame({"year": [1.5], "v": [2]}).to_csv(tmp_path / f"year={year}" / "t.csv", index=False)
+        pd.DataFrame({"year": [1.5], "v": [2]}).to_parquet(tmp_path / f"year={year}" / "t.parquet")
+    (tmp_path / "plain.csv").write_text("year,v\n3,4\n")
+    for pattern in ("**/*.csv", "year=*/*.parquet"):
+        source = open_dataset(tmp_path / pattern)
+        assert source.feature_names == ["year", "v"] and all_rows(source).X[-1].tolist() == [1.5, 2]

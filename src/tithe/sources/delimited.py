@@ -20,6 +20,7 @@ from tithe.sources.dialect import Dialect, TextLayout, read_dialect
 from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_all_bad, usual_leaf_rows
 from tithe.sources.limits import Limits
 from tithe.sources.lines import BYTE_ORDER_MARK, RowReader
+from tithe.sources.partitions import Constants, partition_values
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MAX_CLASSES, Distinct, row_of
 from tithe.sources.text_files import TextFile, text_files
@@ -80,7 +81,8 @@ class DelimitedSource(Source):
         self._limits = limits
         self._data_files = list(files)
         texts = text_files(files)
-        dialects = {text.path: _dialect(text, layout, limits) for text in texts}
+        constants = dict(zip(files, partition_values(files), strict=True))
+        dialects = {text.path: _dialect(text, layout, limits, constants[text.file]) for text in texts}
         self._files = [text for text in texts if dialects[text.path].names]
         if not self._files:
             raise no_rows(files)
@@ -254,8 +256,9 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
     return CsvRows(columns, {name: schema.field(name).type for name in columns.read})
 
 
-def _dialect(text: TextFile, layout: TextLayout, limits: Limits) -> Dialect:
+def _dialect(text: TextFile, layout: TextLayout, limits: Limits, constants: Constants) -> Dialect:
     if layout.delimiter is None and ".tsv" in text.path.lower():
         layout = replace(layout, delimiter="\t")
     with text.open() as stream:
-        return read_dialect(stream, text.path, layout, limits)
+        dialect = read_dialect(stream, text.path, layout, limits)
+    return replace(dialect, constants={name: v for name, v in constants.items() if name not in dialect.names})

@@ -46,7 +46,8 @@ def open_dataset(
     where : path or list of paths
         A file, a folder (all data files in it and below, sorted by path; names that start with ``.`` or
         ``_`` are left out), a pattern such as ``"data/2024-*.parquet"``, or ``"-"`` for standard input,
-        which can be read only once.
+        which can be read only once. CSV may be compressed (``.csv.gz``, ``.csv.bz2``, ``.csv.zst``) or lie in a
+        ``.zip``. Folders named ``column=value`` are columns of the tables in them.
     format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
         ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
         Arrow IPC stream, through standard input only.
