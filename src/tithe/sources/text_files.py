@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ class TextFile(NamedTuple):
         self.file.check()
         try:
             if self.member:
-                with zipfile.ZipFile(self.file.path) as archive, archive.open(self.member) as stream:
+                with _archive(self.file.path, self.file.modified).open(self.member) as stream:
                     yield stream
             else:
                 with pa.input_stream(self.file.path, compression=self.compression) as stream:
@@ -63,6 +64,12 @@ class _Unpacked:
         return data
 
 
+@lru_cache(maxsize=4)
+def _archive(path: str, modified: int) -> zipfile.ZipFile:
+    """An archive, held open: each opening reads the list of all its members. Threads may share it."""
+    return zipfile.ZipFile(path)
+
+
 def text_files(files: Sequence[DataFile]) -> list[TextFile]:
     """The text files, those inside zip archives one by one, in the order of the archive."""
     return [
@@ -75,8 +82,7 @@ def text_files(files: Sequence[DataFile]) -> list[TextFile]:
 def _members(file: DataFile) -> list[TextFile]:
     """The tables in an archive: files whose name says so, or the only file."""
     try:
-        with zipfile.ZipFile(file.path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
+        members = [member for member in _archive(file.path, file.modified).infolist() if not member.is_dir()]
     except _DAMAGES as error:
         raise FileFormatError(f"{file.path!r} is not a whole zip archive: {error}") from error
     visible = [m for m in members if all(map(is_visible, PurePosixPath(m.filename).parts))]
