@@ -331,3 +331,37 @@ def test_a_run_does_not_go_on_with_other_rows(tmp_path, small_leaves, capsys, mo
 
 def _full_disk(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_an_output_whose_name_ends_in_csv_is_csv(tmp_path, capsys) -> None:
+    pyarrow.csv.write_csv(rows_table(3000), tmp_path / "rows.csv")
+    options = ["--target", "label", "-k", 3, "-m", 100]
+    for name in ("c.parquet", "c.csv"):
+        assert run("build", tmp_path / "rows.csv", *options, "-o", tmp_path / name) == 0
+    coreset, table = load_coreset(tmp_path / "c.parquet"), pd.read_csv(tmp_path / "c.csv")
+    assert list(table) == ["c0", "c1", "c2", "c3", "y", "sample_weight", "row_id"]
+    np.testing.assert_array_equal(table[["c0", "c1", "c2", "c3"]], coreset.X)
+    np.testing.assert_array_equal(table["sample_weight"], coreset.weights())
+    np.testing.assert_array_equal(table["row_id"], coreset.row_ids())
+    assert table["y"].tolist() == coreset.y.tolist()
+    assert run("inspect", tmp_path / "c.csv") == 2
+    assert "is CSV" in capsys.readouterr().err
+
+
+def test_a_sparse_coreset_as_csv(tmp_path) -> None:
+    (tmp_path / "rows.svm").write_text("".join(f"{i % 2} 1:{i} {7 + i % 5}:0.5\n" for i in range(300)))
+    assert run("build", tmp_path / "rows.svm", "-k", 2, "-m", 20, "-o", tmp_path / "c.csv") == 0
+    table = pd.read_csv(tmp_path / "c.csv")
+    assert list(table) == ["columns", "values", "y", "sample_weight", "row_id"]
+    for columns, values, row in zip(table["columns"], table["values"], table["row_id"], strict=True):
+        assert columns == f"0 {6 + row % 5}" and [float(v) for v in values.split()] == [row, 0.5]
+
+
+def test_delimiter_and_header_are_options(tmp_path, capsys) -> None:
+    text = "".join(f"{i} {i % 7}\n" for i in range(400))
+    (tmp_path / "rows.csv").write_text(text)
+    options = ["-k", 2, "-m", 30, "-o", tmp_path / "c.csv"]
+    assert run("build", tmp_path / "rows.csv", "--no-header", "--delimiter", " ", *options) == 0
+    assert list(pd.read_csv(tmp_path / "c.csv"))[:2] == ["x0", "x1"]
+    assert run("build", tmp_path / "rows.csv", "--delimiter", "::", *options) == 2
+    assert "delimiter must be one ASCII character" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 from running import generation, rows_table, run, sha, start
 
@@ -288,3 +289,14 @@ def test_rows_from_a_slow_pipe_are_seen_as_they_come(tmp_path) -> None:
     process.stdin.close()
     assert process.wait(30) == 0
     assert load_coreset(out).X[-1].tolist() == [7.0, 8.0]
+
+
+def test_a_stream_may_write_csv_and_go_on(tmp_path) -> None:
+    rows = rows_table(6000).drop_columns("label")
+    for i in range(2):
+        pq.write_table(rows[i * 3000 : (i + 1) * 3000], tmp_path / f"{i}.parquet")
+    options = ["-k", 3, "-m", 100, "-o", tmp_path / "c.csv"]
+    assert run("stream", tmp_path / "0.parquet", *options) == 0
+    assert run("stream", tmp_path / "1.parquet", *options, "--resume") == 0
+    header = (tmp_path / "c.csv").read_text().splitlines()[0]
+    assert header == '"c0","c1","c2","c3","sample_weight","row_id"'

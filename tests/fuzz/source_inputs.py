@@ -8,6 +8,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -201,10 +202,21 @@ def picture_files() -> list[bytes]:
     return [*(picture_file(*kind) for kind in kinds), picture_file("TIFF", "RGB", compression="tiff_lzw")]
 
 
-def damaged_gzip(text: bytes, rng: np.random.Generator) -> bytes:
-    if rng.random() < 0.2:
-        return damaged_bytes(gzip.compress(text, mtime=0), rng)
-    return gzip.compress(damaged_text(text, rng), 1, mtime=0)
+def damaged_packed(text: bytes, pack: Callable[[bytes], bytes], rng: np.random.Generator) -> bytes:
+    return damaged_bytes(pack(text), rng) if rng.random() < 0.2 else pack(damaged_text(text, rng))
+
+
+def packed_gzip(text: bytes) -> bytes:
+    return gzip.compress(text, 1, mtime=0)
+
+
+def packed_zip(*members: bytes) -> bytes:
+    """An archive of tables."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for i, member in enumerate(members):
+            archive.writestr(f"{i}.csv", member)
+    return written.getvalue()
 
 
 @cache
@@ -250,6 +262,17 @@ def gzip_bombs() -> list[bytes]:
         *(_endless(b"", piece) for piece in (b"a", b"\n", b"a,", b'"')),
         _endless(b"a,y\n", row, 4),
     ]
+
+
+def zip_bombs() -> list[bytes]:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for start, piece in ((b"a,y\n1,2\n", b"1"), (b"a,y\n1,2\n", b"\n")):
+            with archive.open(f"{piece.hex()}.csv", "w") as member:
+                member.write(start)
+                for _ in range(64):
+                    member.write(piece * 2**20)
+    return [written.getvalue(), packed_zip(*[b""] * 999), *map(packed_zip, text_bombs())]
 
 
 def libsvm_bombs() -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import bz2
 import io
 import tempfile
 from collections.abc import Callable, Iterable
@@ -15,9 +15,9 @@ import pytest
 from harness import Pool, table
 from source_inputs import (
     arrow_streams,
-    damaged_gzip,
     damaged_npy,
     damaged_npz,
+    damaged_packed,
     damaged_parquet,
     damaged_picture,
     damaged_stream,
@@ -29,12 +29,15 @@ from source_inputs import (
     npy_file,
     npz_bombs,
     npz_file,
+    packed_gzip,
+    packed_zip,
     parquet_bombs,
     parquet_files,
     picture_bombs,
     picture_files,
     text_bombs,
     text_file,
+    zip_bombs,
 )
 
 from tithe import build_coreset
@@ -134,9 +137,20 @@ LOADERS = {
     "csv with target": _text_loader(_file_reader(".csv", target="y", categories="onehot"), text_file()),
     "csv.gz": Loader(
         _file_reader(".csv.gz", categories="onehot"),
-        lambda: [gzip.compress(text_file())],
-        lambda rng: damaged_gzip(text_file(), rng),
+        lambda: [packed_gzip(text_file())],
+        lambda rng: damaged_packed(text_file(), packed_gzip, rng),
         gzip_bombs,
+    ),
+    "csv.bz2": Loader(
+        _file_reader(".csv.bz2", categories="hash"),
+        lambda: [bz2.compress(text_file(";"))],
+        lambda rng: damaged_packed(text_file(";"), bz2.compress, rng),
+    ),
+    "zip": Loader(
+        _file_reader(".zip", categories="hash"),
+        lambda: [packed_zip(text_file(), text_file("|"))],
+        lambda rng: damaged_packed(text_file(), packed_zip, rng),
+        zip_bombs,
     ),
     "tsv": _text_loader(_file_reader(".tsv", columns=["a", "b"], target="y"), text_file("\t")),
     "libsvm": _text_loader(_file_reader(".libsvm"), libsvm_file(), libsvm_bombs),

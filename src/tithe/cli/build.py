@@ -26,7 +26,7 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 
 @click.command(cls=ObjectiveCommand)
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet file to write.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
 @size_option
 @eps_option
 @construction_options
@@ -39,7 +39,7 @@ def build(  # type: ignore[no-untyped-def]
     where, how, output, size, eps, objective, construction, calibrate, seed, jobs, checkpoint, checkpoint_every,
     resume, dry_run, check, **parameters,
 ):  # fmt: skip
-    """Reduce files to a small weighted Parquet file.
+    """Reduce files to a small weighted file: Parquet, or CSV if its name ends in .csv.
 
     SOURCE is a file (.parquet, .csv, .npy, ...), a folder, a pattern in quotes, several of these, or - for standard
     input. Files need not fit into memory. A run that was stopped, or killed, goes on with --resume.

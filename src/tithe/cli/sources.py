@@ -14,7 +14,9 @@ from tithe.core.params import Target
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
-_READING_OPTIONS = ("format", "target", "weight", "categories", "bad_rows", "n_features", "limits")
+_READING_OPTIONS = (
+    "format", "target", "weight", "categories", "bad_rows", "n_features", "delimiter", "header", "limits"
+)  # fmt: skip
 
 
 def skipped_rows(source: Any, coreset: Any) -> int:
@@ -94,6 +96,8 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     wrapped: Callable[..., Any] = gathered
     for option in (
         limit_option,
+        click.option("--header/--no-header", default=None, help="Whether the first line of CSV names the columns."),
+        click.option("--delimiter", metavar="CHARACTER", help="Of CSV; 'tab' is one. [default: what the rows have]"),
         click.option("--n-features", type=click.IntRange(min=1), help="Columns of libsvm rows. [default: those used]"),
         click.option(
             "--bad-rows",

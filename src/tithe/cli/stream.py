@@ -22,7 +22,7 @@ from tithe.core.registry import resolve
 
 @click.command(cls=ObjectiveCommand)
 @click.argument("where", metavar="[SOURCE]...", nargs=-1)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet file to write.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
 @click.option("-m", "--size", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows to keep.")
 @construction_options
 @source_options
@@ -290,14 +290,14 @@ def _row_ids(file: str) -> Any:
 
 def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str] | None:
     """Names of the columns: those of the source, which must be those of the coreset written before."""
-    from tithe.storage.coresets import coreset_metadata, free_names
+    from tithe.storage.coresets import free_names, saved_feature_names
 
     names = None if names is None else free_names(list(names))
     if earlier is None or not Path(earlier).is_file():
         return names
-    import pyarrow.parquet as pq
-
-    earlier_names = [str(name) for name in coreset_metadata(pq.read_schema(earlier), earlier)["features"]]
+    earlier_names = saved_feature_names(earlier)
+    if earlier_names is None:
+        return names
     if names is not None and names != earlier_names:
         raise ValueError(
             f"The columns are not those of {earlier!r}: {', '.join(names[:5])}, not {', '.join(earlier_names[:5])}."

@@ -1,127 +1,155 @@
-"""A block of delimited text, parsed into checked rows."""
+"""A block of delimited text, parsed into columns.
+
+Text that does not fit the type of its column becomes a null. A row that has too many or too few values, or is no
+UTF-8, is a bad row. Both are found by Arrow over whole columns: a block with such rows takes about twice as long.
+"""
 
 from __future__ import annotations
 
-import csv
-import re
-from collections import Counter
+import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Columns
-from tithe.sources.limits import TABLE_COLUMNS, Limits, beyond
-from tithe.sources.lines import split_rows
+from tithe.sources.dialect import GAPS, Dialect
+from tithe.sources.lines import ambiguous_rows, split_rows
 from tithe.sources.rows import BlockBuilder, fault
 
 _PARSE_BYTES = 2**22  # of a block that Arrow parses
-_UNREADABLE = (pa.ArrowException, FileFormatError)
-_NULLS = frozenset(pyarrow.csv.ConvertOptions().null_values)
-_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)", re.ASCII | re.IGNORECASE)
-_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
-_ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python's surrogateescape shows them
-_MAX_CHARACTERS_SHOWN = 60  # characters of a wrong value in a message
-_BLANK_LINE = re.compile(rb"^[ \t]+\r?\n", re.MULTILINE)  # no value of a single column
+_MAX_PARSE_BYTES = 2**31 - 1
+_MIN_PARSED = 0.95  # share of the values of a column from which on the others are gaps
+_MIN_DECIMAL_COMMAS = 0.5  # share of the values of a column, from which on they are refused
+_DECIMAL_COMMA = r"^\s*[+-]?\d+,\d+\s*$"
+_UNREADABLE = "\ufdd0"  # stands for bytes that are not UTF-8: no character of any text has this code
+_PATTERNS = {  # what Arrow parses to a type, the types in the order in which they are tried
+    pa.int64(): r"^-?0*(\d{1,18}|[1-8]\d{18}|[xX][0-9a-fA-F]{1,15})$",
+    pa.float64(): r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf(inity)?|nan(\(\w*\))?))$",
+    pa.bool_(): r"^(?i:true|false|[01])$",
+}
+_GAPS = pa.array(GAPS)
+
+codecs.register_error("tithe.unreadable", lambda error: (_UNREADABLE, error.end))  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """The format of a file: the names in its header, in order, and the delimiter."""
-
-    names: tuple[str, ...]
-    delimiter: str
-
-    def read(self, data: bytes, types: dict[str, Any], only: Sequence[str], *, lenient: bool = False) -> Any:
-        """Parse whole lines into a table of the columns ``only``; if ``lenient``, less rows too long or too short."""
-        try:
-            return self._read(data, types, only, lenient, _PARSE_BYTES)
-        except pa.ArrowInvalid as error:
-            if "straddl" not in str(error):
-                raise
-            return self._read(data, types, only, lenient, len(data))  # there is a row that is longer than a block
-
-    def _read(self, data: bytes, types: dict[str, Any], only: Sequence[str], lenient: bool, block_size: int) -> Any:
-        return pyarrow.csv.read_csv(
-            pa.BufferReader(data),
-            read_options=pyarrow.csv.ReadOptions(column_names=self.names, use_threads=False, block_size=block_size),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=self.delimiter,
-                newlines_in_values=b'"' in data,
-                invalid_row_handler=(lambda _: "skip") if lenient else None,
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types={name: types[name] for name in only if name in types}, include_columns=only
-            ),
-        )
-
-
-def read_header(line: bytes, file: str, delimiter: str, limits: Limits) -> Dialect:
-    """The dialect of a file with this header line; it has no names if the line is empty."""
-    n_columns = line.count(delimiter.encode()) + 1
-    max_columns = limits.columns or TABLE_COLUMNS
-    if n_columns > max_columns:
-        raise beyond(f"The header of {file!r} names {n_columns:,} columns", "columns", max_columns)
+def readable(data: bytes) -> bytes:
+    """The text with a mark in place of each byte that is not UTF-8; the same object if all of it is."""
+    if data.isascii():
+        return data
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
-        text = line.removeprefix(b"\xef\xbb\xbf").decode().strip("\r\n")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{file!r} is not text in UTF-8: {error}") from error
-    try:
-        names = next(csv.reader([text], delimiter=delimiter), [])
-    except csv.Error as error:
-        raise FileFormatError(f"The header of {file!r} cannot be read: {error}") from error
-    if names and all(_is_number(name) for name in names) and not _are_counted(names):
-        raise FileFormatError(
-            f"{file!r} starts with numbers, so it seems to have no header. Its first line must name the columns."
-        )
-    return Dialect(tuple(names), delimiter)
+        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(data)]).validate(full=True)
+        return data
+    except pa.ArrowInvalid:
+        pieces = (data[start : start + 2**20] for start in range(0, len(data), 2**20))
+        return b"".join(text.encode() for text in codecs.iterdecode(pieces, "utf-8", "tithe.unreadable"))
 
 
-def _are_counted(names: Sequence[str]) -> bool:
-    """Whether columns are named by their numbers, from 0 or from 1: other numbers are a row, not names."""
-    plain = [name.strip() for name in names]
-    return any(plain == [str(first + i) for i in range(len(names))] for first in (0, 1))
+def parse_column(texts: Any, type_: pa.DataType) -> Any:
+    """An Arrow array of text as numbers or booleans, as Arrow's reader of CSV parses them; odd values are null.
 
-
-def common_types(blocks: Sequence[tuple[str, Dialect, bytes]]) -> dict[str, Any]:
-    """The type of every column in these blocks of lines. A column is text if it is in a quarter of the blocks.
-
-    Rows that are too long or too short are ignored here and refused when they are read.
+    >>> parse_column(pa.array(["1", " 2.5 ", "oops", "?"]), pa.float64()).to_pylist()
+    [1.0, 2.5, None, None]
     """
-    # bytes that are not UTF-8 are text here: Arrow prints a complaint for every row that has some and is too long
-    readable = [(file, dialect, data.decode(errors="replace").encode()) for file, dialect, data in blocks]
-    blocks = [(file, dialect, rows) for file, dialect, data in readable if (rows := _BLANK_LINE.sub(b"", data))]
-    types: dict[str, Counter[Any]] = {}
-    fault = None
-    # a block that was cut inside quotes has rows of wrong length; it is used only if there is no better block
-    for lenient in (False, True):
-        for file, dialect, rows in blocks:
-            try:
-                schema = dialect.read(rows, {}, dialect.names, lenient=lenient or b'"' not in rows).schema
-            except pa.ArrowException as error:
-                fault = FileFormatError(f"{file!r} is no table of one row a line: {error}")
-                continue
-            for field in schema:
-                types.setdefault(field.name, Counter())[field.type] += 1
-        if types:
-            break
-    if not types and fault is not None:
-        raise fault
-    return {name: _common_type(seen) for name, seen in types.items()}
+    if pa.types.is_string(type_):
+        return texts
+    try:
+        values = texts.cast(type_)
+        if not pa.types.is_floating(type_) or not pc.any(pc.is_nan(values)).as_py():
+            return values
+    except pa.ArrowInvalid:
+        pass
+    trimmed = pc.utf8_trim(texts, " \t")
+    fits = pc.match_substring_regex(trimmed, _PATTERNS[type_])
+    fits = pc.and_(fits, pc.invert(pc.is_in(texts, value_set=_GAPS)))
+    return pc.if_else(fits, trimmed, pa.scalar(None, pa.string())).cast(type_)
 
 
-def _common_type(seen: Counter[Any]) -> Any:
-    seen.pop(pa.null(), None)
-    numbers = {pa.int64(), pa.float64()} & set(seen)
-    n_others = seen.total() - sum(seen[number] for number in numbers)
-    if numbers and 4 * n_others < seen.total():  # few: they are bad rows
-        return pa.int64() if numbers == {pa.int64()} else pa.float64()
-    return max(seen, key=seen.__getitem__, default=pa.float64()) if len(seen) < 2 else pa.string()
+class Probe(NamedTuple):
+    """Whole lines of a file from which types are learned."""
+
+    file: str
+    dialect: Dialect
+    data: bytes
+
+
+def learn_types(probes: Sequence[Probe]) -> dict[str, Any]:
+    """The type of every column: whole numbers, numbers, booleans, or text.
+
+    It is the first type that all values parse to, gaps aside, or else the first that 95 % parse to. Rows that are too
+    long or too short are ignored here and refused when they are read.
+    """
+    columns: dict[str, list[Any]] = {}
+    sound: list[Any] = []
+    unsound: list[Any] = []
+    for probe in probes:
+        names = probe.dialect.names
+        data = readable(probe.data)
+        if not data.strip(b"\r\n"):
+            continue
+        table, wrong = probe.dialect.read(data, dict.fromkeys(names, pa.string()), names, _block_size(data))
+        # a block that was cut inside quotes has rows of wrong length; it is used only if there is no better block
+        (unsound if wrong and b'"' in data else sound).append(table)
+    for table in sound if any(table.num_rows for table in sound) else unsound:
+        for name, texts in zip(table.column_names, table.columns, strict=True):
+            columns.setdefault(name, []).extend(texts.chunks)
+    types = {name: _learn_type(pa.chunked_array(texts, pa.string())) for name, texts in columns.items()}
+    _refuse_decimal_commas(probes, columns, types)
+    return types
+
+
+def _block_size(data: bytes) -> int:
+    """Bytes for Arrow to parse at once where any row may be longer than the usual number."""
+    return max(1, min(len(data), _MAX_PARSE_BYTES))
+
+
+def _learn_type(texts: Any) -> pa.DataType:
+    type_ = _type_of_all(texts)
+    if type_ is not None or not len(texts):
+        return type_ or pa.float64()
+    trimmed = pc.utf8_trim(texts, " \t")
+    values = pc.filter(trimmed, pc.invert(pc.is_in(trimmed, value_set=_GAPS)))
+    type_ = _type_of_all(values)
+    if type_ is not None or not len(values):
+        return type_ or pa.float64()
+    for type_, pattern in _PATTERNS.items():
+        if _share(pc.match_substring_regex(values, pattern)) >= _MIN_PARSED:
+            return type_
+    return pa.string()
+
+
+def _type_of_all(values: Any) -> pa.DataType | None:
+    """The first type that all values parse to; None if there is none but text."""
+    for type_ in _PATTERNS if len(values) else ():
+        try:
+            values.cast(type_)
+            return type_
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _refuse_decimal_commas(probes: Sequence[Probe], columns: dict[str, list[Any]], types: dict[str, Any]) -> None:
+    """Numbers with decimal commas would be taken for text."""
+    if all(probe.dialect.delimiter == "," for probe in probes):
+        return
+    for name, type_ in types.items():
+        values = pa.chunked_array(columns[name])
+        if type_ == pa.string() and _share(pc.match_substring_regex(values, _DECIMAL_COMMA)) >= _MIN_DECIMAL_COMMAS:
+            raise FileFormatError(
+                f"Column {name!r} of {probes[0].file!r} has decimal commas, as in {values[0].as_py()!r}. Only decimal "
+                "points are read: write the file with these."
+            )
+
+
+def _share(flags: Any) -> float:
+    return float(pc.mean(flags).as_py() or 0.0)
 
 
 @dataclass(frozen=True)
@@ -134,32 +162,74 @@ class CsvRows:
     def table(
         self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], only: Sequence[str]
     ) -> tuple[Any, Array]:
-        """Some columns of a block that has ``len(ids)`` rows, and the ids of those that could be parsed."""
+        """Some columns of a block that has ``len(ids)`` rows, and the ids of the rows that are not bad."""
+        text = readable(data)
+        in_file = [name for name in only if name not in dialect.constants]
         try:
-            parsed = self._parsed(data, dialect, len(ids), only)
-        except _UNREADABLE as error:
-            data, ids = self._sound_rows(data, dialect, ids, locate, error)
-            try:
-                parsed = self._parsed(data, dialect, len(ids), only) if len(ids) else self._no_rows(only)
-            except _UNREADABLE as reason:
-                raise FileFormatError(f"From {locate(int(ids[0]))} on: {reason}") from reason
+            table, wrong, marked = self._parsed(text, dialect, in_file, marked=text is not data)
+        except pa.ArrowException as error:
+            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}") from error
+        if table.num_rows + len(wrong) != len(ids):
+            return self._without_ambiguous_rows(data, dialect, ids, locate, only)
+        faults = {at: f"it has {n} values instead of {len(dialect.names)}" for at, n in wrong}
+        good = np.delete(np.arange(len(ids)), list(faults))
+        if marked:
+            faults |= {int(good[at]): f"column {name!r} is not text in UTF-8" for at, name in marked.items()}
+            is_sound = np.ones(len(good), bool)
+            is_sound[list(marked)] = False
+            table, good = table.filter(pa.array(is_sound)), good[is_sound]
+        self._check(faults, ids, locate)
+        for name in only:
+            if name in dialect.constants:
+                table = table.append_column(name, pa.repeat(dialect.constants[name], len(good)))
+        return self._without_empty_target(table.select(only)), ids[good]
+
+    def _without_empty_target(self, table: Any) -> Any:
+        """The table with nulls for the empty texts of the target: a class has a name."""
         target = self.columns.choice.target
-        if target in only and pa.types.is_string(parsed.column(target).type):
-            values = parsed.column(target)
-            missing = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
-            parsed = parsed.set_column(parsed.column_names.index(target), target, missing)
-        return parsed, ids
+        if target not in table.column_names or not pa.types.is_string(table.column(target).type):
+            return table
+        texts = table.column(target)
+        texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+        return table.set_column(table.column_names.index(target), target, texts)
 
-    def _parsed(self, data: bytes, dialect: Dialect, n_rows: int, only: Sequence[str]) -> Any:
-        parsed = dialect.read(data, self.types, only)
-        if parsed.num_rows != n_rows:
-            raise FileFormatError(
-                f"there are {parsed.num_rows} rows instead of {n_rows}: are quotes where they belong?"
-            )
-        return parsed
+    def _parsed(
+        self, data: bytes, dialect: Dialect, only: Sequence[str], *, marked: bool
+    ) -> tuple[Any, list[tuple[int, int]], dict[int, str]]:
+        """The table, the wrong rows that it lacks, and those of its rows with bytes that are not UTF-8, by column."""
+        if not marked:
+            try:
+                return *dialect.read(data, self.types, only, _PARSE_BYTES), {}
+            except pa.ArrowInvalid:
+                pass  # a value is no number, or a row is longer than a block
+        texts, wrong = dialect.read(data, dict.fromkeys(only, pa.string()), only, _block_size(data))
+        columns = [parse_column(texts.column(name), self.types[name]) for name in only]
+        unreadable: dict[int, str] = {}
+        for name, values in zip(only, columns, strict=True) if marked else ():
+            odd = np.flatnonzero(pc.is_null(values)) if values.type != pa.string() else np.arange(len(values))
+            has_mark = pc.match_substring(texts.column(name).take(pa.array(odd)), _UNREADABLE)
+            unreadable |= dict.fromkeys(odd[np.asarray(has_mark)].tolist(), name)
+        return pa.table(columns, names=list(only)), wrong, unreadable
 
-    def _no_rows(self, only: Sequence[str]) -> Any:
-        return pa.schema([(name, self.types[name]) for name in only]).empty_table()
+    def _without_ambiguous_rows(
+        self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], only: Sequence[str]
+    ) -> tuple[Any, Array]:
+        """The table of a block in which Arrow finds other rows than were cut."""
+        rows = split_rows(data)
+        ambiguous = ambiguous_rows(data, dialect.delimiter)
+        if len(rows) != len(ids) or not len(ambiguous):
+            raise FileFormatError(f"From {locate(int(ids[0]))} on: are quotes where they belong?")
+        self._check(dict.fromkeys(ambiguous.tolist(), "it has a quote or a line end inside a value"), ids, locate)
+        rest = np.delete(np.arange(len(ids)), ambiguous)
+        if not len(rest):
+            return pa.schema([(name, self.types[name]) for name in only]).empty_table(), ids[:0]
+        return self.table(b"".join([rows[at] for at in rest]), dialect, ids[rest], locate, only)
+
+    def _check(self, faults: dict[int, str], ids: Array, locate: Callable[[int], str]) -> None:
+        """Refuse the first bad row, unless such rows are skipped."""
+        if faults and self.columns.choice.bad_rows == "error":
+            first = min(faults)
+            raise fault(locate(int(ids[first])), faults[first])
 
     def load(self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str]) -> Block:
         """The rows of a block that has ``len(ids)`` of them, checked."""
@@ -171,59 +241,3 @@ class CsvRows:
         except (ValueError, pa.ArrowException) as error:
             raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}") from error
         return rows.block(ids, locate)
-
-    def _sound_rows(
-        self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], error: Exception
-    ) -> tuple[bytes, Array]:
-        """The rows of a block that can be parsed, and their ids, after the whole block could not be."""
-        rows = split_rows(data)
-        if len(rows) != len(ids):
-            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
-        positions = {name: at for at, name in enumerate(dialect.names)}
-        read = [(positions[name], name) for name in self.columns.read]
-        sound: list[int] = []
-        for number, row in enumerate(rows):
-            wrong = self._what_is_wrong(row, dialect, read)
-            if wrong is None:
-                sound.append(number)
-            elif self.columns.choice.bad_rows == "error":
-                raise fault(locate(int(ids[number])), wrong)
-        if len(sound) == len(ids):  # no single row is wrong
-            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}")
-        return b"".join([rows[number] for number in sound]), ids[sound]
-
-    def _what_is_wrong(self, row: bytes, dialect: Dialect, read: Sequence[tuple[int, str]]) -> str | None:
-        text = row.decode(errors="surrogateescape").strip("\r\n")
-        try:
-            values = next(csv.reader([text], delimiter=dialect.delimiter))
-        except csv.Error as error:
-            return str(error)
-        if len(values) != len(dialect.names):
-            return f"it has {len(values)} values instead of {len(dialect.names)}"
-        for at, name in read:
-            value = values[at]
-            if not value.isascii() and _ESCAPED.search(value):
-                return f"column {name!r} is not text in UTF-8"
-            if not _fits(value, self.types[name]):
-                shown = value if len(value) <= _MAX_CHARACTERS_SHOWN else value[:_MAX_CHARACTERS_SHOWN] + "..."
-                return f"column {name!r} is {shown!r}, but {self.types[name]} elsewhere"
-        return None
-
-
-def _fits(value: str, type_: pa.DataType) -> bool:
-    """Whether Arrow parses a value to a type."""
-    if value in _NULLS:
-        return True
-    if pa.types.is_boolean(type_):
-        return value.lower() in ("true", "false", "0", "1")
-    value = value.strip(" \t")
-    if pa.types.is_integer(type_):
-        return _INTEGER.fullmatch(value) is not None and -(2**63) <= int(value) < 2**63
-    return not pa.types.is_floating(type_) or _NUMBER.fullmatch(value) is not None
-
-
-def _is_number(value: str) -> bool:
-    try:
-        return "_" not in value and float(value) is not None
-    except ValueError:
-        return False

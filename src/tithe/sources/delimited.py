@@ -1,28 +1,29 @@
-"""Delimited text: CSV and TSV files, also compressed, read in order."""
+"""Delimited text: CSV and TSV files, also compressed or in zip archives, read in order."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.core.errors import FileFormatError
 from tithe.sources.categories import MAX_VALUES
 from tithe.sources.columns import Choice, resolve_columns, with_vocabularies
-from tithe.sources.csv_block import CsvRows, Dialect, common_types, read_header
+from tithe.sources.csv_block import CsvRows, Probe, learn_types
+from tithe.sources.dialect import Dialect, TextLayout, read_dialect
 from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_all_bad, usual_leaf_rows
 from tithe.sources.limits import Limits
-from tithe.sources.lines import RowReader
+from tithe.sources.lines import BYTE_ORDER_MARK, RowReader
+from tithe.sources.partitions import Constants, partition_values
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MAX_CLASSES, Distinct, row_of
+from tithe.sources.text_files import TextFile, text_files
 
 _MAX_PROBES = 64  # blocks from which types are inferred and a sample is drawn
 _PROBE_BYTES = 2**16
@@ -33,7 +34,7 @@ _THINNED_BYTES = 2**26  # bytes of text from which a sample of compressed files 
 class TextBlock(NamedTuple):
     """Consecutive rows of a file as text."""
 
-    file: DataFile
+    file: TextFile
     data: bytes
     first_in_file: int
     first: int
@@ -48,10 +49,10 @@ class TextBlock(NamedTuple):
         return row_of(self.file.path, row_id - self.first + self.first_in_file)
 
 
-class Probe(NamedTuple):
+class Piece(NamedTuple):
     """Whole lines of a file: ``at`` is their offset in it, ``before`` the size of all files before it."""
 
-    file: DataFile
+    file: TextFile
     data: bytes
     at: int
     before: int
@@ -76,32 +77,36 @@ class DelimitedSource(Source):
     limits : Limits
     """
 
-    def __init__(self, files: Sequence[DataFile], choice: Choice, limits: Limits) -> None:
+    def __init__(self, files: Sequence[DataFile], choice: Choice, layout: TextLayout, limits: Limits) -> None:
         self._limits = limits
-        dialects = {file.path: _dialect(file, limits) for file in files}
-        self._files = [file for file in files if dialects[file.path].names]
+        self._data_files = list(files)
+        texts = text_files(files)
+        constants = dict(zip(files, partition_values(files), strict=True))
+        dialects = {text.path: _dialect(text, layout, limits, constants[text.file]) for text in texts}
+        self._files = [text for text in texts if dialects[text.path].names]
         if not self._files:
             raise no_rows(files)
-        self._dialects = {file.path: dialects[file.path] for file in self._files}
+        self._dialects = {text.path: dialects[text.path] for text in self._files}
         self._probe_bytes = max(_PROBE_BYTES, 256 * max(len(dialect.names) for dialect in self._dialects.values()))
-        probes = list(self._probes(self._probe_bytes, 0.0))
-        self._rows = csv_rows(self._dialects, [(probe.file.path, probe.data) for probe in probes], choice)
+        pieces = list(self._pieces(self._probe_bytes, 0.0))
+        probes = [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces]
+        self._rows = csv_rows(self._dialects, probes, choice)
         self.row_bytes = self._rows.columns.row_bytes
         self._learn_vocabularies()
-        self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in probes] or [1])
+        self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
         columns = self._rows.columns
         self.n_bytes = sum(file.size for file in files)
         self.n_features, self.feature_names = columns.n_features, columns.feature_names
         self.row_bytes = columns.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
-        self.identity = identity_of("csv", files, asdict(choice), None)
+        self.identity = identity_of("csv", files, {**asdict(choice), **asdict(layout)}, None)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on; earlier leaves are read but not parsed."""
         tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
         if first or self._rows.columns.choice.bad_rows != "skip":
             return tasks
-        return unless_all_bad(tasks, self, self._files)
+        return unless_all_bad(tasks, self, self._data_files)
 
     def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
         for number, block in enumerate(self._cut(leaf_rows)):
@@ -121,41 +126,46 @@ class DelimitedSource(Source):
         before = 0
         for file in self._files:
             in_file = 0
-            with _opened(file) as stream:
-                reader = RowReader(stream, file.path, header=True, limits=self._limits)
-                reader.take(1)
+            header = self._dialects[file.path].header
+            with file.open() as stream:
+                reader = RowReader(stream, file.path, header=header, limits=self._limits)
+                if header:
+                    reader.take(1)
                 while True:
                     data, n_taken = reader.take(n_rows, n_bytes)
                     if not n_taken:
                         break
                     yield TextBlock(file, data, in_file, before + in_file, n_taken)
                     in_file += n_taken
-            file.check()
+            file.file.check()
             before += in_file
         if not before:
-            raise no_rows(self._files)
+            raise no_rows(self._data_files)
 
-    def _probes(self, n_bytes: int, offset: float) -> Iterator[Probe]:
-        """Blocks of whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
+    def _pieces(self, n_bytes: int, offset: float) -> Iterator[Piece]:
+        """Whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
         ends = np.cumsum([file.size for file in self._files])
         n_places = int(np.clip(ends[-1] // n_bytes, 1, _MAX_PROBES))
         for place in (np.arange(n_places) + offset) * (ends[-1] / n_places):
             number = int(np.searchsorted(ends, place, side="right"))
             file = self._files[number]
-            at = 0 if _is_compressed(file) else int(place) - int(ends[number]) + file.size
-            with _opened(file) as stream:
+            at = 0 if file.compression else int(place) - int(ends[number]) + file.size
+            with file.open() as stream:
                 if at:
                     stream.seek(at)
                 data = stream.read(n_bytes)
-            at_end = len(data) < n_bytes
-            # the first line is the header, or has been cut
-            header = b"" if at else self._reader(data, file, header=True).take(1)[0]
-            lines = data.partition(b"\n")[2] if at else data[len(header) :]
-            whole_lines = lines if at_end else lines[: lines.rfind(b"\n") + 1]
-            if whole_lines:
-                yield Probe(file, whole_lines, at + len(data) - len(lines), int(ends[number]) - file.size)
+            whole_lines = data if len(data) < n_bytes else data[: data.rfind(b"\n") + 1]
+            lines = self._after_header(whole_lines, file) if at == 0 else whole_lines.partition(b"\n")[2]
+            if lines:
+                yield Piece(file, lines, at + len(whole_lines) - len(lines), int(ends[number]) - file.size)
 
-    def _reader(self, data: bytes, file: DataFile, *, header: bool = False) -> RowReader:
+    def _after_header(self, data: bytes, file: TextFile) -> bytes:
+        """The beginning of a file without its header and byte-order mark."""
+        data = data.removeprefix(BYTE_ORDER_MARK)
+        header = self._dialects[file.path].header and self._reader(data, file, header=True).take(1)[0]
+        return data[len(header or b"") :]
+
+    def _reader(self, data: bytes, file: TextFile, *, header: bool = False) -> RowReader:
         """The rows of a piece of a file."""
         return RowReader(io.BytesIO(data), file.path, header=header, limits=self._limits)
 
@@ -194,13 +204,13 @@ class DelimitedSource(Source):
         """
         size = SAMPLE_ROWS if size is None else size
         n_bytes = max(self._probe_bytes, int(1.5 * size * self._bytes_per_row) // _MAX_PROBES)
-        if any(_is_compressed(file) for file in self._files):
+        if any(file.compression for file in self._files):
             blocks = [self._load(block) for block in self._thinned()]
         elif 2 * n_bytes * _MAX_PROBES >= (self.n_bytes or 0):
             blocks = [task() for task in self.tasks()]
         else:
             blocks = list(self._spread(n_bytes, rng.random())) or [next(self.tasks())()]
-        rows = at_least_one(concat(blocks), self, self._files, size)
+        rows = at_least_one(concat(blocks), self, self._data_files, size)
         if len(rows) <= size:
             return rows
         return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))
@@ -208,7 +218,7 @@ class DelimitedSource(Source):
     def _spread(self, n_bytes: int, offset: float) -> Iterator[Block]:
         """Rows of blocks spread over all files. A block that starts inside quotes cannot be parsed and is left out."""
         after = 0
-        for file, data, at, before in self._probes(n_bytes, offset):
+        for file, data, at, before in self._pieces(n_bytes, offset):
             first = max(after, int((before + at) / self._bytes_per_row))
             try:
                 _, n_rows = self._reader(data, file).take(len(data))
@@ -231,45 +241,24 @@ class DelimitedSource(Source):
         return blocks
 
 
-def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[tuple[str, bytes]], choice: Choice) -> CsvRows:
-    """The columns of the files with these dialects, by path; types are told by the probes, lines with their path."""
-    types = common_types([(file, dialects[file], data) for file, data in probes])
+def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: Choice) -> CsvRows:
+    """The columns of the files with these dialects, by path; types are told by the probes."""
+    types = learn_types(probes)
     for name, type_ in types.items():
         if type_ == pa.int64() and name != choice.target:
             types[name] = pa.float64()  # what is a whole number here may have a fraction elsewhere
-    fields = {file: [(name, types.get(name, pa.float64())) for name in d.names] for file, d in dialects.items()}
-    columns = resolve_columns({file: pa.schema(has) for file, has in fields.items()}, choice)
-    return CsvRows(columns, {name: types.get(name, pa.float64()) for name in columns.read})
+    schemas = {}
+    for file, dialect in dialects.items():
+        fields = [(name, types.get(name, pa.float64())) for name in dialect.names]
+        schemas[file] = pa.schema([*fields, *((name, value.type) for name, value in dialect.constants.items())])
+    columns = resolve_columns(schemas, choice)
+    schema = next(iter(schemas.values()))
+    return CsvRows(columns, {name: schema.field(name).type for name in columns.read})
 
 
-def _is_compressed(file: DataFile) -> bool:
-    return file.path.lower().endswith(".gz")
-
-
-def _dialect(file: DataFile, limits: Limits) -> Dialect:
-    with _opened(file) as stream:
-        line, _ = RowReader(stream, file.path, header=True, limits=limits).take(1)
-    return read_header(line, file.path, "\t" if ".tsv" in file.path.lower() else ",", limits)
-
-
-class _Unpacked:
-    """A compressed stream. Arrow's own ``read`` never gives memory back if the data are damaged."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def read(self, n_bytes: int) -> bytes:
-        data: bytes = self._stream.read_buffer(n_bytes).to_pybytes()
-        return data
-
-
-@contextmanager
-def _opened(file: DataFile) -> Iterator[Any]:
-    """The bytes of the file, uncompressed."""
-    file.check()
-    try:
-        with pa.input_stream(file.path, compression="gzip" if _is_compressed(file) else None) as stream:
-            yield _Unpacked(stream) if _is_compressed(file) else stream
-    except (pa.ArrowException, OSError) as error:
-        file.check()
-        raise FileFormatError(f"{file.path!r} cannot be read: {error}") from error
+def _dialect(text: TextFile, layout: TextLayout, limits: Limits, constants: Constants) -> Dialect:
+    if layout.delimiter is None and ".tsv" in text.path.lower():
+        layout = replace(layout, delimiter="\t")
+    with text.open() as stream:
+        dialect = read_dialect(stream, text.path, layout, limits)
+    return replace(dialect, constants={name: v for name, v in constants.items() if name not in dialect.names})

@@ -11,6 +11,8 @@ from tithe.core.errors import FileFormatError
 from tithe.sources.limits import Limits, beyond
 from tithe.sources.rows import row_of
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 _CHUNK = 2**22
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 _START = b"\0\n"  # as if an empty line stood before the first
@@ -55,6 +57,7 @@ class RowReader:
         self._ends = np.zeros(0, np.int64)
         self._before = _START
         self._quoted = False
+        self._at_start = True
         self._row = -1 if header else 0  # the row that has not ended yet
         self._row_bytes = 0  # of it that were read
 
@@ -62,8 +65,14 @@ class RowReader:
         """The next rows, and how many there are; ``(b"", 0)`` at the end.
 
         They are ``n_rows``, or as many as it takes to reach ``n_bytes``; of a live stream those that are there, at
-        least one.
+        least one. A byte-order mark in front of the first is left out.
         """
+        data, n_taken = self._take(n_rows, n_bytes)
+        if self._at_start:
+            data, self._at_start = data.removeprefix(BYTE_ORDER_MARK), False
+        return data, n_taken
+
+    def _take(self, n_rows: int, n_bytes: int) -> tuple[bytes, int]:
         pieces: list[bytes] = []
         n_taken = held = 0
         while n_taken < n_rows:
@@ -138,3 +147,18 @@ def split_rows(data: bytes) -> list[bytes]:
     rows = [data[start:stop] for start, stop in zip([0, *stops[:-1]], stops, strict=True)] if len(stops) else []
     rest = data[int(stops[-1]) if len(stops) else 0 :]
     return [*rows, rest] if rest.strip(b"\r\n") else rows
+
+
+def ambiguous_rows(data: bytes, delimiter: str) -> Array:
+    """Positions of the rows of such a block that another parser may split elsewhere.
+
+    They have a quote in the middle of a value that does not begin with one, or a return without a newline.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    is_quote = codes == _QUOTE
+    inside = np.logical_xor.accumulate(is_quote)
+    before, after = np.append(_NEWLINE, codes[:-1]), np.append(codes[1:], _NEWLINE)
+    misplaced = is_quote & inside & ~np.isin(before, [ord(delimiter), _NEWLINE, _QUOTE])
+    misplaced |= (codes == _RETURN) & ~inside & (after != _NEWLINE)
+    rows: Array = np.unique(np.searchsorted(row_ends(data, _START, True, False)[0], np.flatnonzero(misplaced)))
+    return rows

@@ -30,6 +30,7 @@ from tithe.sources.leaves import (
 )
 from tithe.sources.limits import Limits
 from tithe.sources.parquet_pages import check_pages
+from tithe.sources.partitions import Constants, partition_values, with_constants
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import MAX_CLASSES, BlockBuilder, Distinct, row_of
 
@@ -71,6 +72,8 @@ class ParquetSource(Source):
         self._files = list(files)
         self._limits = limits
         schemas, self._groups = _survey(self._files)
+        self._constants = list(map(_apart_from, partition_values(self._files), schemas))
+        schemas = [_with_fields(schema, has) for schema, has in zip(schemas, self._constants, strict=True)]
         if not self._groups:
             raise no_rows(files)
         used = {group.file for group in self._groups}
@@ -164,27 +167,28 @@ class ParquetSource(Source):
 
     def _batches(self, group: Group, names: Sequence[str], *, use_threads: bool = False) -> Iterator[Any]:
         """The record batches of a row group, read piece by piece."""
-        file = self._files[group.file]
+        file, constants = self._files[group.file], self._constants[group.file]
         file.check()
+        in_file = [name for name in names if name not in constants]
+        coded = [name for name in self._dictionaries if name in in_file]
         try:
-            check_pages(file.path, file.modified, group.number, names, self._limits)
+            check_pages(file.path, file.modified, group.number, in_file, self._limits)
             reader = pq.ParquetFile(
                 file.path,
                 metadata=_footer(file.path, os.stat(file.path).st_mtime_ns),
                 pre_buffer=False,
                 buffer_size=max(4096, min(_READ_BYTES, _ALL_READ_BYTES // len(names))),
-                read_dictionary=self._dictionaries,
+                read_dictionary=coded,
                 page_checksum_verification=True,
             )
             n_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (8 * len(names))))
-            coded = [name for name in self._dictionaries if name in names]
             with reader:
                 for batch in reader.iter_batches(
-                    n_rows, row_groups=[group.number], columns=list(names), use_threads=use_threads
+                    n_rows, row_groups=[group.number], columns=in_file, use_threads=use_threads
                 ):
                     for name in coded:
                         batch.column(name).validate(full=True)  # Arrow gives codes as they are, also those of no value
-                    yield batch
+                    yield with_constants(batch, names, constants) if constants else batch
         except (pa.ArrowException, OSError) as error:
             file.check()
             raise self._broken(group, error) from error
@@ -262,6 +266,15 @@ class ParquetSource(Source):
 def _footer(path: str, modified: int) -> Any:
     """The parsed footer: leaves of one file follow one another, so a few are enough."""
     return pq.read_metadata(path)
+
+
+def _apart_from(constants: Constants, schema: pa.Schema) -> Constants:
+    """The columns that the file itself has not."""
+    return {name: value for name, value in constants.items() if name not in schema.names}
+
+
+def _with_fields(schema: pa.Schema, constants: Constants) -> pa.Schema:
+    return pa.schema([*schema, *(pa.field(name, value.type) for name, value in constants.items())])
 
 
 def _survey(files: Sequence[DataFile]) -> tuple[list[pa.Schema], list[Group]]:

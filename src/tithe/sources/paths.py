@@ -16,10 +16,7 @@ from tithe.core.errors import FileFormatError, NoRowsError
 FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
-    ".csv": "csv",
-    ".csv.gz": "csv",
-    ".tsv": "csv",
-    ".tsv.gz": "csv",
+    **{f".{kind}{packed}": "csv" for kind in ("csv", "tsv") for packed in ("", ".gz", ".bz2", ".zst", ".zip")},
     ".libsvm": "libsvm",
     ".svm": "libsvm",
     ".svmlight": "libsvm",
@@ -144,11 +141,11 @@ def _below(folder: str) -> Iterator[Path]:
         followed = []
         for name in sorted(folders):
             real = os.path.realpath(os.path.join(place, name))
-            if _is_visible(name) and real not in entered:
+            if is_visible(name) and real not in entered:
                 entered.add(real)
                 followed.append(name)
         folders[:] = followed
-        yield from (Path(place, name) for name in files if _is_visible(name))
+        yield from (Path(place, name) for name in files if is_visible(name))
 
 
 def _refuse(error: OSError) -> None:
@@ -156,7 +153,8 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def _is_visible(name: str) -> bool:
+def is_visible(name: str) -> bool:
+    """Whether a file or folder of this name is read: not if it starts with a dot or an underscore."""
     return not name.startswith((".", "_"))
 
 
@@ -171,6 +169,8 @@ def _format_of(path: str | os.PathLike[str], *, strict: bool = True) -> str:
     for ending in sorted(FORMATS, key=len, reverse=True):
         if name.endswith(ending):
             return FORMATS[ending]
+    if strict and name.endswith(".zip"):  # in a folder it may be anything
+        return "csv"
     if strict:
         raise FileFormatError(
             f"{os.fspath(path)!r}: the name does not tell the format. Say it, for example format='csv'; "

@@ -14,8 +14,9 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError, NoRowsError
 from tithe.sources.columns import Choice, Columns, Numbered, resolve_columns
-from tithe.sources.csv_block import read_header
+from tithe.sources.csv_block import Probe
 from tithe.sources.delimited import csv_rows
+from tithe.sources.dialect import TextLayout, find_dialect
 from tithe.sources.leaves import Loaded, text_bytes, usual_leaf_rows
 from tithe.sources.libsvm import census, read_block, refuse_names
 from tithe.sources.limits import Limits
@@ -105,6 +106,7 @@ def open_piped(
     n_features: int | None,
     *,
     live: bool = False,
+    layout: TextLayout | None = None,
     limits: Limits | None = None,
 ) -> PipedSource:
     """The rows of a binary stream; of a ``live`` one in whatever pieces they come."""
@@ -115,20 +117,22 @@ def open_piped(
         return _piped_libsvm(stream, choice, n_features, live, limits)
     if format == "arrow":
         return _piped_arrow(stream, choice, live)
-    return _piped_csv(stream, choice, live, limits)
+    return _piped_csv(stream, choice, live, layout or TextLayout(), limits)
 
 
 def _locate(row_id: int) -> str:
     return row_of(NAME, row_id)
 
 
-def _piped_csv(stream: Any, choice: Choice, live: bool, limits: Limits) -> PipedSource:
-    reader = RowReader(stream, NAME, header=True, live=live, limits=limits)
-    dialect = read_header(reader.take(1)[0], NAME, ",", limits)
+def _piped_csv(stream: Any, choice: Choice, live: bool, layout: TextLayout, limits: Limits) -> PipedSource:
+    reader = RowReader(stream, NAME, header=layout.header is not False, live=live, limits=limits)
+    first = reader.take(1)
+    following = reader.take(_PROBE_ROWS, text_bytes(0, 0))
+    dialect = find_dialect(first[0], following[0], NAME, layout, limits)
     if not dialect.names:
         raise NoRowsError("There are no rows: standard input is empty.")
-    ahead = [reader.take(_PROBE_ROWS, text_bytes(0, 0))]
-    rows = csv_rows({NAME: dialect}, [(NAME, ahead[0][0])], choice)
+    ahead = [following if dialect.header else (first[0] + following[0], first[1] + following[1])]
+    rows = csv_rows({NAME: dialect}, [Probe(NAME, dialect, ahead[0][0])], choice)
     passed = 0
 
     def take(n_rows: int) -> Task | None:

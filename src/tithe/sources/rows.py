@@ -122,7 +122,7 @@ class BlockBuilder:
         wrong = np.flatnonzero(~np.isfinite(values))
         choice = self._columns.choice
         if len(wrong):
-            return f"column {self._columns.column_of(int(wrong[0]))!r} is missing or not finite"
+            return f"column {self._columns.column_of(int(wrong[0]))!r} is missing or not a finite number"
         if missing_y is not None and missing_y[row]:
             return f"the target {choice.target!r} is missing"
         return f"the weight {choice.weight!r} is missing, not finite or negative"

@@ -1,4 +1,7 @@
-"""Coresets as Parquet files that any tool reads: rows, weights and row ids, with JSON metadata in the schema."""
+"""Coresets as Parquet files that any tool reads: rows, weights and row ids, with JSON metadata in the schema.
+
+A file whose name ends in ``.csv`` gets the same columns as CSV, without the metadata.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
 from scipy import sparse
 
@@ -30,6 +35,7 @@ _READ_ERRORS = (
     pa.ArrowException,
 )
 _WEIGHT, _ROW, _TARGET = "sample_weight", "row_id", "y"
+_SPARSE = ["columns", "values"]
 
 
 def free_names(names: list[str]) -> list[str]:
@@ -38,15 +44,44 @@ def free_names(names: list[str]) -> list[str]:
 
 
 def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_names: list[str] | None = None) -> None:
-    """Write a coreset as a Parquet file of rows, weights and row ids, with JSON metadata in the schema."""
+    """Write a coreset as a Parquet file of rows, weights and row ids, with JSON metadata in the schema.
+
+    If the name ends in ``.csv``, the same columns are written as CSV; `load_coreset` does not read such a file. The
+    rows of a sparse coreset have two columns then: the numbers of their columns and the values, separated by spaces.
+    """
     table = _as_table(coreset, feature_names)
     with replacing(path) as temporary:
-        _write_table(table, temporary)
+        if _is_csv(path):
+            pyarrow.csv.write_csv(_flat(table), temporary)
+        else:
+            _write_table(table, temporary)
 
 
 def write_coreset(coreset: Coreset, temporary: Path, *, feature_names: list[str] | None = None) -> None:
     """The same to a temporary file of `replacing`, where several files are to appear together."""
     _write_table(_as_table(coreset, feature_names), temporary)
+
+
+def saved_feature_names(path: str | os.PathLike[str]) -> list[str] | None:
+    """The names of the features of a coreset file; None if they are not in it."""
+    if not _is_csv(path):
+        return [str(name) for name in coreset_metadata(pq.read_schema(path), path)["features"]]
+    with pyarrow.csv.open_csv(path) as reader:
+        names = reader.schema.names
+    return None if names[:2] == _SPARSE else [name for name in names if name not in (_WEIGHT, _ROW, _TARGET)]
+
+
+def _is_csv(path: str | os.PathLike[str]) -> bool:
+    return Path(path).suffix.lower() == ".csv"
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """The table with lists as text."""
+    columns = [
+        pc.binary_join(column.cast(pa.list_(pa.string())), " ") if pa.types.is_list(column.type) else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
@@ -61,8 +96,8 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None) -> pa.Table:
     columns: dict[str, Any] = {}
     if sparse.issparse(coreset.X):
         offsets = pa.array(coreset.X.indptr.astype(np.int32))
-        columns["columns"] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.indices.astype(np.int32)))
-        columns["values"] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.data))
+        columns[_SPARSE[0]] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.indices.astype(np.int32)))
+        columns[_SPARSE[1]] = pa.ListArray.from_arrays(offsets, pa.array(coreset.X.data))
         layout = "csr"
     else:
         columns |= {name: pa.array(np.ascontiguousarray(coreset.X[:, j])) for j, name in enumerate(names)}
@@ -92,6 +127,11 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
     """Read a coreset written by `save_coreset`. Raises `FileFormatError` (a ValueError) for anything else."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
+    if _is_csv(path):
+        raise FileFormatError(
+            f"{os.fspath(path)!r} is CSV, which holds the rows but not what a coreset stands for: save it as .parquet, "
+            f"or read its rows as data, with {_WEIGHT} as their weight."
+        )
     try:
         table = pq.read_table(os.fspath(path), page_checksum_verification=True, partitioning=None)
     except (pa.ArrowException, OSError) as error:
