@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from inspect import ismodule
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +69,10 @@ def test_unknown_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tithe.nothing  # noqa: B018
     assert "CoresetKMeans" in dir(tithe)
+
+
+def test_the_benchmark_of_first_use_finds_every_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    cold = import_module("cold")
+    for name, module in cold.MODULES.items():
+        assert hasattr(import_module(module), name)

@@ -9,7 +9,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tithe.kernels.online.birth_death import LATEST, UNIFORM, birth_death_chain, log_birth_density, look_at_all
+from tithe.kernels.online.birth_death import (
+    LATEST,
+    NEAR,
+    SECOND,
+    UNIFORM,
+    birth_death_chain,
+    log_birth_density,
+    look_at_all,
+)
 from tithe.kernels.online.swap import log_proposal, swap_chain
 from tithe.learners.online.schedule import jump_table, log_ball_density, log_student_constant
 
@@ -54,8 +62,8 @@ class Sampler:
     def __init__(self, kernel: str, *, seed: int = 7, eta: float = ETA, rate: float = RATE, **wrong: bool) -> None:
         self.kernel, self.seed, self.eta, self.rate = kernel, seed, eta, rate
         self.centers, self.state = np.zeros((P, 1)), np.array([len(X), 1, 0])
-        labels = (np.zeros(len(X), np.int32), np.zeros(len(X), np.int32))
-        self.past = (X[None].copy(), WEIGHT, PREDICTED, CURB, np.zeros(len(X)), np.zeros(len(X)), *labels)
+        columns = np.array([WEIGHT, PREDICTED, CURB, np.zeros(len(X)), np.zeros(len(X))])
+        self.past = (X[None].copy(), columns, np.zeros((2, len(X)), np.int32))
         look_at_all(self.past, self.centers, self.state)
         self.jumps, self.ratios = jump_table(P)
         if wrong.get("no_border_ratio"):
@@ -163,8 +171,8 @@ def test_what_is_kept_of_nearest_centres_stays_true() -> None:
     rng = np.random.default_rng(1)
     n, d, p = 60, 3, 6
     rows = rng.normal(size=(d, n))
-    labels = (np.zeros(n, np.int32), np.zeros(n, np.int32))
-    past = (rows, rng.random(n), rng.random(n), rng.random(n), np.zeros(n), np.zeros(n), *labels)
+    columns, labels = np.concatenate([rng.random((3, n)), np.zeros((2, n))]), np.zeros((2, n), np.int32)
+    past = (rows, columns, labels)
     centers, state = np.zeros((p, d)), np.array([n, 1, 0])
     look_at_all(past, centers, state)
     levels = np.full((p + 1, p), -1)
@@ -179,10 +187,10 @@ def test_what_is_kept_of_nearest_centres_stays_true() -> None:
         seen.add(k)
         gaps = ((rows.T[:, None] - centers[:k]) ** 2).sum(axis=2)
         order = np.sort(gaps, axis=1)
-        np.testing.assert_allclose(past[4], order[:, 0], rtol=1e-12)
-        np.testing.assert_array_equal(past[6], gaps.argmin(axis=1))
+        np.testing.assert_allclose(columns[NEAR], order[:, 0], rtol=1e-12)
+        np.testing.assert_array_equal(labels[0], gaps.argmin(axis=1))
         if k > 1:
-            np.testing.assert_allclose(past[5], order[:, 1], rtol=1e-12)
+            np.testing.assert_allclose(columns[SECOND], order[:, 1], rtol=1e-12)
         assert (np.linalg.norm(centers[:k], axis=1) <= 6.0).all()
     assert len(seen) > 3
 

@@ -15,6 +15,7 @@ from tithe.core.contracts import Objective
 from tithe.core.parallel import limit_threads
 from tithe.objectives import KMeansObjective, KMedianObjective
 from tithe.reduce.distortion import ratio_error
+from tithe.sources.arrays import check_weights
 
 KMEANS = KMeansObjective(n_clusters=4)
 
@@ -72,6 +73,14 @@ def test_weights_in_every_form(X: np.ndarray, rng: np.random.Generator) -> None:
     assert same(a, b)
     assert a.weight_seen == pytest.approx(u.sum()) == c.weight_seen
     assert a.weights().sum() == pytest.approx(u.sum(), rel=1e-3)
+
+
+def test_weights_are_of_the_type_that_kernels_were_compiled_for() -> None:
+    fixed = np.arange(1.0, 9.0)
+    fixed.flags.writeable = False
+    for weight in (fixed, np.arange(1.0, 17.0)[::2]):
+        checked = check_weights(weight, 8)
+        assert checked.flags.writeable and checked.flags.c_contiguous and np.array_equal(checked, weight)
 
 
 @pytest.mark.parametrize("construction", ["uniform", "sensitivity", "lightweight", "rings"])

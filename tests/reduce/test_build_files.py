@@ -78,9 +78,8 @@ def test_every_engine_and_number_of_threads_gives_the_same_bits(name: str, folde
 def test_totals_are_exact(name: str, folder: Path, frame: pd.DataFrame) -> None:
     coreset = build(opened(folder), name)
     objective = OBJECTIVES[name]
-    block = tithe.Block(
-        X=frame[["a", "b", "c"]].to_numpy(), y=frame["y"].to_numpy(), sample_weight=frame["w"].to_numpy()
-    )
+    X, weight = np.array(frame[["a", "b", "c"]], order="C"), np.array(frame["w"])  # as kernels were compiled for
+    block = tithe.Block(X=X, y=frame["y"].to_numpy(), sample_weight=weight)
     if name == "logistic":
         objective = objective.for_rows(block)
     want = objective.survey(block, coreset.pilot).totals

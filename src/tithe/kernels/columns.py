@@ -16,21 +16,13 @@ Array = np.ndarray[Any, Any]
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _weighted_sums(X, weight, sums, first, last, rows):  # type: ignore[no-untyped-def]
+def _part_sums(X, weight, sums, first, last, rows):  # type: ignore[no-untyped-def]
     n, d = X.shape
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):
+            u = weight[i] if weight.size > 0 else 1.0
             for j in range(d):
-                sums[part, j] += weight[i] * X[i, j]
-
-
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _plain_sums(X, sums, first, last, rows):  # type: ignore[no-untyped-def]
-    n, d = X.shape
-    for part in range(first, last):
-        for i in range(part * rows, min(n, (part + 1) * rows)):
-            for j in range(d):
-                sums[part, j] += X[i, j]
+                sums[part, j] += u * X[i, j]
 
 
 def column_sums(X: Any, weight: Array | None = None) -> Array:
@@ -60,12 +52,6 @@ def _sum_parts(X: Array, weight: Array | None) -> Array:
     rows = part_rows(n, 8 * d)
     n_parts = -(-n // rows)
     sums = np.zeros((n_parts, d))
-
-    def run(first: int, last: int) -> None:
-        if weight is None:
-            _plain_sums(X, sums, first, last, rows)
-        else:
-            _weighted_sums(X, weight, sums, first, last, rows)
-
-    over_parts(run, n_parts, serial=X.size < 100_000)
+    u = np.empty(0) if weight is None else weight
+    over_parts(lambda first, last: _part_sums(X, u, sums, first, last, rows), n_parts, serial=X.size < 100_000)
     return add_parts(sums)

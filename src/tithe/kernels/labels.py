@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tithe.core.parallel import over_parts
 
@@ -18,54 +17,31 @@ _MAX_CLASSES_ONE_BY_ONE = 8  # up to which rows are counted class by class
 _MAX_LABEL_RANGE = 1 << 16  # whole numbers this close together are counted instead of sorted
 
 
-@njit(cache=True, nogil=True)
-def _present(y, low, present, first, last):  # type: ignore[no-untyped-def]
-    for i in range(first * _PART_ROWS, min(y.shape[0], last * _PART_ROWS)):
-        present[np.int64(y[i]) - low] = True
-
-
-@njit(cache=True, nogil=True)
-def _numbered(y, low, table, codes, first, last):  # type: ignore[no-untyped-def]
-    for i in range(first * _PART_ROWS, min(y.shape[0], last * _PART_ROWS)):
-        at = np.int64(y[i]) - low
-        codes[i] = table[at] if 0 <= at < table.shape[0] else -1
-
-
-@njit(cache=True, nogil=True)
-def _counted_by_class(codes, counts, first, last):  # type: ignore[no-untyped-def]
-    """A few classes, one after the other: a sum of comparisons is made for many rows at a time."""
-    unknown = counts.shape[1] - 1
-    for part in range(first, last):
-        rows = codes[part * _PART_ROWS : (part + 1) * _PART_ROWS]
-        n_known = 0
-        for c in range(unknown):
-            count = 0
-            for i in range(rows.shape[0]):
-                count += 1 if rows[i] == c else 0
-            counts[part, c] = count
-            n_known += count
-        counts[part, unknown] = rows.shape[0] - n_known
-
-
-@njit(cache=True, nogil=True)
-def _counted(codes, counts, first, last):  # type: ignore[no-untyped-def]
-    unknown = counts.shape[1] - 1
-    for part in range(first, last):
-        for i in range(part * _PART_ROWS, min(codes.shape[0], (part + 1) * _PART_ROWS)):
-            counts[part, codes[i] if 0 <= codes[i] < unknown else unknown] += 1
-
-
 def count_codes(codes: Array, n_classes: int) -> Array:
     """Rows of each class and, last, of none of them: (n_classes + 1,)."""
     counts = np.zeros((-(-len(codes) // _PART_ROWS), n_classes + 1), np.int64)
-    count = _counted_by_class if n_classes <= _MAX_CLASSES_ONE_BY_ONE else _counted
-    _over(len(codes), lambda a, b: count(codes, counts, a, b))
+
+    def count(part: int, rows: slice) -> None:
+        if n_classes <= _MAX_CLASSES_ONE_BY_ONE:
+            counts[part, :-1] = [np.count_nonzero(codes[rows] == c) for c in range(n_classes)]
+        else:
+            known = np.clip(codes[rows], -1, n_classes) + 1
+            counts[part, :-1] = np.bincount(known, minlength=n_classes + 2)[1:-1]
+
+    _over(len(codes), count)
     total: Array = counts.sum(axis=0)
+    total[-1] = len(codes) - total.sum()
     return total
 
 
-def _over(n: int, kernel: Callable[[int, int], object]) -> None:
-    over_parts(kernel, -(-n // _PART_ROWS), serial=n < 4 * _PART_ROWS)
+def _over(n: int, work: Callable[[int, slice], None]) -> None:
+    """``work(part, rows)`` for parts of the rows that stay in the second-level cache."""
+
+    def run(first: int, last: int) -> None:
+        for part in range(first, last):
+            work(part, slice(part * _PART_ROWS, (part + 1) * _PART_ROWS))
+
+    over_parts(run, -(-n // _PART_ROWS), serial=n < 4 * _PART_ROWS)
 
 
 def _as_integers(y: Array) -> Array | None:
@@ -86,10 +62,17 @@ def label_numbers(y: Array, labels: Array) -> Array:
     if values is not None and integer_labels is not None:
         low, high = int(integer_labels.min()), int(integer_labels.max())
         if high - low < _MAX_LABEL_RANGE and max(-low, high) < _MAX_EXACT_INTEGER:
-            table = np.full(high - low + 1, -1, np.int32)
-            table[integer_labels.astype(np.int64) - low] = np.arange(len(integer_labels))
+            table = np.full(high - low + 3, -1, np.int32)  # its ends are for labels below and above all
+            table[integer_labels.astype(np.int64) - low + 1] = np.arange(len(integer_labels))
             codes = np.empty(len(y), np.int32)
-            _over(len(y), lambda a, b: _numbered(values, low, table, codes, a, b))
+
+            def number(part: int, rows: slice) -> None:
+                # floats stay floats until they are clipped: a large one is beyond all whole numbers
+                part_values = values[rows] if values.dtype.kind == "f" else values[rows].astype(np.int64)
+                at = np.clip(part_values, low - 1, high + 1).astype(np.int64) - (low - 1)
+                np.take(table, at, out=codes[rows], mode="clip")
+
+            _over(len(y), number)
             return codes
     order = np.argsort(labels, kind="stable")
     at = np.minimum(np.searchsorted(labels[order], y), len(labels) - 1)
@@ -104,7 +87,11 @@ def distinct_labels(y: Array) -> Array:
         low, high = int(values.min()), int(values.max())
         if high - low < _MAX_LABEL_RANGE and max(-low, high) < _MAX_EXACT_INTEGER:
             present = np.zeros(high - low + 1, np.bool_)
-            _over(len(y), lambda a, b: _present(values, low, present, a, b))
+
+            def mark(part: int, rows: slice) -> None:
+                present[values[rows].astype(np.int64) - low] = True
+
+            _over(len(y), mark)
             labels: Array = (np.flatnonzero(present) + low).astype(y.dtype)
             return labels
     return np.unique(y)

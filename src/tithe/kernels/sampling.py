@@ -11,7 +11,7 @@ from tithe.core.parallel import over_parts
 BLOCK_ROWS = 4096
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _score(cost, labels, slope, base, weight, i):  # type: ignore[no-untyped-def]
     score = slope * cost[i] + base[labels[i] if labels.size > 0 else 0]
     return score * weight[i] if weight.size > 0 else score
@@ -29,21 +29,18 @@ def _block_sums(cost, labels, slope, base, weight, sums, first, last):  # type: 
 
 @njit(cache=True, nogil=True)
 def _locate(cost, labels, slope, base, weight, starts, targets, positions):  # type: ignore[no-untyped-def]
-    n = cost.shape[0]
-    n_blocks = starts.shape[0] - 1
-    block = 0
-    at = -1
-    reached = 0.0
-    end = 0
+    n, n_blocks = cost.shape[0], starts.shape[0] - 1
+    block, at, end, reached = -1, -1, -1, 0.0
     for t in range(targets.shape[0]):
         target = targets[t]
-        if target >= starts[block + 1] or at < 0:
+        if block < 0 or target >= starts[block + 1]:
+            block = max(block, 0)
             while block + 1 < n_blocks and target >= starts[block + 1]:
                 block += 1
-            at = block * BLOCK_ROWS
-            end = min(n, at + BLOCK_ROWS) - 1
-            reached = starts[block] + _score(cost, labels, slope, base, weight, at)
-        while reached <= target and at < end:
+            at = block * BLOCK_ROWS - 1
+            end = min(n, at + 1 + BLOCK_ROWS) - 1
+            reached = starts[block]
+        while at < end and (reached <= target or at < block * BLOCK_ROWS):
             at += 1
             reached += _score(cost, labels, slope, base, weight, at)
         # rounding at the end of a block must not pick a row of score 0

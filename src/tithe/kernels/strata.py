@@ -13,17 +13,11 @@ from tithe.core.parallel import over_parts
 BLOCK_ROWS = 4096
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _score(cost, slope, base, weight, i):  # type: ignore[no-untyped-def]
-    score = slope * cost[i] + base
-    return score * weight[i] if weight.size > 0 else score
-
-
 @njit(cache=True, nogil=True)
 def _block_sums(cost, slope, base, weight, codes, sums, counts, first, last):  # type: ignore[no-untyped-def]
     for block in range(first, last):
         for i in range(block * BLOCK_ROWS, min(cost.shape[0], (block + 1) * BLOCK_ROWS)):
-            score = _score(cost, slope, base, weight, i)
+            score = (slope * cost[i] + base) * (weight[i] if weight.size > 0 else 1.0)
             sums[block, codes[i]] += score
             counts[block, codes[i]] += 1 if score > 0.0 else 0
 
@@ -41,7 +35,7 @@ def _locate(cost, slope, base, weight, codes, starts, targets, turns, draws, fir
         if n_targets == 0:
             continue
         for i in range(block * BLOCK_ROWS, min(cost.shape[0], (block + 1) * BLOCK_ROWS)):
-            score = _score(cost, slope, base, weight, i)
+            score = (slope * cost[i] + base) * (weight[i] if weight.size > 0 else 1.0)
             if score > 0.0:
                 g = codes[i]
                 reached[g] += score

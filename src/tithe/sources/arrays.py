@@ -65,7 +65,8 @@ def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
         raise ValueError(f"sample_weight has shape {weight.shape}, expected ({n_rows},): one weight a row.")
     if (weight < 0).any():
         raise ValueError("Negative values in sample_weight: a row cannot count for less than nothing.")
-    return plain_weights(weight)
+    # a copy of weights that are read-only or apart: kernels would be compiled again for them
+    return plain_weights(np.require(weight, requirements=("C", "W")))
 
 
 def plain_weights(weight: Array | None) -> Array | None:

@@ -26,86 +26,31 @@ _FAST = {"contract", "reassoc", "nsz"}
 N_SUMS = 4  # columns of the cluster sums before the d columns of the direction
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _nearest_centre(points, i, centers):  # type: ignore[no-untyped-def]
-    best, nearest = np.inf, 0
-    for c in range(centers.shape[0]):
-        total = 0.0
-        for j in range(centers.shape[1]):
-            gap = np.float64(points[i, j]) - centers[c, j]
-            total += gap * gap
-        if total < best:
-            best, nearest = total, c
-    return nearest
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _finish(points, nearest, centers, power, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
+    """Costs and sums of a tile whose nearest centres are known.
 
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _score(scaled, norms, tile, buffer, best, second, nearest):  # type: ignore[no-untyped-def]
-    k, r = scaled.shape[0], tile.shape[0]
-    scores = buffer[: k * r].reshape(k, r)
-    np.dot(scaled, tile.T, scores)
-    for i in range(r):
-        best[i] = scores[0, i] + norms[0]
-        second[i] = np.inf
-        nearest[i] = 0
-    for c in range(1, k):
-        for i in range(r):
-            score = scores[c, i] + norms[c]
-            closer = score < best[i]
-            larger = best[i] if closer else score
-            second[i] = larger if larger < second[i] else second[i]
-            best[i] = score if closer else best[i]
-            nearest[i] = c if closer else nearest[i]
-
-
-# The next three finish a tile once its nearest centres are known. They index whole arrays: a view
-# per row would cost two atomic counts each.
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _costs(points, nearest, centers, power, cost, start):  # type: ignore[no-untyped-def]
+    It indexes whole arrays: a view per row would cost two atomic counts.
+    """
     for i in range(points.shape[0]):
         c = nearest[i]
         total = 0.0
         for j in range(points.shape[1]):
             gap = np.float64(points[i, j] - centers[c, j])
             total += gap * gap
-        cost[start + i] = total if power == 2 else np.sqrt(total)
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _sum_squares(points, nearest, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
-    """Power 2, where a row counts with its weight alone: costs and sums in one sweep."""
-    for i in range(points.shape[0]):
-        c = nearest[i]
-        u = weight[start + i] if weight.size > 0 else 1.0
-        total = 0.0
-        for j in range(points.shape[1]):
-            gap = np.float64(points[i, j] - centers[c, j])
-            total += gap * gap
-            sums[part, c, 4 + j] += u * gap
-        cost[start + i] = total
-        sums[part, c, 0] += u
-        sums[part, c, 1] += u * total
-        sums[part, c, 2] += u
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _sum_plain(points, nearest, centers, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
-    """Power 1, where a row counts with its weight over its distance."""
-    for i in range(points.shape[0]):
-        c = nearest[i]
-        u = weight[start + i] if weight.size > 0 else 1.0
-        distance = cost[start + i]
-        sums[part, c, 0] += u
-        sums[part, c, 1] += u * distance
-        if distance == 0.0:
-            sums[part, c, 3] += u
-            continue
-        strength = u / distance
-        sums[part, c, 2] += strength
-        for j in range(points.shape[1]):
-            sums[part, c, 4 + j] += strength * np.float64(points[i, j] - centers[c, j])
+        distance = total if power == 2 else np.sqrt(total)
+        cost[start + i] = distance
+        if sums.shape[0] > 0:
+            u = weight[start + i] if weight.size > 0 else 1.0
+            strength = u
+            if power == 1:
+                strength = u / distance if distance > 0.0 else 0.0
+                sums[part, c, 3] += u if distance == 0.0 else 0.0
+            sums[part, c, 0] += u
+            sums[part, c, 1] += u * distance
+            sums[part, c, 2] += strength
+            for j in range(points.shape[1]):
+                sums[part, c, 4 + j] += strength * np.float64(points[i, j] - centers[c, j])
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -116,7 +61,7 @@ def _assign_dense(X, weight, origin, scaled, norms, centers, slack, power, label
     moved = origin.size > 0
     tile = np.empty((tile_rows if moved else 0, d), X.dtype)
     buffer = np.empty(k * tile_rows, X.dtype)
-    best, second = np.zeros(tile_rows, X.dtype), np.zeros(tile_rows, X.dtype)
+    best, second = np.empty(tile_rows, X.dtype), np.empty(tile_rows, X.dtype)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows)
         for start in range(part * rows, stop, _TILE_ROWS):
@@ -128,21 +73,36 @@ def _assign_dense(X, weight, origin, scaled, norms, centers, slack, power, label
                         tile[i, j] = points[i, j] - origin[j]
                 points = tile[:r]
             nearest = labels[start : start + r]
+            for i in range(r):
+                nearest[i] = 0
             if k > 1:
-                _score(scaled, norms, points, buffer, best, second, nearest)
+                scores = buffer[: k * r].reshape(k, r)
+                np.dot(scaled, points.T, scores)
                 for i in range(r):
+                    best[i] = scores[0, i] + norms[0]
+                    second[i] = np.inf
+                for c in range(1, k):
+                    for i in range(r):
+                        score = scores[c, i] + norms[c]
+                        closer = score < best[i]
+                        larger = best[i] if closer else score
+                        second[i] = larger if larger < second[i] else second[i]
+                        best[i] = score if closer else best[i]
+                        nearest[i] = c if closer else nearest[i]
+                for i in range(r):
+                    norm = norms[nearest[i]]
+                    if second[i] - best[i] > slack * (norm + abs(best[i] - norm)) and abs(best[i]) < _OVERFLOW:
+                        continue
                     # too close to call at this precision (or overflown): decided again from differences
-                    size = norms[nearest[i]] + abs(best[i] - norms[nearest[i]])
-                    if not (second[i] - best[i] > slack * size and abs(best[i]) < _OVERFLOW):
-                        nearest[i] = _nearest_centre(points, i, centers)
-            else:
-                nearest[:] = 0
-            if sums.shape[0] > 0 and power == 2:
-                _sum_squares(points, nearest, centers, weight, cost, sums, part, start)
-                continue
-            _costs(points, nearest, centers, power, cost, start)
-            if sums.shape[0] > 0:
-                _sum_plain(points, nearest, centers, weight, cost, sums, part, start)
+                    smallest = np.inf
+                    for c in range(k):
+                        total = 0.0
+                        for j in range(d):
+                            gap = np.float64(points[i, j]) - centers[c, j]
+                            total += gap * gap
+                        if total < smallest:
+                            smallest, nearest[i] = total, c
+            _finish(points, nearest, centers, power, weight, cost, sums, part, start)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -179,7 +139,8 @@ def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels,
     dots = np.empty(k, np.float64)
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):
-            dots[:] = 0.0
+            for c in range(k):
+                dots[c] = 0.0
             for p in range(indptr[i], indptr[i + 1]):
                 for c in range(k):
                     dots[c] += data[p] * transposed[indices[p], c]

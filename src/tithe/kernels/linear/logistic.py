@@ -75,18 +75,22 @@ def logistic_sweep(
     costs = np.empty(n if cost else 0)
     u = np.empty(0) if weight is None else weight
     sums = (costs, counts, gradients, diagonals)
+    many = None if size == 1 else True
     wide = size > 1 and d >= WIDE_COLUMNS
     if sparse.issparse(X):
         rows_of = (X.data, X.indices, X.indptr)
 
         def run(a: int, b: int) -> None:
-            sweep_csr(*rows_of, y, u, theta, *sums, a, b, rows)
+            sweep_csr(*rows_of, y, u, theta, *sums, a, b, rows, many)
 
     else:
         origin = np.zeros(d) if centre is None else centre
 
         def run(a: int, b: int) -> None:
-            (sweep_wide if wide else sweep_dense)(X, y, u, theta, origin, *sums, a, b, rows)
+            if wide:
+                sweep_wide(X, y, u, theta, origin, *sums, a, b, rows)
+            else:
+                sweep_dense(X, y, u, theta, origin, *sums, a, b, rows, many)
 
     entries = X.nnz if sparse.issparse(X) else n * d
     with single_blas_thread():

@@ -111,7 +111,8 @@ def _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves
         curve[i] = wrong[i] * (1.0 - wrong[i])
         spare[i] = _log1p(q) - min(t, 0.0)  # the loss
     if cost.size > 0:
-        cost[start : start + r] = spare[:r]
+        for i in range(r):
+            cost[start + i] = spare[i]
     u0 = u1 = l0 = l1 = h0 = h1 = 0.0
     if weight.size > 0:
         share = weight[start : start + r]
@@ -226,7 +227,8 @@ def _add_csr(data, indices, indptr, start, r, y, slopes, curves, gradient, diago
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
+def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows, many):  # type: ignore[no-untyped-def]
+    """``many`` is None for two classes: then numba does not compile what is for more."""
     n, size = X.shape[0], theta.shape[0]
     margins, slopes, curves = np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS))
     spare, bits = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int64)
@@ -235,7 +237,7 @@ def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, f
         for start in range(part * rows, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
             _margins_dense(X, start, r, theta, margins)
-            if size == 1:
+            if many is None:
                 _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
             else:
                 _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
@@ -319,7 +321,7 @@ def sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, fi
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
+def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows, many):  # type: ignore[no-untyped-def]
     n, size = indptr.shape[0] - 1, theta.shape[0]
     margins, slopes, curves = np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS))
     spare, bits = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int64)
@@ -328,7 +330,7 @@ def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, d
         for start in range(part * rows, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
             _margins_csr(data, indices, indptr, start, r, theta, margins)
-            if size == 1:
+            if many is None:
                 _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
             else:
                 _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)

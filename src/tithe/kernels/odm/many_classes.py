@@ -40,7 +40,7 @@ def _sort_descending(numbers, n):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _multiplier(shift, own_label, numerator, denominator, spare):  # type: ignore[no-untyped-def]
     """nu = (flat + sum of pull over Phi) / (steep + |Phi|), Phi = {l != own class: pull_l > nu}."""
-    n = 0
+    n = np.int64(0)  # a plain 0 is another type, for which the sort would be compiled again
     for label in range(len(shift)):
         if label != own_label:
             spare[n] = shift[label]

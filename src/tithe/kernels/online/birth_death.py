@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
+WEIGHT, PREDICTED, ROW_CURB, NEAR, SECOND = range(5)  # places in the ``columns`` of the past
 N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is replaced next
 RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
 LATEST = 8  # anchors at the end that are replaced by rows of large loss, if there are more anchors than this
@@ -66,7 +67,8 @@ def _draw_student(dice, centre, tau, out):  # type: ignore[no-untyped-def]
 def _log_student(point, centre, tau, log_constant):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(point.shape[0]):
-        total += (point[j] - centre[j]) ** 2
+        gap = point[j] - centre[j]
+        total += gap * gap
     return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
 
 
@@ -142,15 +144,17 @@ def _inside(point, ball):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _gain(new, old, predicted, curb):  # type: ignore[no-untyped-def]
-    """g(new) - g(old) for g(l) = l + curb/2 (l - predicted)^2, without subtracting large numbers."""
-    return (new - old) * (1.0 + 0.5 * curb * (new + old - 2.0 * predicted))
+def _gain(columns, i, new):  # type: ignore[no-untyped-def]
+    """Row i's g(new) - g(near) for g(l) = l + curb/2 (l - predicted)^2, without subtracting large numbers; weighted."""
+    old = columns[NEAR, i]
+    step = (new - old) * (1.0 + 0.5 * columns[ROW_CURB, i] * (new + old - 2.0 * columns[PREDICTED, i]))
+    return columns[WEIGHT, i] * step
 
 
 @njit(cache=True, nogil=True)
 def _assign_row(past, i, centers, k):  # type: ignore[no-untyped-def]
     """Nearest and second nearest centre of one row, from all centres."""
-    rows, _, _, _, near, second, first_label, second_label = past
+    rows, columns, labels = past
     best, next_best, at, next_at = np.inf, np.inf, -1, -1
     for c in range(k):
         total = 0.0
@@ -161,7 +165,7 @@ def _assign_row(past, i, centers, k):  # type: ignore[no-untyped-def]
             best, next_best, at, next_at = total, best, c, at
         elif total < next_best:
             next_best, next_at = total, c
-    near[i], second[i], first_label[i], second_label[i] = best, next_best, at, next_at
+    columns[NEAR, i], columns[SECOND, i], labels[0, i], labels[1, i] = best, next_best, at, next_at
 
 
 @njit(cache=True, nogil=True)
@@ -174,73 +178,76 @@ def look_at_all(past, centers, state):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _birth_change(past, n, gap):  # type: ignore[no-untyped-def]
     """S with one centre more, less S; ``gap`` holds the distances to it."""
-    _, weight, predicted, curb, near, _, _, _ = past
+    columns = past[1]
     total = 0.0
     for i in range(n):
-        if gap[i] < near[i]:
-            total += weight[i] * _gain(gap[i], near[i], predicted[i], curb[i])
+        if gap[i] < columns[NEAR, i]:
+            total += _gain(columns, i, gap[i])
     return total
 
 
 @njit(cache=True, nogil=True)
 def _death_change(past, n, c):  # type: ignore[no-untyped-def]
-    _, weight, predicted, curb, near, second, first_label, _ = past
+    _, columns, labels = past
     total = 0.0
     for i in range(n):
-        if first_label[i] == c:
-            total += weight[i] * _gain(second[i], near[i], predicted[i], curb[i])
+        if labels[0, i] == c:
+            total += _gain(columns, i, columns[SECOND, i])
     return total
 
 
 @njit(cache=True, nogil=True)
 def _move_change(past, n, c, gap):  # type: ignore[no-untyped-def]
-    _, weight, predicted, curb, near, second, first_label, _ = past
+    _, columns, labels = past
     total = 0.0
     for i in range(n):
-        new = second[i] if first_label[i] == c else near[i]
+        new = columns[SECOND, i] if labels[0, i] == c else columns[NEAR, i]
         new = gap[i] if gap[i] < new else new
-        if new != near[i]:
-            total += weight[i] * _gain(new, near[i], predicted[i], curb[i])
+        if new != columns[NEAR, i]:
+            total += _gain(columns, i, new)
     return total
+
+
+@njit(cache=True, nogil=True)
+def _note_nearer(past, i, c, distance):  # type: ignore[no-untyped-def]
+    """Row i has a new centre ``c`` at this distance."""
+    _, columns, labels = past
+    if distance < columns[NEAR, i]:
+        columns[SECOND, i], labels[1, i] = columns[NEAR, i], labels[0, i]
+        columns[NEAR, i], labels[0, i] = distance, c
+    elif distance < columns[SECOND, i]:
+        columns[SECOND, i], labels[1, i] = distance, c
 
 
 @njit(cache=True, nogil=True)
 def _note_new(past, n, c, gap):  # type: ignore[no-untyped-def]
     """Centre ``c`` has come, at these distances."""
-    _, _, _, _, near, second, first_label, second_label = past
     for i in range(n):
-        if gap[i] < near[i]:
-            second[i], second_label[i] = near[i], first_label[i]
-            near[i], first_label[i] = gap[i], c
-        elif gap[i] < second[i]:
-            second[i], second_label[i] = gap[i], c
+        _note_nearer(past, i, c, gap[i])
 
 
 @njit(cache=True, nogil=True)
 def _note_death(past, n, centers, k, c):  # type: ignore[no-untyped-def]
     """Centre ``c`` has gone and the last one, number ``k``, has taken its place."""
-    _, _, _, _, _, _, first_label, second_label = past
+    labels = past[2]
     for i in range(n):
-        if first_label[i] == c or second_label[i] == c:
+        if labels[0, i] == c or labels[1, i] == c:
             _assign_row(past, i, centers, k)
         else:
-            if first_label[i] == k:
-                first_label[i] = c
-            if second_label[i] == k:
-                second_label[i] = c
+            if labels[0, i] == k:
+                labels[0, i] = c
+            if labels[1, i] == k:
+                labels[1, i] = c
 
 
 @njit(cache=True, nogil=True)
 def _note_move(past, n, centers, k, c, gap):  # type: ignore[no-untyped-def]
-    _, _, _, _, near, second, first_label, second_label = past
+    labels = past[2]
     for i in range(n):
-        if first_label[i] == c or second_label[i] == c:
+        if labels[0, i] == c or labels[1, i] == c:
             _assign_row(past, i, centers, k)
-        elif gap[i] < near[i]:
-            second[i], second_label[i] = near[i], first_label[i]
-            near[i], first_label[i] = gap[i], c
-        elif gap[i] < second[i]:
-            second[i], second_label[i] = gap[i], c
+        else:
+            _note_nearer(past, i, c, gap[i])
 
 
 @njit(cache=True, nogil=True)
@@ -249,7 +256,8 @@ def _nearest_anchor(point, anchors, n_cut):  # type: ignore[no-untyped-def]
     for a in range(n_cut):
         total = 0.0
         for j in range(point.shape[0]):
-            total += (point[j] - anchors[a, j]) ** 2
+            gap = point[j] - anchors[a, j]
+            total += gap * gap
         if total < best:
             best, at = total, a
     return at
@@ -337,11 +345,12 @@ def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
     for c in range(k):
         best, at = np.inf, 0
         for m in range(k):
-            gap = 0.0
+            distance = 0.0
             for j in range(centers.shape[1]):
-                gap += (centers[c, j] - anchors[level[m], j]) ** 2
-            if gap < best:
-                best, at = gap, m
+                gap = centers[c, j] - anchors[level[m], j]
+                distance += gap * gap
+            if distance < best:
+                best, at = distance, m
         if taken[at] or (in_order and at != c):
             return -np.inf
         taken[at] = True
@@ -352,10 +361,10 @@ def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):  # type: ignore[no-untyped-def]
     """Propose all centres, round the anchors of a level of k, k + 1 or k - 1: the paper's step, unordered."""
-    rows, weight, predicted, curb, near, _, _, _ = past
+    rows, columns, _ = past
     anchors, taus, _, _, levels = draws
     n, k, chance = state[N], state[K], _uniform(dice)
-    log_backward = _log_matched(centers, k, draws, False)
+    log_backward = _log_matched(centers, k, draws, np.bool_(False))
     way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
     new_k = k + way - 1
     if log_backward == -np.inf or levels[new_k, 0] < 0:
@@ -365,7 +374,7 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
         _draw_student(dice, anchors[levels[new_k, c]], taus[levels[new_k, c]], trial[c])
         if not _inside(trial[c], prior[BALL]):
             return 0
-    log_forward, log_uniform = _log_matched(trial, new_k, draws, True), math.log(_uniform(dice))
+    log_forward, log_uniform = _log_matched(trial, new_k, draws, np.bool_(True)), math.log(_uniform(dice))
     if log_forward == -np.inf:
         return 0
     new_near, change = np.full(n, np.inf), 0.0
@@ -374,7 +383,7 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
         for i in range(n):
             new_near[i] = gap[i] if gap[i] < new_near[i] else new_near[i]
     for i in range(n):
-        change += weight[i] * _gain(new_near[i], near[i], predicted[i], curb[i])
+        change += _gain(columns, i, new_near[i])
     orders = math.lgamma(new_k + 1.0) - math.lgamma(k + 1.0)  # in which a set of centres may stand
     ratio = (new_k - k) * (prior[LOG_BALL] - eta) + orders + log_backward - log_forward + jump_ratios[k, way]
     if log_uniform >= -rate * change + ratio:
@@ -387,38 +396,84 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
 
 
 @njit(cache=True, nogil=True)
-def _chain(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps, dice, point, gap):  # type: ignore[no-untyped-def]
-    accepted = 0
-    for _ in range(n_steps):
-        if _uniform(dice) < _SWAP_SHARE:
-            accepted += _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap)
-            continue
-        k, chance = state[K], _uniform(dice)
-        if chance < jumps[k, 2]:
-            accepted += _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap)
-        elif chance < jumps[k, 2] + jumps[k, 0]:
-            accepted += _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
-        else:
-            accepted += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
-    return accepted
+def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):  # type: ignore[no-untyped-def]
+    """Predict a row and take it in; returns its loss. ``law`` becomes that of the chain after it."""
+    rows, columns, _ = past
+    anchors = draws[0]
+    i = state[N]
+    if decay < 1.0:
+        for s in range(i):
+            columns[WEIGHT, s] *= decay
+    for j in range(x.shape[0]):
+        rows[j, i] = x[j]
+    _assign_row(past, i, centers, state[K])
+    loss = columns[NEAR, i]
+    curb = schedule[CURB] / math.sqrt(max(1.0, clock[0]))
+    if curb * loss > schedule[CURB_MOST]:
+        curb = schedule[CURB_MOST] / loss
+    columns[WEIGHT, i], columns[PREDICTED, i], columns[ROW_CURB, i] = 1.0, loss, curb
+    state[N] = i + 1
+    if loss > schedule[SURPRISE] and anchors.shape[0] > LATEST:
+        _copy(x, anchors, anchors.shape[0] - LATEST + state[NEXT])
+        state[NEXT] = (state[NEXT] + 1) % LATEST
+    clock[0] = clock[0] * decay + 1.0
+    rate = schedule[RATE] / math.sqrt(max(1.0, clock[0] - schedule[LAG]))
+    law[0], law[1], law[2] = rate, schedule[ETA] + schedule[ETA_SHARE] * rate * clock[0], clock[0]
+    return loss
 
 
 @njit(cache=True, nogil=True)
-def birth_death_chain(row, seed, past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps):  # type: ignore[no-untyped-def]
+def _run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay, law,
+         n_steps, n_centers, losses, accepted):  # type: ignore[no-untyped-def]  # fmt: skip
+    """The only kernel that the chain is compiled into: of `take_rows`, and of `birth_death_chain` if X is empty."""
+    dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
+    n_rows = X.shape[0]
+    for r in range(max(n_rows, 1)):
+        if n_rows > 0:
+            norm = 0.0
+            for j in range(X.shape[1]):
+                norm += X[r, j] * X[r, j]
+            norm = math.sqrt(norm)
+            if norm > prior[RADIUS] * SLACK:
+                clock[1] = norm
+                return r
+            n_centers[r] = state[K]
+            losses[r] = _take_row(X[r], past, centers, state, clock, draws, schedule, decay, law)
+        _set_dice(dice, seed, first_row + r)
+        rate, eta, total, count = law[0], law[1], law[2], 0
+        for _ in range(n_steps):
+            if _uniform(dice) < _SWAP_SHARE:
+                count += _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap)
+                continue
+            k, chance = state[K], _uniform(dice)
+            if chance < jumps[k, 2]:
+                count += _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap)
+            elif chance < jumps[k, 2] + jumps[k, 0]:
+                count += _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
+            else:
+                count += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
+        accepted[r] = count
+    return n_rows
+
+
+def birth_death_chain(
+    row, seed, past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps
+) -> int:  # type: ignore[no-untyped-def]
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
     The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre; ``total``, the weight of
-    the past, only scales the walk. ``past`` is (rows, weight, predicted, curb, near, second, first_label,
-    second_label), and ``draws`` (anchors, taus, log_constants, n_cut, levels) says where centres are drawn: new ones
-    round all anchors, old ones round the first ``n_cut``, k of them at a time round those numbered levels[k, :k] (-1:
-    there are none).
+    the past, only scales the walk. ``past`` is (rows, columns, labels): columns hold weight, prediction, curb, and the
+    distances to the nearest and second nearest centres, which labels number. ``draws`` (anchors, taus, log_constants,
+    n_cut, levels) says where centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of
+    them at a time round those numbered levels[k, :k] (-1: there are none).
     """
-    dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(state[N])
-    _set_dice(dice, seed, row)
-    return _chain(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps, dice, point, gap)
+    no_rows, unused, accepted = np.empty((0, centers.shape[1])), np.empty(0), np.empty(1)
+    law = np.array([rate, eta, total])
+    _run(no_rows, row, seed, past, centers, state, unused, draws, prior, jumps, jump_ratios, unused, 1.0, law, n_steps,
+         np.empty(0, np.int64), unused, accepted)  # fmt: skip
+    return int(accepted[0])
 
 
-@njit(cache=True, nogil=True)
 def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
               n_steps, n_centers, losses, accepted):  # type: ignore[no-untyped-def]  # fmt: skip
     """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
@@ -429,39 +484,7 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     schedule[CURB] / sqrt(max(1, W before it)), but at most schedule[CURB_MOST] over its loss. A row whose loss is
     above schedule[SURPRISE] becomes one of the last anchors: a cluster may begin there.
     """
-    d = centers.shape[1]
-    rows, weight, predicted, curb, near, _, _, _ = past
-    anchors = draws[0]
-    dice, point, gap = np.empty(1, np.uint64), np.empty(d), np.empty(rows.shape[1])
-    for r in range(X.shape[0]):
-        norm = 0.0
-        for j in range(d):
-            norm += X[r, j] * X[r, j]
-        norm = math.sqrt(norm)
-        if norm > prior[RADIUS] * SLACK:
-            clock[1] = norm
-            return r
-        i = state[N]
-        if decay < 1.0:
-            for s in range(i):
-                weight[s] *= decay
-        for j in range(d):
-            rows[j, i] = X[r, j]
-        _assign_row(past, i, centers, state[K])
-        weight[i], predicted[i] = 1.0, near[i]
-        curb[i] = schedule[CURB] / math.sqrt(max(1.0, clock[0]))
-        if curb[i] * near[i] > schedule[CURB_MOST]:
-            curb[i] = schedule[CURB_MOST] / near[i]
-        losses[r], n_centers[r] = near[i], state[K]
-        state[N] = i + 1
-        if near[i] > schedule[SURPRISE] and anchors.shape[0] > LATEST:
-            _copy(X[r], anchors, anchors.shape[0] - LATEST + state[NEXT])
-            state[NEXT] = (state[NEXT] + 1) % LATEST
-        clock[0] = clock[0] * decay + 1.0
-        rate = schedule[RATE] / math.sqrt(max(1.0, clock[0] - schedule[LAG]))
-        eta = schedule[ETA] + schedule[ETA_SHARE] * rate * clock[0]
-        _set_dice(dice, seed, first_row + r)
-        accepted[r] = _chain(
-            past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, clock[0], n_steps, dice, point, gap
-        )
-    return X.shape[0]
+    if len(X) == 0:
+        return 0
+    return _run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
+                np.empty(3), n_steps, n_centers, losses, accepted)  # fmt: skip

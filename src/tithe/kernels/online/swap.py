@@ -87,7 +87,8 @@ def _seed_means(rows, weight, n, k, dice, gap, out):  # type: ignore[no-untyped-
         for i in range(n):
             distance = 0.0
             for j in range(d):
-                distance += (rows[j, i] - out[c, j]) ** 2
+                difference = rows[j, i] - out[c, j]
+                distance += difference * difference
             gap[i] = distance if c == 0 or distance < gap[i] else gap[i]
     return mean
 
@@ -99,7 +100,11 @@ def _lloyd(rows, weight, n, means, k, mean):  # type: ignore[no-untyped-def]
     sums, mass = np.empty((k, d)), np.empty(k)
     cost, previous = np.inf, np.inf
     for step in range(_LLOYD_STEPS + 1):
-        sums[:], mass[:], cost = 0.0, 0.0, 0.0
+        cost = 0.0
+        for c in range(k):
+            mass[c] = 0.0
+            for j in range(d):
+                sums[c, j] = 0.0
         for i in range(n):
             best, at = np.inf, 0
             for c in range(k):
@@ -149,7 +154,8 @@ def _draw(dice, anchors, k, tau, shuffle, out):  # type: ignore[no-untyped-def]
     for c in range(k):
         chi = 0.0
         for _ in range(3):
-            chi += _normal(dice) ** 2
+            normal = _normal(dice)
+            chi += normal * normal
         stretch = math.sqrt(2.0 * _DOF / chi) * tau
         for j in range(d):
             out[c, j] = anchors[c, j] + stretch * _normal(dice)
@@ -164,7 +170,8 @@ def _draw(dice, anchors, k, tau, shuffle, out):  # type: ignore[no-untyped-def]
 def _log_student(point, centre, tau, log_constant):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(point.shape[0]):
-        total += (point[j] - centre[j]) ** 2
+        gap = point[j] - centre[j]
+        total += gap * gap
     return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
 
 
@@ -205,7 +212,7 @@ def _all_inside(centers, k, ball):  # type: ignore[no-untyped-def]
     for c in range(k):
         total = 0.0
         for j in range(centers.shape[1]):
-            total += centers[c, j] ** 2
+            total += centers[c, j] * centers[c, j]
         if total > ball * ball:
             return False
     return True
@@ -216,15 +223,17 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
                jump_ratios, rate, eta, n_steps):  # type: ignore[no-untyped-def]  # fmt: skip
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
-    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre; ``past`` begins with
-    (rows, weight, predicted, curb). ``means[k]`` are kept from row to row as a start for the next search, and
-    ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with the present number of centres.
+    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``past`` is (rows, columns,
+    labels); the columns begin with weight, prediction and curb. ``means[k]`` are kept from row to row as a start for
+    the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with the present
+    number of centres.
     """
-    rows, weight, predicted, curb = past[0], past[1], past[2], past[3]
+    rows, columns, _ = past
+    weight, predicted, curb = columns[0], columns[1], columns[2]
     n = state[N]
     dice, trial = np.empty(1, np.uint64), np.empty_like(centers)
     losses, trial_losses, gap = np.empty(n), np.empty(n), np.empty(n)
-    _set_dice(dice, seed, row, 0)
+    _set_dice(dice, seed, row, np.int64(0))
     k = state[K]
     _means_of(rows, weight, n, k, row, seed, means, stamps, gap)
     for _ in range(_MAX_START_DRAWS if fresh else 0):

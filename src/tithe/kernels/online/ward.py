@@ -40,6 +40,7 @@ def ward_tree(centers, weights):  # type: ignore[no-untyped-def]
             if alive[a]:
                 total = 0.0
                 for j in range(d):
-                    total += (nodes[a, j] - nodes[new, j]) ** 2
+                    gap = nodes[a, j] - nodes[new, j]
+                    total += gap * gap
                 price[new, a] = mass[a] * mass[new] / (mass[a] + mass[new]) * total
     return nodes, mass, pairs, costs

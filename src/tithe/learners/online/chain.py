@@ -285,11 +285,10 @@ class Chain(Storable):
         rate, eta, total = self._temperature()
         assert self.scale is not None
         self.draws = anchors_of(self.scale, rate, self.prior[1])
-        accepted = birth_death_chain(
+        return birth_death_chain(
             self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.draws, self.prior, self.jumps,
             self.jump_ratios, rate, eta, total, self.options["n_samples"],
         )  # fmt: skip
-        return int(accepted)
 
     def _swap(self) -> int:
         o, (p, d) = self.options, self.centers.shape

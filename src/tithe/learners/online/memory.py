@@ -102,8 +102,8 @@ class Past(Storable):
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """The arguments of kernels: rows, weight, predicted, curb, near, second, first_label, second_label."""
-        return self.rows, *self.columns, *self.labels
+        """What kernels call the past: rows, columns, labels."""
+        return self.rows, self.columns, self.labels
 
     def room(self, state: Array) -> int:
         """The number of rows that can be added before `make_room`."""

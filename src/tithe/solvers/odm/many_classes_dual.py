@@ -171,7 +171,7 @@ class LinearMulticlassDual(MulticlassDual):
         return self._square
 
     def renew(self) -> None:
-        self.weights = self._weights_of(self.value)
+        self.weights = np.ascontiguousarray(self._weights_of(self.value))  # by rows, as kernels were compiled for
 
     def _weights_of(self, values: Array) -> Array:
         return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
