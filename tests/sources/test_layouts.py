@@ -196,7 +196,7 @@ def test_columns_that_are_text_in_more_than_a_few_rows_stay_text() -> None:
     assert learned(["1"] * 95 + ["x"] * 5) == pa.int64()
     assert learned(["1.5"] * 95 + ["x"] * 5) == pa.float64()
     assert learned(["1.5"] * 94 + ["x"] * 6) == pa.string()
-    assert learned(["?"] * 90 + ["1.5"] * 10) == pa.float64()
+    assert learned(["?", "n/a", "NaT", "<NA>", "NULL", "-"] * 15 + ["1.5"] * 10) == pa.float64()
     assert learned(["true", "False", "NA"]) == pa.bool_()
     assert learned(["2024-01-01"] * 9) == pa.string()
     assert learned(["NA"] * 9) == pa.float64()

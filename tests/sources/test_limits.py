@@ -19,7 +19,7 @@ from PIL import Image
 from tithe import FileFormatError, Limits
 from tithe.core.data import Block, concat
 from tithe.images.read import read_picture
-from tithe.sources import csv_block, leaves, lines
+from tithe.sources import csv_block, leaves, libsvm, lines
 from tithe.sources.columns import Choice
 from tithe.sources.dialect import Dialect
 from tithe.sources.files import open_dataset
@@ -173,6 +173,22 @@ def test_libsvm_rows_that_cannot_be_parsed_are_skipped(tmp_path) -> None:
     (tmp_path / "t.svm").write_text("1\n-1\n")
     with pytest.raises(ValueError, match="no columns"):
         open_dataset(tmp_path)
+
+
+def test_a_libsvm_row_is_wrong_if_sklearn_does_not_parse_it() -> None:
+    rows = [b"1 1:2 3:4", b"-1.5e3", b"1 qid:7 1:2", b"1 qidx:a 1:2", b"1 qid 1:2", b"1 1:2 qid:7", b"nan 1:inf # 2:x"]
+    rows += [b"1 2:1 1:1", b"1 1:1 1:2", b"1 0:1", b"1 -1:1", b"1 1", b"1 1:", b"1 :1", b"1 1:1:1", b"one 1:1"]
+    rows += [b"1,2 1:1", b"1 9:1", b"1 10:1", b"1 %d:1" % 2**40, b"1 1:0x1", b"1 1_0:1", b"1 1:1_0", b"1 1:1\0# x"]
+    for row in rows:
+        for zero_based in (False, True):
+            try:
+                libsvm.parse(row, 9, zero_based)
+                parses = True
+            except (ValueError, OverflowError):
+                parses = False
+            if b"\0" not in row:
+                assert (libsvm._fault(row, 9, zero_based) is None) == parses, row
+            assert parses or libsvm._fault(row, 9, zero_based) is not None, row
 
 
 # -- NumPy -------------------------------------------------------------------------------------

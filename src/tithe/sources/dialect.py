@@ -14,8 +14,10 @@ from tithe.core.errors import FileFormatError
 from tithe.core.params import Boolean, Constraint, OneOf, check_params
 from tithe.sources.limits import TABLE_COLUMNS, Limits, beyond
 from tithe.sources.lines import RowReader, split_rows
+from tithe.tables.values import GAP_TEXTS
 
-GAPS = (*pyarrow.csv.ConvertOptions().null_values, "?", "-")  # texts that say that a number is missing
+# texts that say that a number is missing; Arrow compares them as they are written
+GAPS = tuple(sorted({*pyarrow.csv.ConvertOptions().null_values, *GAP_TEXTS, *map(str.upper, GAP_TEXTS), "NaT", "Null"}))
 
 _DELIMITERS = ("\t", ";", "|", ",")  # where two fit equally well, the first: a comma may stand within a value
 _SPELLINGS = {"tab": "\t", "\\t": "\t"}

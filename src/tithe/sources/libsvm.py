@@ -227,33 +227,38 @@ def read_block(
     try:
         X, y = parse(data, n_features, zero_based)
     except (ValueError, OverflowError) as error:
-        rows = [line for line in data.split(b"\n") if census(line).n_rows]
-        runs = [np.zeros(0, np.intp)]
-        for start, stop, reason in _parsable(rows, n_features, zero_based):
-            if reason is None:
-                runs.append(np.arange(start, stop))
-            elif bad == "error":
-                raise FileFormatError(f"{locate(int(ids[start]))} cannot be parsed: {reason}") from error
-        sound = np.concatenate(runs)
+        rows = [line for line in data.split(b"\n") if line.partition(b"#")[0].strip()]
+        faults = [_fault(row, n_features, zero_based) for row in rows]
+        sound = [at for at, reason in enumerate(faults) if reason is None]
+        if len(rows) != len(ids) or len(sound) == len(ids):
+            raise FileFormatError(f"From {locate(int(ids[0]))} on rows cannot be parsed: {error}") from error
+        if bad == "error":
+            at = next(at for at, reason in enumerate(faults) if reason is not None)
+            raise FileFormatError(f"{locate(int(ids[at]))} cannot be parsed: {faults[at]}") from error
         ids = ids[sound]
-        X, y = parse(b"\n".join([rows[row] for row in sound]), n_features, zero_based)
+        X, y = parse(b"\n".join([rows[at] for at in sound]), n_features, zero_based)
     return checked(sparse.csr_matrix(X), y, ids, bad, locate)
 
 
-def _parsable(rows: Sequence[bytes], n_features: int, zero_based: bool) -> Iterator[tuple[int, int, Exception | None]]:
-    """Runs of rows that can be parsed, in order, and single rows that cannot, with the reason."""
-    runs = [(0, len(rows))]
-    while runs:
-        start, stop = runs.pop()
-        try:
-            parse(b"\n".join(rows[start:stop]), n_features, zero_based)
-            yield start, stop, None
-        except (ValueError, OverflowError) as error:
-            if stop - start == 1:
-                yield start, stop, error
-            else:
-                middle = (start + stop) // 2
-                runs += [(middle, stop), (start, middle)]
+def _fault(row: bytes, n_features: int, zero_based: bool) -> str | None:
+    """Why scikit-learn does not parse a row; None if it does."""
+    label, *entries = row.partition(b"#")[0].split()
+    last = first = 0 if zero_based else 1
+    if b"\0" in row:
+        return "it has a zero byte"
+    try:
+        float(label)
+        for at, entry in enumerate(entries):
+            column, value = entry.split(b":", 1)
+            if at == 0 and column.startswith(b"qid"):
+                continue
+            if int(column) < last:
+                return "its column numbers do not ascend"
+            last = int(column) + 1
+            float(value)
+    except ValueError as error:
+        return str(error)
+    return f"it has the column number {last - 1}" if last - first > n_features else None
 
 
 def max_column_number(n_features: int | None, limits: Limits) -> int:
