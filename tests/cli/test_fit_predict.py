@@ -45,7 +45,7 @@ def numbers(folder: Path) -> pd.DataFrame:
 def test_clusters_from_files(folder, tmp_path, capsys, small_leaves, learner: str) -> None:
     out = tmp_path / "result"
     columns = ["--columns", "c0,c1,c2,c3"]
-    assert run("fit", learner, folder, *columns, "-k", 3, "-m", 400, "-o", out) == 0
+    assert run("fit", learner, folder, *columns, "-k", 3, "-m", 400, "--holdout", 0, "-o", out) == 0
     printed = capsys.readouterr().out
     assert "costs exactly" in printed and "rows kept" in printed and "report.html" in printed
     assert {p.name for p in out.iterdir()} == FILES and not list(tmp_path.glob("*.checkpoint"))
@@ -66,7 +66,7 @@ def test_regressions_from_files(folder, tmp_path, capsys, small_leaves, learner:
     (tmp_path / "rows").mkdir()
     frame.to_parquet(tmp_path / "rows" / "rows.parquet")
     out, columns = tmp_path / "result", ["--columns", "c0,c1,c2"]
-    given = [tmp_path / "rows", "--target", "y", *columns, "--alpha", 0.5, "-m", 400, "--seed", 7]
+    given = [tmp_path / "rows", "--target", "y", *columns, "--alpha", 0.5, "-m", 400, "--seed", 7, "--holdout", 0]
     assert run("fit", learner, *given, "-o", out) == 0
     assert "of a fit on all rows" in capsys.readouterr().out
     results = json.loads((out / "results.json").read_text())
@@ -82,7 +82,8 @@ def test_regressions_from_files(folder, tmp_path, capsys, small_leaves, learner:
 
 def test_the_command_is_the_learner(folder, tmp_path) -> None:
     out = tmp_path / "result"
-    assert run("fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 400, "--seed", 7, "-o", out) == 0
+    command = ["fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 400, "--seed", 7, "--holdout", 0]
+    assert run(*command, "-o", out) == 0
     source = open_dataset(folder, columns=["c0", "c1"])
     model = CoresetKMeans(3, coreset_size=400, random_state=7).fit(source)
     assert np.array_equal(load_model(out / "model.skops").cluster_centers_, model.cluster_centers_)
@@ -125,7 +126,7 @@ def test_the_page_is_whole_and_works_offline(folder, tmp_path) -> None:
     assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "-o", out) == 0
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "http" not in page.split("</style>")[1]
-    for word in ("12,000", "Certificate", "fit on all rows", "Coefficients", "Parameters", "influence"):
+    for word in ("11,415", "Held-out rows", "Certificate", "fit on all rows", "Coefficients", "Parameters", "influence"):
         assert word in page
 
 

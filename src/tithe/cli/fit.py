@@ -15,6 +15,7 @@ from tithe.cli.messages import Command, in_options
 from tithe.cli.options import Value, default_of, jobs_option, make_engine, parameter_options, seed_option, size_option
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
 from tithe.cli.progress import Stop
+from tithe.cli.scored import ScoredRows
 from tithe.cli.sources import check_apart, skipped_rows, source_options
 from tithe.cli.text import print_result_tables, print_table, saying_how_to_go_on
 from tithe.core.params import POLISH, Target
@@ -72,14 +73,20 @@ def fit() -> None:
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @size_option
+@click.option(
+    "--holdout",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Share of the rows that are not learned from, to score the model on. [default: 0.05; 0 with --test]",
+)
+@click.option("--test", metavar="FILE", help="Score the model on the rows of this file, folder or pattern.")
 @click.option("--keep-rows", is_flag=True, help="Keep the coreset in model.skops too, to go on from it in Python.")
 @source_options
 @seed_option
 @jobs_option
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
-    name, cls, where, how, output, size, polish, keep_rows, seed, jobs, checkpoint, checkpoint_every, resume, dry_run,
-    **parameters,
+    name, cls, where, how, output, size, polish, holdout, test, keep_rows, seed, jobs, checkpoint, checkpoint_every,
+    resume, dry_run, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
     model.skops, report.html and results.json.
@@ -98,8 +105,9 @@ def _fit(  # type: ignore[no-untyped-def]
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         source = how.open(where)
+        scored = ScoredRows.of(source, holdout, test, how, seed)
         if dry_run:
-            _print_plan(source, model, where, output, jobs, seed)
+            _print_plan(source, model, where, output, jobs, seed, scored)
             return
         earlier = earlier_run(checkpoint, resume)
         second = "certifying" if polish == 0 else "polishing"
@@ -110,17 +118,28 @@ def _fit(  # type: ignore[no-untyped-def]
             start = perf_counter()
             # a pipe is waited for, and can be stopped at any time
             progress = stop.after_leaves(reading) if source.replayable else reading
-            model.fit(source, checkpoint=Checkpoint(checkpoint, checkpoint_every, resume), progress=progress)
+            state = Checkpoint(checkpoint, checkpoint_every, resume)
+            model.fit(scored.training, checkpoint=state, progress=progress)
             model.set_params(engine="auto")  # the model must not depend on the threads of this machine
+            reading.describe("scoring")
+            held_out = scored.scores(model, make_engine(jobs), stop)
             seconds = perf_counter() - start
             stop.idle()
             reading.describe("writing")
-            results = write_fit(output, model, _facts(model, name, where, how, source, seconds), rows=keep_rows)
+            facts = _facts(model, name, where, how, scored, held_out, seconds)
+            results = write_fit(output, model, facts, rows=keep_rows)
         remove_state(checkpoint)
     print_table(output, ["", ""], _about(results))
     click.echo(in_options(str(model.certificate_ or "There is no certificate: the rows came only once.")))
+    click.echo(_said_of_scores(held_out))
     print_result_tables(results, most=_MAX_ROWS)
     click.echo(f"Report: {Path(output) / 'report.html'}")
+
+
+def _said_of_scores(held_out: Any) -> str:
+    if held_out is None:
+        return "There are no scores: no rows were held out. See --holdout and --test."
+    return f"{held_out} The certificate is about the rows learned from."
 
 
 def _target_of(model: Any) -> Target:
@@ -144,15 +163,20 @@ def _check_folder(output: str) -> None:
         pass
 
 
-def _facts(model: Any, learner: str, where: Any, how: dict[str, Any], source: Any, seconds: float) -> Any:
+def _facts(
+    model: Any, learner: str, where: Any, how: dict[str, Any], scored: ScoredRows, held_out: Any, seconds: float
+) -> Any:
     from tithe.report.fit_report import Fit
 
-    n_skipped = skipped_rows(source, model.coreset_) if how["bad_rows"] == "skip" else 0
+    n_held_out = 0 if held_out is None or scored.held_out is None else held_out.n_rows
+    n_skipped = skipped_rows(scored.source, model.coreset_) - n_held_out if how["bad_rows"] == "skip" else 0
     options = {name: value for name, value in how.items() if value is not None and name != "limits"}
     return Fit(
         learner=learner,
         files=list(where),
         n_skipped=n_skipped,
+        n_held_out=n_held_out,
+        held_out=None if held_out is None else held_out.as_dict(),
         seconds=seconds,
         peak_bytes=peak_memory(),
         parameters={**model.get_params(), **options},
@@ -162,7 +186,8 @@ def _facts(model: Any, learner: str, where: Any, how: dict[str, Any], source: An
 def _about(results: dict[str, Any]) -> list[list[str]]:
     skipped = [["bad rows, skipped", f"{results['n_skipped']:,}"]] if results["n_skipped"] else []
     return [
-        ["rows", f"{results['n_rows']:,}"],
+        ["rows learned from", f"{results['n_rows']:,}"],
+        ["rows held out", f"{results['n_held_out']:,}"],
         *skipped,
         ["rows kept", f"{results['rows_kept']:,} ({results['rows_kept'] / results['n_rows']:.2%})"],
         ["effective sample size", f"{results['effective_sample_size']:,.0f}"],
@@ -171,7 +196,9 @@ def _about(results: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _print_plan(source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int) -> None:
+def _print_plan(
+    source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int, scored: ScoredRows
+) -> None:
     goal, size = model.planned(source.n_rows, source.n_features)
     rounds = model.usual_rounds if model.polish == "auto" else model.polish
     plan = plan_table(
@@ -184,6 +211,6 @@ def _print_plan(source: Any, model: Any, where: Any, output: str, jobs: int | No
         calibrate=True,
         seed=seed,
         jobs=jobs,
-        passes=2 + rounds + (_target_of(model) == "class"),
+        passes=2 + rounds + (_target_of(model) == "class") + scored.n_passes,
     )
     print_table(f"{output}: not written, this is a dry run", ["", ""], plan)

@@ -13,6 +13,8 @@ from tithe.core.state_checks import Each, Instance, Integer, Storable, check_fie
 # constants of SplitMix64
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
+_COUNTED_AT_ONCE = 2**20  # ids
+
 
 def hashed(ids: Array, key: int) -> Array:
     """A number of 64 bits for each row id, different for different ids, as random as the key: (n,) uint64.
@@ -55,6 +57,30 @@ class HoldOut:
     def __call__(self, block: Block) -> Block:
         stays = uniform_of(block.row_ids(), self.key) >= self.share
         return replace(block, sample_weight=block.weights() * (stays / (1.0 - self.share)), mean=None)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows whose number in [0, 1) lies below ``share`` (``held_out``), or the others."""
+
+    key: int
+    share: float
+    held_out: bool
+
+    def __call__(self, block: Block) -> Block:
+        return block.take(np.flatnonzero(self._chooses(block.row_ids())))
+
+    def count(self, n_rows: int) -> int:
+        """How many of the rows with ids below ``n_rows`` these are."""
+        starts = range(0, n_rows, _COUNTED_AT_ONCE)
+        return sum(
+            int(np.count_nonzero(self._chooses(np.arange(start, min(start + _COUNTED_AT_ONCE, n_rows)))))
+            for start in starts
+        )
+
+    def _chooses(self, ids: Array) -> Array:
+        below: Array = uniform_of(ids, self.key) < self.share
+        return below if self.held_out else ~below
 
 
 @dataclass(kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from tithe.learners.odm.base import MarginMachine
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
+from tithe.report.scores import SCORE_NAMES
 from tithe.report.tables import result_tables
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import write_model
@@ -31,12 +32,15 @@ class Fit:
     """Facts about a fit.
 
     ``n_skipped`` counts rows that were left out because something was wrong with them, None where it
-    is not known how many there were.
+    is not known how many there were. ``held_out`` are the scores on rows that were not learned from; ``n_held_out`` of
+    these are from the same files.
     """
 
     learner: str
     files: list[str]
     n_skipped: int | None
+    n_held_out: int
+    held_out: dict[str, Any] | None
     seconds: float
     peak_bytes: int
     parameters: dict[str, Any]
@@ -55,6 +59,7 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
         "fit.html",
         run=results,
         tables=result_tables(results, most=_MAX_TABLE_ROWS),
+        score_names=SCORE_NAMES,
         certificate=model.certificate_,
         figures=_figures(model, coreset),
     )

@@ -9,7 +9,8 @@ from types import FunctionType
 import numpy as np
 
 from tithe.core.contracts import Source
-from tithe.core.data import Block
+from tithe.core.data import Array, Block
+from tithe.core.hashing import Split
 
 Change = Callable[[Block], Block]
 
@@ -45,6 +46,17 @@ class MappedSource(Source):
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         return self.change(self.source.sample(size, rng=rng))
+
+
+class SplitSource(MappedSource):
+    """The rows of a source that a hash of their ids holds out, or the others."""
+
+    def __init__(self, source: Source, split: Split) -> None:
+        super().__init__(source, split, n_rows=None if source.n_rows is None else split.count(source.n_rows))
+        self.feature_names, self.n_bytes = source.feature_names, source.n_bytes
+
+    def classes(self) -> Array | None:
+        return self.source.classes()
 
 
 def _changed(task: Callable[[], Block], change: Change) -> Block:

@@ -1,0 +1,111 @@
+"""Scores of a model on rows that it has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier, is_clusterer, is_regressor
+from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
+
+from tithe.core.data import Array, Block
+from tithe.core.passes import DataPass
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Scores on rows that were not learned from.
+
+    Parameters
+    ----------
+    rows : str
+        Which rows these are, in words.
+    n_rows : int
+    scores : dict
+        Classifiers: ``accuracy``, ``log_loss`` if there are probabilities, and ``auc`` if there are two classes.
+        Regressors: ``r2`` and ``rmse``, the root of the mean squared error. Clusters: ``cost_per_row``, and
+        ``training_cost_per_row``, the same of the rows that were learned from.
+    """
+
+    rows: str
+    n_rows: int
+    scores: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{SCORE_NAMES[name]} {value:.4g}" for name, value in self.scores.items())
+        return f"On {self.n_rows:,} rows that the model has not seen ({self.rows}): {named}."
+
+
+SCORE_NAMES = {
+    "accuracy": "accuracy",
+    "log_loss": "log-loss",
+    "auc": "AUC",
+    "r2": "R²",
+    "rmse": "root mean squared error",
+    "cost_per_row": "cost per row",
+    "training_cost_per_row": "cost per row of the rows learned from",
+}
+
+
+def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
+    """The scores of a model on the rows of ``data``, in one pass; None if there are no rows or nothing to score.
+
+    Rows of classes that the model does not know count as wrong, and are left out of log-loss and AUC.
+    """
+    parts = [part for part in data.each(lambda leaf: _answers(fitted, leaf)) if part is not None]
+    if not parts:
+        return None
+    answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    weight = answers.pop("weight")
+    if not weight.any():
+        return None
+    if is_classifier(fitted):
+        scores = _classifier_scores(fitted, weight, **answers)
+    elif is_regressor(fitted):
+        scores = _regressor_scores(weight, **answers)
+    else:
+        training = {"training_cost_per_row": fitted.inertia_ / fitted.coreset_.weight_seen}
+        scores = {"cost_per_row": float(answers["cost"].sum() / weight.sum()), **training}
+    return HeldOut(rows=rows, n_rows=len(weight) if "cost" not in answers else data.n_rows, scores=scores)
+
+
+def _answers(fitted: Any, leaf: Block) -> dict[str, Array] | None:
+    """What the scores are computed from, for the rows of one leaf."""
+    if is_clusterer(fitted):
+        weight = leaf.weights()
+        cost = -fitted.score(leaf.X, sample_weight=weight) if weight.any() else 0.0
+        return {"weight": np.array([weight.sum()]), "cost": np.array([cost])}
+    if leaf.y is None:
+        return None
+    answers = {"weight": leaf.weights(), "y": leaf.y, "predicted": fitted.predict(leaf.X)}
+    if not is_classifier(fitted):
+        return answers
+    if hasattr(fitted, "predict_proba"):
+        answers["chances"] = fitted.predict_proba(leaf.X)
+    elif len(fitted.classes_) == 2:
+        answers["margins"] = fitted.decision_function(leaf.X)
+    return answers
+
+
+def _classifier_scores(
+    fitted: Any, weight: Array, y: Array, predicted: Array, chances: Array | None = None, margins: Array | None = None
+) -> dict[str, float]:
+    scores = {"accuracy": float(accuracy_score(y, predicted, sample_weight=weight))}
+    known = np.isin(y, fitted.classes_) & (weight > 0)
+    y, weight = y[known], weight[known]
+    if chances is not None and len(y):
+        scores["log_loss"] = float(log_loss(y, chances[known], sample_weight=weight, labels=fitted.classes_))
+        margins = chances[:, 1]
+    if margins is not None and len(fitted.classes_) == 2 and len(np.unique(y)) == 2:
+        scores["auc"] = float(roc_auc_score(y == fitted.classes_[1], margins[known], sample_weight=weight))
+    return scores
+
+
+def _regressor_scores(weight: Array, y: Array, predicted: Array) -> dict[str, float]:
+    y, predicted = y.astype(np.float64), predicted.astype(np.float64)
+    rmse = float(np.sqrt(np.average(np.square(y - predicted), weights=weight)))
+    return {"r2": float(r2_score(y, predicted, sample_weight=weight)), "rmse": rmse} if len(y) > 1 else {"rmse": rmse}
