@@ -131,6 +131,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add rows, which need not be kept. The centres are computed when an attribute is read.
 
+        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
         `fit`; beyond that a `CoresetStream` keeps a coreset. There is no polish and no certificate, because the rows
         are not kept: use `certify` on rows that you have. The first call after a `fit` starts anew.

@@ -32,6 +32,10 @@ class FittedAttribute(ComputedAttribute, Generic[T]):
     far and sets all of them. If these rows have no solution, reading raises `NotFittedError`, which is also an
     AttributeError, so that ``hasattr`` is False.
 
+    ``hasattr(model, "coef_")`` is a reading as any other, since Python does not tell a descriptor why it is read: the
+    first one after `partial_fit` takes as long as a fit on the coreset. ``dir(model)`` and
+    `sklearn.utils.validation.check_is_fitted` start no fit.
+
     Parameters
     ----------
     check : Check or None

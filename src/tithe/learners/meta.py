@@ -240,6 +240,8 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
         """Add rows, which need not be kept. The estimator is fitted when an attribute is read.
 
+        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used; beyond
         that a `CoresetStream` keeps a coreset. No rows are set aside: use `certify` with rows that were not passed
         here. The first call after a `fit` starts anew.

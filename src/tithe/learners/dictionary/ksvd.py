@@ -211,6 +211,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add rows, which need not be kept. The atoms are learned when an attribute is read.
 
+        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
         `fit`; beyond that a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not available
         with ``center="global"``, which needs the mean of all rows before the first row is drawn.

@@ -267,6 +267,8 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
         """Add rows, which need not be kept. The search runs when an attribute is read.
 
+        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+
         The result does not depend on how rows are split into batches. A hash of the row number decides the fold, so
         ``cv`` must be a number of folds. There is a `CoresetStream` for each fold and one for all rows; at most
         100,000 rows of each fold, drawn uniformly, are kept to score on. The winner is fitted on the coreset of all
