@@ -126,7 +126,8 @@ def test_the_page_is_whole_and_works_offline(folder, tmp_path) -> None:
     assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "-o", out) == 0
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "http" not in page.split("</style>")[1]
-    for word in ("11,415", "Held-out rows", "Certificate", "fit on all rows", "Coefficients", "Parameters", "influence"):
+    words = ("11,415", "Held-out rows", "Certificate", "fit on all rows", "Coefficients", "Parameters", "influence")
+    for word in words:
         assert word in page
 
 
