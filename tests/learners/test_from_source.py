@@ -19,9 +19,9 @@ from tithe import (
     load_model,
     save_model,
 )
+from tithe.certify.held_out import validation_rows
 from tithe.core.parallel import limit_threads
 from tithe.dictionary import KSVD
-from tithe.learners.validation_rows import validation_rows
 from tithe.objectives import LogisticObjective
 from tithe.odm import LinearODMClassifier
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from tithe import Block, build_coreset
 from tithe.objectives import LogisticObjective
 from tithe.reduce.calibration import calibrate
-from tithe.solvers.curvature import effective_support
+from tithe.solvers.linear_algebra import effective_support
 from tithe.testing import objective_checks
 from tithe.testing.data import small_problem
 

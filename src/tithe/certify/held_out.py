@@ -1,4 +1,4 @@
-"""Certificates from rows that the model was not fitted to."""
+"""Rows that are set aside before a fit, and certificates from rows that the model was not fitted to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy import stats
 
 from tithe.certify.certificate import Certificate, coreset_clause, relative_error
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.hashing import Reservoir
+from tithe.core.hashing import Reservoir, uniform_of
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 
@@ -83,3 +83,33 @@ def sample_source(data: DataPass, coreset: Coreset, key: int) -> tuple[Block, bo
         reservoir.keep(rows)
         n_known += n_known_in_leaf
     return reservoir.rows(), n_known == len(coreset)
+
+
+def draw_validation_rows(n_rows: int, fraction: float, seed: int) -> Array:
+    """Positions of a share of the rows, drawn uniformly, in ascending order."""
+    return np.sort(rng_for(seed, "validation").choice(n_rows, round(fraction * n_rows), replace=False))
+
+
+def without_rows(block: Block, positions: Array) -> Block:
+    """The block with weight 0 at ``positions`` and the other weights scaled up to the same total."""
+    if not len(positions):
+        return block
+    weight = block.weights().copy()
+    total = weight.sum()
+    weight[positions] = 0.0
+    if not weight.any():
+        raise ValueError("All rows that carry weight were set aside. Set validation_fraction=0.")
+    return Block(X=block.X, y=block.y, sample_weight=weight * (total / weight.sum()))
+
+
+def validation_rows(block: Block, positions: Array | None, by_hash: tuple[int, float] | None) -> Block:
+    """The rows of a block of training data that were set aside.
+
+    ``positions`` are those of rows in memory. ``by_hash`` are the key and the share for rows of a source, which are
+    set aside by a hash of their ids.
+    """
+    if by_hash is not None:
+        key, share = by_hash
+        return block.take(np.flatnonzero(uniform_of(block.row_ids(), key) < share))
+    ids = np.empty(0, np.int64) if positions is None else positions
+    return block.take(np.flatnonzero(np.isin(block.row_ids(), ids)))

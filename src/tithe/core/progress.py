@@ -1,11 +1,12 @@
-"""Progress of passes over the data, shown on standard error."""
+"""Progress of passes over the data, shown on standard error, and times of phases."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 # called after every leaf with the number of the pass, and the leaves and rows of this pass that are done
@@ -128,3 +129,13 @@ def seconds_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@contextmanager
+def timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    """Store the seconds that a block of code takes under the name of a phase."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = time.perf_counter() - start

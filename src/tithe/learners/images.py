@@ -20,7 +20,7 @@ from tithe.core.params import (
     check_params,
     check_value,
 )
-from tithe.core.progress import Progress
+from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Storable, check_fields, expect
 from tithe.images.averaging import Coder, averaged
@@ -33,7 +33,6 @@ from tithe.images.quality import data_range
 from tithe.learners.bases import BaseEstimator
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.learners.fitted import FLOATS
-from tithe.learners.timing import timed
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.reduce.build import build_coreset
 from tithe.solvers.ksvd import cosine_atoms

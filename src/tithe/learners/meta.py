@@ -11,7 +11,14 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, polish_rounds
-from tithe.certify.held_out import n_coreset_rows_in, sample_source, score_certificate
+from tithe.certify.held_out import (
+    draw_validation_rows,
+    n_coreset_rows_in,
+    sample_source,
+    score_certificate,
+    validation_rows,
+    without_rows,
+)
 from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
@@ -34,9 +41,14 @@ from tithe.learners.labels import (
     stream_classes,
     with_class_numbers,
 )
-from tithe.learners.recalibrate import recalibrated, residuals
-from tithe.learners.sample_weight import check_learns_from_coresets, fit_arguments, last_step, takes_weights
-from tithe.learners.validation_rows import draw_validation_rows, validation_rows, without_rows
+from tithe.learners.other_estimators import (
+    check_learns_from_coresets,
+    fit_arguments,
+    last_step,
+    residuals,
+    takes_weights,
+)
+from tithe.reduce.calibration import recalibrated
 from tithe.sources.mapped import MappedSource
 
 

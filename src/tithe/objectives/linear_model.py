@@ -12,8 +12,8 @@ from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
 from tithe.kernels.columns import column_means
 from tithe.objectives.linear_scores import LinearScoresObjective
-from tithe.solvers.curvature import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support
 from tithe.solvers.descent import Descent, Metric
+from tithe.solvers.linear_algebra import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support
 
 _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every round is cheap
 _ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again

@@ -27,17 +27,20 @@ group whose cost is carried by a few rows has directions that are carried by few
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tithe.core.contracts import SampledObjective
-from tithe.core.data import ROWS_PER_COLUMN, Array, Coreset, Moments
+from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments
 
 RIDGE = 1e-3
 CLIP = 20.0
 _MAX_NEWTON_STEPS = 30
+_RESIDUAL_ROWS = 16_384  # rows whose residuals are computed at a time
+Residuals = Callable[[Block], Array]  # (n, c) for the rows of a block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,3 +227,33 @@ def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high:
         lam, value = lam - length * step, next_value
     factors: Array = np.clip(1.0 + basis @ lam, low, high)
     return factors
+
+
+def recalibrated(coreset: Coreset, block: Block, objective: SampledObjective, residuals_of: Residuals) -> Coreset:
+    """The coreset with weights that also reproduce the sums of residuals times columns over the block."""
+    pilot = coreset.pilot
+    assert pilot is not None and coreset.totals is not None
+    totals: Array | None = None
+    for start in range(0, len(block), _RESIDUAL_ROWS):
+        part = block.cut(start, start + _RESIDUAL_ROWS)
+        moments = _residual_moments(part, objective, pilot, residuals_of)
+        if totals is None:
+            totals = np.zeros((len(coreset.totals), moments.values.shape[1]))
+        groups = np.zeros(len(part), np.int64) if moments.groups is None else moments.groups
+        np.add.at(totals, groups, moments.values * part.weights()[:, None])
+    assert totals is not None
+    moments = _residual_moments(coreset, objective, pilot, residuals_of)
+    weight, report = calibrate(coreset.weights(), moments, totals)
+    return replace(coreset, sample_weight=weight, provenance={**coreset.provenance, **report.provenance()})
+
+
+def _residual_moments(block: Block, objective: SampledObjective, pilot: Array, residuals_of: Residuals) -> Moments:
+    moments = objective.moments(block, pilot)
+    residual = residuals_of(block)
+    z = moments.values[:, 2 : 2 + block.n_features]
+    products = [r[:, None] * z for r in residual.T]
+    return Moments(
+        values=np.column_stack([moments.values, residual, *products]),
+        groups=moments.groups,
+        n_basic=moments.n_basic,
+    )

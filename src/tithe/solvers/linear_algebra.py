@@ -1,13 +1,22 @@
-"""Conjugate gradients and a jittered Cholesky factorisation for all solvers."""
+"""Conjugate gradients, a jittered Cholesky factorisation, and the curvature of losses of linear scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
+from tithe.core.parallel import over_parts
+
+MAX_COORDINATES = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
+_CHUNK_ROWS = 16_384
+_GRAM_ROWS = 2048  # multiplied at a time: their products stay in the cache
+_MAX_CHUNKS = 8  # runs of rows that a curvature is added up in
+_DENSE_SHARE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
 
 def growing(first: float, factor: float = 100.0) -> Iterator[float]:
@@ -72,3 +81,114 @@ def conjugate_gradients(
         previous, size = size, float(residual @ preconditioned)
         direction = preconditioned + (size / previous) * direction
     return x, True
+
+
+def curvature_cost(block: Block, n_margins: int) -> int:
+    """Products that `curvature_blocks` takes."""
+    size = block.n_features + 1
+    if size > MAX_COORDINATES:
+        return 0
+    pairs = n_margins * (n_margins + 1) // 2 if n_margins * size <= MAX_COORDINATES else n_margins
+    if sparse.issparse(block.X) and block.X.nnz <= _DENSE_SHARE * len(block) * block.n_features:
+        return pairs * block.X.nnz * -(-block.X.nnz // len(block))
+    return pairs * len(block) * size * size
+
+
+def curvature_blocks(
+    block: Block, second: Array, cross: Callable[[int, int, slice], Array], centre: Array | None = None
+) -> Array | None:
+    """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
+
+    For scores a and b, rows count with bend_a, bend (n, k), if a = b, and else with ``cross(a, b, rows)``;
+    both contain their weights. Columns are those of the rows less ``centre``.
+    """
+    k, size = second.shape[1], block.n_features + 1
+    if size > MAX_COORDINATES:
+        return None
+    is_full = k * size <= MAX_COORDINATES
+    pairs = [(a, b) for a in range(k) for b in (range(a, k) if is_full else (a,))]
+    # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
+    chunk = max(_CHUNK_ROWS // 8, -(-len(block) // _MAX_CHUNKS)) if k == 1 else len(block)
+    tasks = [(pair, start) for pair in pairs for start in range(0, len(block), chunk)]
+    products: list[Array] = [np.empty(0)] * len(tasks)
+
+    def run(first: int, last: int) -> None:
+        for number in range(first, last):
+            (a, b), start = tasks[number]
+            at = slice(start, start + chunk)
+            mixed = second[at, a] if a == b else cross(a, b, at)
+            products[number] = _gram(block.X[at], mixed, centre)
+
+    over_parts(run, len(tasks), serial=len(block) * size * len(pairs) < 50_000)
+    if not is_full:
+        return np.array(products)
+    hessian = np.zeros((k, size, k, size))
+    for ((a, b), _), product in zip(tasks, products, strict=True):
+        hessian[a, :, b] += product
+        if a != b:
+            hessian[b, :, a] += product.T
+    return hessian.reshape(1, k * size, k * size)
+
+
+def effective_support(X: Any, second: Array, centre: Array | None = None) -> Array:
+    """Effective number of rows behind the diagonal of the curvature, (sum b)^2 / sum b^2: (k, d + 1).
+
+    b = bend (x - centre, 1)^2.
+    """
+    is_sparse = sparse.issparse(X)
+    origin = 0.0 if is_sparse or centre is None else centre
+    if is_sparse:
+        largest = np.abs(X).max(axis=0).toarray().ravel()
+    else:
+        largest = np.maximum(np.abs(X.max(axis=0) - origin), np.abs(X.min(axis=0) - origin))
+    scale = 1.0 / np.where(largest > 0.0, largest, 1.0)  # fourth powers overflow sooner than anything else
+    k, d = second.shape[1], X.shape[1]
+    sums = np.column_stack([np.zeros((k, d)), second.sum(axis=0)])
+    squares = np.column_stack([np.zeros((k, d)), (second * second).sum(axis=0)])
+    step = _CHUNK_ROWS if is_sparse else _GRAM_ROWS
+    for start in range(0, X.shape[0], step):
+        at = slice(start, start + step)
+        rows = X[at].astype(np.float64)
+        if is_sparse:
+            rows = rows.multiply(scale).tocsr()
+            square = rows.multiply(rows)
+            fourth = square.multiply(square)
+        else:
+            rows -= origin
+            rows *= scale
+            square = np.square(rows, out=rows)
+        sums[:, :-1] += (square.T @ second[at]).T
+        if not is_sparse:
+            fourth = np.square(square, out=square)
+        squares[:, :-1] += (fourth.T @ second[at] ** 2).T
+    return np.divide(sums * sums, squares, out=np.zeros_like(sums), where=squares > 0.0)
+
+
+def _gram(X: Any, weight: Array, centre: Array | None) -> Array:
+    """sum of weight (x - centre, 1)(x - centre, 1)^T: (d + 1, d + 1)."""
+    d = X.shape[1]
+    gram = np.zeros((d + 1, d + 1))
+    if sparse.issparse(X) and X.nnz > _DENSE_SHARE * X.shape[0] * d:
+        X = X.toarray()
+    if sparse.issparse(X):
+        rows = X.astype(np.float64, copy=False)
+        gram[:d, :d] = (rows.multiply(weight[:, None]).tocsr().T @ rows).toarray()
+        gram[:d, d] = gram[d, :d] = rows.T @ weight
+        gram[d, d] = weight.sum()
+        return gram
+    # with the roots of the weights this is a product of rows with themselves, which takes half the work
+    root = np.sqrt(weight) if (weight >= 0.0).all() else None
+    unweighted = bool((weight == 1.0).all())
+    wide = np.ones((min(len(weight), _GRAM_ROWS), d + 1))
+    for start in range(0, len(weight), _GRAM_ROWS):
+        stop = min(start + _GRAM_ROWS, len(weight))
+        rows = wide[: stop - start]
+        np.subtract(X[start:stop], 0.0 if centre is None else centre, out=rows[:, :d])
+        if root is None:
+            gram += (rows * weight[start:stop, None]).T @ rows
+        else:
+            rows[:, d] = 1.0
+            if not unweighted:
+                rows *= root[start:stop, None]
+            gram += rows.T @ rows
+    return gram

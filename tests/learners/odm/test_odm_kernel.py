@@ -14,9 +14,9 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from tithe import load_model, save_model
 from tithe.core.parallel import limit_threads
-from tithe.learners.odm import kernel_choice as kernel
 from tithe.odm import ODMClassifier
 from tithe.solvers.odm import kernel_functions
+from tithe.solvers.odm import kernel_functions as kernel
 from tithe.solvers.odm import kernel_matrix as gram
 from tithe.solvers.odm import two_classes as binary
 from tithe.solvers.odm.kernel_functions import KernelFunction

@@ -22,9 +22,15 @@ from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expec
 from tithe.kernels.sampling import sample_rows
 from tithe.learners.base import CoresetLearner, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
-from tithe.learners.dictionary.centring import MEANS, Centring, offset
-from tithe.learners.dictionary.codes import RowCoder
-from tithe.learners.dictionary.signals import check_dense, check_magnitude, initial_atoms
+from tithe.learners.dictionary.rows import (
+    MEANS,
+    Centring,
+    RowCoder,
+    check_dense,
+    check_magnitude,
+    initial_atoms,
+    offset,
+)
 from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.objectives.dictionary import DictionaryObjective
 from tithe.solvers.ksvd import Coding, learn_dictionary

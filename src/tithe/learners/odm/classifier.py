@@ -26,14 +26,12 @@ from tithe.learners.odm.base import (
     margins_of,
     row_costs,
 )
-from tithe.learners.odm.kernel_choice import kernel_scores, training_kernel
 from tithe.learners.results import Described
-from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction
+from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction, kernel_scores, training_kernel
 from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes
 from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
-from tithe.solvers.odm.solution import KernelSolution
-from tithe.solvers.odm.two_classes import Dual, solve_two_classes
+from tithe.solvers.odm.two_classes import Dual, KernelSolution, solve_two_classes
 from tithe.sources.arrays import as_block
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from tithe.core.data import Array, Block
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.learners.base import CoresetLearner
-from tithe.learners.sample_weight import fit_arguments, last_step
+from tithe.learners.other_estimators import fit_arguments, last_step
 from tithe.learners.search.folds import Fold
 from tithe.learners.search.scoring import Scores, score_rows
 from tithe.sources.arrays import plain_weights

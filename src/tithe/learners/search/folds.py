@@ -1,8 +1,9 @@
-"""Folds of rows in memory, by position, and of rows of a source, by a hash of the row id."""
+"""Folds of rows in memory, by position, and of rows of a source, by a hash of the row id; and their coresets."""
 
 from __future__ import annotations
 
 import numbers
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,9 +20,11 @@ from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.learners.labels import objective_for
 from tithe.learners.linear_model import linear_auto_size
+from tithe.learners.search.scoring import Scoring
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
+from tithe.sources.arrays import plain_weights
 from tithe.sources.batches import is_like
 from tithe.sources.mapped import MappedSource
 
@@ -298,3 +301,28 @@ class FoldStreams(Storable):
     def coreset(self) -> Coreset:
         """The coreset of all rows."""
         return self.streams[-1].coreset()
+
+
+class RecordedFolds:
+    """Passes folds on, and records their coresets and the seconds spent on building them.
+
+    Before the first fold, it warns if there are weights and the score takes none.
+    """
+
+    def __init__(self, folds: Iterator[Fold], scoring: Scoring, *, with_train_score: bool) -> None:
+        self.coresets: list[Coreset] = []
+        self.seconds = 0.0
+        self._folds, self._scoring, self._with_train_score = folds, scoring, with_train_score
+
+    def __iter__(self) -> Iterator[Fold]:
+        while True:
+            start = time.perf_counter()
+            fold = next(self._folds, None)
+            self.seconds += time.perf_counter() - start
+            if fold is None:
+                return
+            if not self.coresets:
+                train_weight = fold.coreset.sample_weight if self._with_train_score else None
+                self._scoring.uses(fold.held_out.sample_weight, plain_weights(train_weight))
+            self.coresets.append(fold.coreset)
+            yield fold

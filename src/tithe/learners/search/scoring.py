@@ -14,7 +14,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 
 from tithe.core.data import Array
 from tithe.core.errors import warn_caller
-from tithe.learners.sample_weight import takes_weights
+from tithe.learners.other_estimators import takes_weights
 
 Scores = float | dict[str, Any]  # a score that raised an error is its text
 

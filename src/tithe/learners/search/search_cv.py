@@ -30,8 +30,16 @@ from tithe.learners.labels import EncodeLabels, encoded_classes, finite_target, 
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.search.candidates import candidates_of, check_options
 from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
-from tithe.learners.search.folds import Fold, FoldReducer, FoldStreams, Shares, Splits, n_folds_by_id, splits_of
-from tithe.learners.search.recorded import RecordedFolds
+from tithe.learners.search.folds import (
+    Fold,
+    FoldReducer,
+    FoldStreams,
+    RecordedFolds,
+    Shares,
+    Splits,
+    n_folds_by_id,
+    splits_of,
+)
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
 from tithe.learners.search.winner import WinnerMethods, fit_on_coreset, winner_of

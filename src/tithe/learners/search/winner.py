@@ -12,8 +12,8 @@ from tithe.core.seeding import rng_for
 from tithe.learners.base import CoresetLearner
 from tithe.learners.fitted import FittedAttribute
 from tithe.learners.meta import CoresetEstimator
+from tithe.learners.other_estimators import last_step
 from tithe.learners.results import Described
-from tithe.learners.sample_weight import last_step
 from tithe.learners.search.folds import FoldReducer
 from tithe.learners.search.scoring import Scoring, is_multimetric, score_rows, scorers_of
 from tithe.sources.arrays import check_weights

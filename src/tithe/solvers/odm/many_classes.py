@@ -8,8 +8,7 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.kernels.odm.many_classes import best_rivals
-from tithe.solvers.odm.many_classes_cg import subspace_step
-from tithe.solvers.odm.many_classes_dual import MulticlassDual
+from tithe.solvers.odm.many_classes_dual import MulticlassDual, subspace_step
 
 NONCONVEX = ("cccp", "fixed_score")
 _RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the coefficients

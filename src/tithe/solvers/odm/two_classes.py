@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
@@ -14,7 +15,6 @@ from tithe.kernels.odm.two_classes import descend_square, margin_gap
 from tithe.solvers.linear_algebra import conjugate_gradients, jittered_cholesky
 from tithe.solvers.odm.band import Band
 from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Gram, kernel_not_psd_error
-from tithe.solvers.odm.solution import KernelSolution
 
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
 _MAX_SLOW_ROUNDS = 2  # slow rounds in a row, after which Newton's method takes over
@@ -318,3 +318,34 @@ class _System:
         inner = cho_solve(self._inner, self._basis.T @ scaled, check_finite=False)
         result: Array = scaled - (self._basis @ inner) / self._ridge
         return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSolution:
+    """A machine f_k(x) = sum_i coefficients_ki k(x_i, x) + intercept, and what is proved of it.
+
+    Parameters
+    ----------
+    coefficients : (k, n)
+        k = 1 for two classes, else one row for each class.
+    scores : (n, k)
+        Of the training rows, the intercept included.
+    intercept : float
+        That of a free intercept, else 0.
+    function : kernel function
+        In the precision that the solution took.
+    gap, primal : float
+        Duality gap and value; with many classes those of the last convex problem.
+    curve : list of float
+        The objective after each round of rivals, or at the end.
+    n_iter : int
+    """
+
+    coefficients: Array
+    scores: Array
+    intercept: float
+    function: Any
+    gap: float
+    primal: float
+    curve: list[float]
+    n_iter: int

@@ -1,17 +1,18 @@
-"""Passes weights of rows to an estimator, to the steps of a pipeline, or through scikit-learn's metadata routing."""
+"""Estimators of other libraries: the weights that they take, directly or routed, and their residuals."""
 
 from __future__ import annotations
 
 from inspect import signature
 from typing import Any
 
+import numpy as np
 from sklearn import get_config
 from sklearn.base import MetaEstimatorMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, get_routing_for_object
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
 
 _WEIGHT = "sample_weight"
 _PAIRWISE_OPTIONS = ("kernel", "metric", "affinity")
@@ -99,3 +100,22 @@ def _is_pairwise(estimator: Any) -> bool:
         isinstance(value, str) and value == "precomputed" and key.rpartition("__")[2] in _PAIRWISE_OPTIONS
         for key, value in options
     )
+
+
+def residuals(estimator: Any, labels: Array | None, block: Block) -> Array:
+    """Residuals (n, c) of a fitted estimator: of y, or of the indicator of each class but the first.
+
+    ``labels`` are those of a classifier; y of the block then holds class numbers.
+    """
+    assert block.y is not None
+    residual: Array
+    if labels is None:
+        residual = (block.y - estimator.predict(block.X))[:, None]
+        return residual
+    indicators = np.equal.outer(labels[block.y], estimator.classes_)
+    if hasattr(estimator, "predict_proba"):
+        predicted = estimator.predict_proba(block.X)
+    else:
+        predicted = np.equal.outer(estimator.predict(block.X), estimator.classes_)
+    residual = (indicators[:, 1:] - predicted[:, 1:]).astype(np.float64)
+    return residual
