@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tithe.core.contracts import Objective
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
-from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, check_fields, expect
+from tithe.core.state_checks import Number, Optional, Storable, check_fields, expect
 
 Kind = Literal["bound", "exact", "estimate"]
 Quantity = Literal["cost", "excess_loss", "score", "mse"]
@@ -65,23 +65,7 @@ class Certificate(Storable):
         return self.sentence
 
     def _check_state(self) -> None:
-        number = Number(finite=False)
-        check_fields(
-            self,
-            {
-                "kind": Text(("bound", "exact", "estimate")),
-                "quantity": Text(("cost", "excess_loss", "score", "mse")),
-                "value": number,
-                "relative_excess": Optional(number),
-                "coreset_error": Optional(number),
-                "confidence": Optional(Number(least=0.0, most=1.0)),
-                "interval": Optional(Each(number, length=2)),
-                "bound": Optional(number),
-                "n_rows": Integer(),
-                "passes": Integer(),
-                "sentence": Text(),
-            },
-        )
+        check_fields(self, {"confidence": Optional(Number(least=0.0, most=1.0))})
         excess = self.quantity == "excess_loss"
         expect((self.relative_excess is not None) == excess, "relative_excess belongs to an excess loss")
         expect((self.coreset_error is None) == excess, "coreset_error belongs to a cost, score or error")

@@ -12,7 +12,7 @@ from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Constructi
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import warn_caller
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
-from tithe.core.state_checks import Instance, Number, Optional, Storable, check_fields
+from tithe.core.state_checks import Number, Storable, check_fields
 from tithe.kernels.sampling import sample_rows
 
 RADIUS = OneOf("auto", "pilot") | RealNumber(above=0.0)
@@ -28,7 +28,7 @@ class Prepared(Storable):
     radius: float
 
     def _check_state(self) -> None:
-        check_fields(self, {"radius": Number(least=0.0), "clusters": Instance(ClusterSet)})
+        check_fields(self, {"radius": Number(least=0.0)})
 
 
 def find_radius(
@@ -66,10 +66,6 @@ class _Clustered(Construction[ClusterBoundedObjective]):
 
     def __post_init__(self) -> None:
         check_params(self, self._constraints)
-
-    def _check_state(self) -> None:
-        self.__post_init__()
-        check_fields(self, {"prepared": Optional(Instance(Prepared))})
 
     def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
         if self.prepared is not None:

@@ -13,7 +13,7 @@ from tithe.constructions.draw import draw_by_class, draw_rows
 from tithe.core.contracts import Construction, InfluenceObjective, Objective, ObjectiveT
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.parallel import limit_threads, over_parts
-from tithe.core.state_checks import Floats, Instance, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Storable, check_fields, expect
 from tithe.kernels.labels import count_codes
 from tithe.kernels.sampling import draw, sample_rows
 
@@ -118,9 +118,6 @@ class Leverage(Construction[ObjectiveT]):
 
     leverages: Leverages | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "leverage"
-
-    def _check_state(self) -> None:
-        check_fields(self, {"leverages": Optional(Instance(Leverages))})
 
     def check_columns(self, n_features: int, objective: ObjectiveT) -> None:
         expect(self.leverages is None or len(self.leverages.factor) == n_features, "leverages are of other columns")

@@ -20,7 +20,7 @@ from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Constructi
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
-from tithe.core.state_checks import Floats, Instance, Integers, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Integers, Storable, check_fields, expect
 from tithe.kernels.sampling import sample_rows
 
 _REGRESSORS = ("ols", "ridge", "lasso", "elasticnet")
@@ -119,14 +119,7 @@ class Regressed(Construction[ClusterBoundedObjective]):
         )
 
     def _check_state(self) -> None:
-        self.__post_init__()
-        check_fields(
-            self,
-            {
-                "sensitivity_model_": Optional(Instance(SensitivityModel)),
-                "known": Optional(Instance(Known)),
-            },
-        )
+        super()._check_state()
         expect((self.known is None) == (self.sensitivity_model_ is None), "a part of the regression is missing")
 
     def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:

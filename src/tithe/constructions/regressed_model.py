@@ -13,7 +13,7 @@ from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
 from tithe.core.data import Array, Block
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Integer, Number, Storable, check_fields, expect
 from tithe.kernels.linear.scores import linear_scores
 
 _CHUNK_ROWS = 65_536  # rows whose features are written out at a time
@@ -78,9 +78,6 @@ class SensitivityModel(Storable):
         check_fields(
             self,
             {
-                "clusters": Instance(ClusterSet),
-                "linear": Optional(Instance(Linear)),
-                "norm_feature": Flag(),
                 "radius": Number(least=0.0),
                 "n_features": Integer(least=1),
                 "n_rows": Integer(least=1),

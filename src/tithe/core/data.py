@@ -12,13 +12,13 @@ from scipy import sparse
 from tithe.core.state_checks import (
     LARGEST,
     Check,
-    Flag,
     Floats,
     Integer,
     Integers,
     Labels,
     Number,
     Optional,
+    Parts,
     Storable,
     check_fields,
     expect,
@@ -31,6 +31,7 @@ ROWS_PER_COLUMN = 4  # drawn rows that calibration needs for each total
 
 
 _FLOATS = ("float64", "float32")
+_MAX_LEVEL = 64  # levels of a tree, and those above that only seed draws
 _BLOCK: Mapping[str, Check] = {
     "y": Optional(Labels("n")),
     "sample_weight": Optional(Floats("n", least=0.0)),
@@ -38,12 +39,12 @@ _BLOCK: Mapping[str, Check] = {
     "mean": Optional(Floats("d")),
 }
 _CORESET: Mapping[str, Check] = {
+    **_BLOCK,
     "n_seen": Integer(least=1),
     "weight_seen": Number(least=float(np.finfo(np.float64).tiny)),
     "last_row": Integer(least=-1),
-    "is_whole": Flag(),
+    "key": Parts(Integer(most=_MAX_LEVEL), Integer()),
 }
-_MAX_LEVEL = 64  # levels of a tree, and those above that only seed draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,9 +121,10 @@ class Block(Storable):
             expect(self.X.format == "csr" and np.isfinite(self.X.data).all(), "rows are not finite")
             sizes = {"n": self.X.shape[0], "d": self.X.shape[1]}
         else:
-            sizes = check_fields(self, {"X": Floats("n", "d", dtypes=_FLOATS)})
+            sizes = {}
+            Floats("n", "d", dtypes=_FLOATS).check(f"{type(self).__name__}.X", self.X, sizes)
         expect(sizes["d"] <= LARGEST, "rows have too many columns")
-        check_fields(self, _BLOCK, sizes=sizes)
+        check_fields(self, _CORESET if isinstance(self, Coreset) else _BLOCK, sizes=sizes)
         expect(self.notes is None or _are_notes(self.notes), "notes of rows are no notes")
 
     def cut(self, start: int, stop: int) -> Block:
@@ -178,14 +180,10 @@ class Coreset(Block):
 
     def _check_state(self) -> None:
         Block._check_state(self)
-        check_fields(self, _CORESET)
         for values in (self.totals, self.pilot):
-            expect(values is None or (isinstance(values, np.ndarray) and 1 <= values.ndim <= 3), "totals are no totals")
             if values is not None:
+                expect(1 <= values.ndim <= 3, "totals are no totals")
                 Floats(*values.shape, contiguous=False).check("totals or pilot", values, {})
-        expect(isinstance(self.key, tuple) and len(self.key) == 2, "the place in a tree is missing")
-        Integer(most=_MAX_LEVEL).check("level", self.key[0], {})
-        Integer().check("first leaf", self.key[1], {})
         expect(_are_notes(self.provenance), "provenance is no mapping of names to values")
         expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
 

@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import MethodType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from scipy import sparse
@@ -42,9 +42,6 @@ def expect(holds: Any, fault: str) -> None:
     """Raise `FileFormatError` unless ``holds``."""
     if not holds:
         raise FileFormatError(fault)
-
-
-# -- what an attribute may be ----------------------------------------------------------------------
 
 
 class Check(ABC):
@@ -68,7 +65,8 @@ class Integer(Check):
         fits = is_integer and self.least <= value <= self.most
         expect(fits, f"{name} is {_short_repr(value)}, not a whole number in range")
         if self.size is not None:
-            _check_agrees(name, self.size, int(value), sizes)
+            known = sizes.setdefault(self.size, int(value))
+            expect(known == value, f"{name} is {value}, and {known} is needed")
 
 
 @dataclass(frozen=True)
@@ -238,9 +236,11 @@ def check_of(kind: Any) -> Check:
     """The check for values of a type such as ``float``, ``list[float]`` or ``Coreset | None``."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):
-        (kind_if_given,) = (part for part in parts if part is not type(None))
-        return Optional(check_of(kind_if_given))
-    if origin is list:
+        kinds = [part for part in parts if part is not type(None)]
+        return Optional(check_of(kinds[0])) if len(kinds) == 1 else Anything()
+    if origin is Literal:
+        return Text(parts)
+    if origin is list or (origin is tuple and parts[-1] is ...):
         return Each(check_of(parts[0]))
     if origin is tuple:
         return Parts(*map(check_of, parts))
@@ -266,16 +266,9 @@ def _check_size(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
         expect(size == known, f"{name} has a length of {size} where {known} is needed")
 
 
-def _check_agrees(name: str, label: str, value: int, sizes: Sizes) -> None:
-    expect(sizes.setdefault(label, value) == value, f"{name} is {value}, and {sizes[label]} is needed")
-
-
 def _short_repr(value: Any) -> str:
     text = repr(value) if isinstance(value, _PLAIN) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-# -- objects ---------------------------------------------------------------------------------------
 
 
 class Storable:
@@ -285,6 +278,7 @@ class Storable:
 
     def _check_state(self) -> None:
         """Raise `FileFormatError` for a state that no object of this class can have; its parts were checked before."""
+        check_fields(self, {})
         _check_parameters(self)
 
     def without_rows(self) -> Any:
@@ -302,17 +296,25 @@ def check_fields(
 ) -> Sizes:
     """Compare the attributes of an object, or the items of a dict, with a table; sizes that turned out are given back.
 
-    All must be there but those that are ``optional``.
+    All must be there but those that are ``optional``. Fields of a dataclass that the table leaves out are compared
+    with their types.
     """
     sizes = {} if sizes is None else sizes
     who = who or type(thing).__name__
-    for name, check in table.items():
+    for name, check in {**_checks_of_fields(type(thing)), **table}.items():
         value = _attribute(thing, name)
         if value is _MISSING:
             expect(name in optional, f"{who} has no {name}")
         else:
             check.check(f"{who}.{name}", value, sizes)
     return sizes
+
+
+def _checks_of_fields(kind: Any) -> dict[str, Check]:
+    if not is_dataclass(kind):
+        return {}
+    hints = get_type_hints(kind)
+    return {field.name: check_of(hints[field.name]) for field in fields(kind)}
 
 
 def _attribute(thing: Any, name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import NoRowsError
-from tithe.core.state_checks import LARGEST, Each, Instance, Integer, Storable, check_fields, expect
+from tithe.core.state_checks import Storable, expect
 
 HIGHEST = 60  # level of a node: numbers of leaves stay below 2^62
 Merge = Callable[[Coreset, Coreset, tuple[int, int]], Coreset]
@@ -41,7 +41,7 @@ class Tree(Storable):
         return sum(node.n_seen for node in self.slots)
 
     def _check_state(self) -> None:
-        check_fields(self, {"slots": Each(Instance(Coreset)), "n_leaves": Integer(most=LARGEST)})
+        super()._check_state()
         end = 0
         for level, first in (slot.key for slot in self.slots):
             expect(level <= HIGHEST and first % 2**level == 0 and first >= end, "nodes of a tree overlap")

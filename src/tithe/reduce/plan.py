@@ -14,9 +14,6 @@ from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.registry import make, resolve
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import (
-    Check,
-    Flag,
-    Instance,
     Integer,
     Number,
     Optional,
@@ -31,7 +28,6 @@ _TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
 
 Notes = dict[str, str | int | float]
 _TINY = float(np.finfo(np.float64).tiny)
-_PAIR: dict[str, Check] = {"objective": Instance(Objective), "construction": Instance(Construction)}
 
 
 def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:
@@ -98,14 +94,8 @@ class Plan(Storable):
     auto: bool = False
 
     def _check_state(self) -> None:
-        table: dict[str, Check] = {
-            "size": Integer(least=1),
-            "calibrate": Flag(),
-            "seed": Integer(least=0, most=2**64),
-            "half_life": Optional(Number(least=_TINY)),
-            "auto": Flag(),
-        }
-        check_fields(self, {**_PAIR, **table})
+        seed, half_life = Integer(most=2**64), Optional(Number(least=_TINY))
+        check_fields(self, {"size": Integer(least=1), "seed": seed, "half_life": half_life})
         check_together(self.objective, self.construction, calibrate=self.calibrate)
 
     @classmethod
@@ -209,10 +199,8 @@ class Reducer(Storable):
     rows_per_coefficient: float | None = None
 
     def _check_state(self) -> None:
-        check_fields(self, {**_PAIR, "plan": Instance(Plan), "totals": Flag()})
+        check_fields(self, {"rows_per_coefficient": Optional(Number(least=0.0))})
         check_together(self.objective, self.construction, calibrate=self.totals)
-        expect(self.pilot is None or isinstance(self.pilot, np.ndarray), "a pilot is no array")
-        Optional(Number(least=0.0)).check("rows_per_coefficient", self.rows_per_coefficient, {})
         compared = [] if self.rows_per_coefficient is None else [resolve("construction", "uniform")]
         planned = [type(self.plan.construction), *compared]
         same = type(self.objective) is type(self.plan.objective) and type(self.construction) in planned

@@ -13,11 +13,8 @@ from tithe.core.data import Block, Coreset
 from tithe.core.errors import NoRowsError
 from tithe.core.state_checks import (
     LARGEST,
-    Each,
-    Instance,
     Integer,
     Optional,
-    Parts,
     Storable,
     check_fields,
     check_loaded,
@@ -101,21 +98,7 @@ class StreamState(Storable):
         return replace(state, tree=tree)
 
     def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "plan": Instance(Plan),
-                "rows": Instance(LeafBuffer),
-                "window": Optional(Integer(least=1)),
-                "tree": Instance(Tree),
-                "reducer": Optional(Instance(Reducer)),
-                "pilot_leaf": Optional(Integer()),
-                "absorbed": Optional(Instance(Coreset)),
-                "absorbed_rows": Each(Parts(Integer(), Integer())),
-                "n_pushes": Integer(),
-                "times_forgotten": Integer(),
-            },
-        )
+        check_fields(self, {"window": Optional(Integer(least=1))})
         tree, rows, leaf_size = self.tree, self.rows, self.rows.leaf_size
         expect(tree.n_leaves <= LARGEST // leaf_size, "a tree has too many leaves")
         expect(self.window is None or self.window >= leaf_size, "a window is less than one leaf")
