@@ -110,7 +110,7 @@ def test_a_lone_far_point_is_kept() -> None:
 
 
 def test_influence_copies_few_rows_of_many_and_draws_the_same_on_any_number_of_threads(monkeypatch) -> None:
-    for name, value in {"_MAX_ALL_SCORED": 10_000, "_MIN_SCORED": 30_000, "_CHUNK_ROWS": 4096}.items():
+    for name, value in {"_MAX_ALL_SCORED": 10_000, "_MIN_SCORED": 30_000, "_SCORED_CHUNK_ROWS": 4096}.items():
         monkeypatch.setattr(f"tithe.constructions.leverage.{name}", value)
     X = np.random.default_rng(0).normal(size=(400_000, 8)).astype(np.float32)
     block = Block(X=X, y=(X[:, 0] > 0.3).astype(np.int32))

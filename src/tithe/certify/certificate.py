@@ -136,61 +136,48 @@ def excess_certificate(
     scale = 1.0 / loss if loss > 0 else 0.0
     low, high = interval
     proved = f", provably by at most {percent(bound * scale)}" if bound * scale <= USEFUL_BESIDE_ESTIMATE else ""
-    return Certificate(
-        kind="estimate",
-        quantity="excess_loss",
-        value=excess,
-        relative_excess=excess * scale,
-        confidence=confidence,
-        interval=interval,
-        bound=bound,
-        n_rows=n_rows,
-        passes=passes,
-        sentence=(
-            f"The loss, penalty included, is {loss:.8g} on all {n_rows} rows. It exceeds the loss of a fit on all rows "
-            f"by about {percent(excess * scale)} ({confidence:.0%}: {percent(low * scale)} to {percent(high * scale)})"
-            f"{proved}."
-        ),
+    said = (
+        f"It exceeds the loss of a fit on all rows by about {percent(excess * scale)} "
+        f"({confidence:.0%}: {percent(low * scale)} to {percent(high * scale)}){proved}."
+    )
+    certain: dict[str, Any] = {"confidence": confidence, "interval": interval}
+    return _of_excess(
+        "estimate", loss, said, excess, excess * scale, bound=bound, n_rows=n_rows, passes=passes, **certain
     )
 
 
 def exact_excess_certificate(loss: float, excess: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate of how far the loss exceeds that of a fit on all rows, which is known exactly."""
     relative = excess / loss if loss > 0 else 0.0
-    return Certificate(
-        kind="exact",
-        quantity="excess_loss",
-        value=excess,
-        relative_excess=relative,
-        bound=bound,
-        n_rows=n_rows,
-        passes=passes,
-        sentence=(
-            f"The loss, penalty included, is {loss:.8g} on all {n_rows} rows. It exceeds the loss of a fit on all rows "
-            f"by {percent(relative)}: exactly, up to rounding."
-        ),
-    )
+    said = f"It exceeds the loss of a fit on all rows by {percent(relative)}: exactly, up to rounding."
+    return _of_excess("exact", loss, said, excess, relative, bound=bound, n_rows=n_rows, passes=passes)
 
 
 def bound_certificate(loss: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate of a proved bound on the excess of the loss over its minimum."""
     relative = bound / loss if loss > 0 else 0.0
     if relative <= USEFUL_BOUND:
-        excess = f"It exceeds the loss of a fit on all rows provably by at most {percent(relative)}."
+        said = f"It exceeds the loss of a fit on all rows provably by at most {percent(relative)}."
     else:
-        excess = (
+        said = (
             "By how much it exceeds the loss of a fit on all rows is not known: polish it, or ask for a larger "
             "coreset_size."
         )
+    return _of_excess("bound", loss, said, bound, relative, bound=bound, n_rows=n_rows, passes=passes)
+
+
+def _of_excess(
+    kind: Kind, loss: float, said: str, value: float, relative: float, *, n_rows: int, **options: Any
+) -> Certificate:
+    sentence = f"The loss, penalty included, is {loss:.8g} on all {n_rows} rows. {said}"
     return Certificate(
-        kind="bound",
+        kind=kind,
         quantity="excess_loss",
-        value=bound,
+        value=value,
         relative_excess=relative,
-        bound=bound,
         n_rows=n_rows,
-        passes=passes,
-        sentence=f"The loss, penalty included, is {loss:.8g} on all {n_rows} rows. {excess}",
+        sentence=sentence,
+        **options,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -108,15 +108,8 @@ class Regressed(Construction[ClusterBoundedObjective]):
         regressor = self.regressor
         if not isinstance(regressor, str):
             regressor = type(regressor), joblib_hash(regressor.get_params())  # parameters may be arrays
-        return (
-            regressor,
-            self.n_clusters,
-            self.radius,
-            self.certified,
-            self.sample_size,
-            self.norm_feature,
-            self.mix,
-        )
+        others = (f.name for f in fields(self) if f.compare and f.name != "regressor")
+        return regressor, *(vars(self)[name] for name in others)
 
     def _check_state(self) -> None:
         super()._check_state()

@@ -29,13 +29,12 @@ class Coder:
 
     def __init__(self, atoms: Array, max_atoms: int, target: float) -> None:
         self.atoms, self.max_atoms, self.target = atoms, max_atoms, target
-        self.n_patches = self.n_atoms = self.n_coded = 0
+        self.n_patches = self.n_atoms = 0
 
     def __call__(self, X: Array, energy: Array) -> Array:
         """Replace the patches X by their residuals. Patches of an energy below the target have no atoms."""
         coded = np.flatnonzero(energy > self.target)
         self.n_patches += len(X)
-        self.n_coded += len(coded)
         if len(coded):
             chosen, _, _, residual = pursue(
                 X[coded], self.atoms, n_nonzero=self.max_atoms, target=self.target, with_residual=True

@@ -99,9 +99,7 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
                 "This method takes arrays, not sources. Go through a source leaf by leaf, [model.predict(task().X) for "
                 "task in source.tasks()], or use tithe predict on the command line."
             )
-        block = as_block(X, y, sample_weight)
-        validate_data(self, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
-        return block
+        return checked_block(self, X, y, sample_weight, reset=reset)
 
     def _passes(self, rows: Block | Source, progress: Progress | bool | None) -> DataPass:
         """Passes over the rows, with their progress shown if ``verbose`` or the caller asks for it."""
@@ -220,6 +218,13 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
     def sample_indices_(self) -> Array:
         """Positions in the training data of the rows of the coreset."""
         return self.coreset_.row_ids()  # type: ignore[no-any-return]
+
+
+def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
+    """A checked block. Names and number of columns are stored with the learner (``reset``) or compared."""
+    block = as_block(X, y, sample_weight)
+    validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
+    return block
 
 
 def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -17,15 +17,6 @@ _MAX_PAIRS = 10
 _MAX_HALVINGS = 30  # of a step in a line search: further ones are at rounding level
 _ARMIJO = 1e-4
 _HALF_TRUSTED_ROWS = 4.0  # effective rows at which an estimated correlation is halved
-
-
-class Point(Protocol):
-    """Value and gradient of a function at one point."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def gradient(self) -> Array: ...
 
 
 class Metric:
@@ -117,7 +108,7 @@ class Metric:
 class Descent:
     """Preconditioned L-BFGS, one round at a time; a round is accepted only if the value falls.
 
-    ``evaluate`` maps parameters to a `Point`; ``n_evaluations`` counts its calls.
+    ``evaluate`` maps parameters to a point with ``value`` and ``gradient``; ``n_evaluations`` counts its calls.
     """
 
     def __init__(self, evaluate: Callable[[Array], Any], start: Array, metric: Metric, *, point: Any = None) -> None:

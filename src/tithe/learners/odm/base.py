@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.core.data import Array, Block
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
@@ -30,12 +30,12 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.kernels.labels import label_numbers
+from tithe.learners.base import checked_block
 from tithe.learners.bases import available_if
 from tithe.learners.fitted import COLUMNS, FLOATS, check_classes, probe
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.many_classes import NONCONVEX
-from tithe.sources.arrays import as_block
 
 MAX_EXACT_MULTIPLIERS, EXACT_TOL = 1000, 1e-20  # small problems are solved to rounding error, in milliseconds
 _QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -157,8 +157,7 @@ class MarginMachine:
         check_is_fitted(self)
         if not hasattr(self, "calibrated_"):
             raise ValueError("Probabilities need rows in memory, to hold some out: call fit(X, y) with arrays.")
-        rows = as_block(X).X
-        validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
+        rows = checked_block(self, X, reset=False).X
         probabilities: Array = self.calibrated_.predict_proba(self._as_calibrated(rows))
         return probabilities
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
@@ -15,6 +15,7 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
+from tithe.learners.base import checked_block
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.labels import encoded_classes, weights_by_class
 from tithe.learners.odm.base import (
@@ -32,7 +33,6 @@ from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes
 from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
 from tithe.solvers.odm.two_classes import Dual, KernelSolution, solve_two_classes
-from tithe.sources.arrays import as_block
 
 
 class ODMClassifier(MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
@@ -203,8 +203,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Described, Storable, BaseEst
         self.__dict__.pop("calibrated_", None)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        block = as_block(X, y, sample_weight)
-        validate_data(self, X if hasattr(X, "shape") else block.X, reset=True, skip_check_array=True)
+        block = checked_block(self, X, y, sample_weight, reset=True)
         assert block.y is not None
         self.classes_, codes = encoded_classes(block.y)
         if len(self.classes_) < 2:
@@ -334,8 +333,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Described, Storable, BaseEst
     def decision_function(self, X: Any) -> Array:
         """The scores f: (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
-        rows = as_block(X).X
-        validate_data(self, X if hasattr(X, "shape") else rows, reset=False, skip_check_array=True)
+        rows = checked_block(self, X, reset=False).X
         if self.kernel == "precomputed":
             scores = np.asarray(rows[:, self.support_] @ self.dual_coef_.T)
         else:

@@ -203,17 +203,6 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         checkpoint: Checkpoint | None = None,
         progress: Progress | bool | None = None,
     ) -> Self:
-        """Fit on all rows, or reduce, fit on the coreset, calibrate, polish and certify on all rows.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n, d), or a source
-            See `CoresetLogisticRegression.fit` for sources. ``probability=True`` needs rows in memory.
-        y : array of shape (n,), of any labels
-        sample_weight : array of shape (n,), optional
-        checkpoint, progress
-            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
-        """
         if self.probability and isinstance(X, Source):
             raise ValueError("probability=True holds out rows, which is not possible with a source: give arrays.")
         super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)

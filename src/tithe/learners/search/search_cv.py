@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import validate_data
 
 from tithe.certify import Certificate
 from tithe.certify.held_out import MIN_ROWS_TO_CERTIFY
@@ -23,7 +22,7 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
-from tithe.learners.base import CoresetLearner, check_no_extra_arrays, note_columns
+from tithe.learners.base import CoresetLearner, check_no_extra_arrays, checked_block, note_columns
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, attributes_of, check_learner, probe
 from tithe.learners.labels import EncodeLabels, encoded_classes, finite_target, stream_classes, with_class_numbers
@@ -43,7 +42,7 @@ from tithe.learners.search.folds import (
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
 from tithe.learners.search.winner import WinnerMethods, fit_on_coreset, winner_of
-from tithe.sources.arrays import as_block, check_weights
+from tithe.sources.arrays import check_weights
 
 
 class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable, BaseEstimator):
@@ -295,8 +294,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         check_options(self)
         n_folds = n_folds_by_id(self.cv)
         self._require_target(y)
-        checked = as_block(X, y)
-        validate_data(self, X if hasattr(X, "shape") else checked.X, reset=first, skip_check_array=True)
+        checked = checked_block(self, X, y, reset=first)
         block = replace(checked, sample_weight=check_weights(sample_weight, len(checked)), mean=None)
         if is_classifier(self.estimator):
             self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=first)
@@ -349,8 +347,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     def _array_splits(self, X: Any, y: Any, sample_weight: Any, groups: Any, progress: Any) -> tuple[DataPass, Splits]:
         """The rows in memory, and positions of training and held-out rows."""
         self._require_target(y)
-        block = as_block(X, y, sample_weight)
-        validate_data(self, X if hasattr(X, "shape") else block.X, reset=True, skip_check_array=True)
+        block = checked_block(self, X, y, sample_weight, reset=True)
         splits = splits_of(self.cv, block, groups, classifier=is_classifier(self.estimator))
         return DataPass(self._encoded(block), progress=progress), splits
 
