@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tithe import odm as odm
     from tithe import online as online
     from tithe.certify import Certificate as Certificate
-    from tithe.core.checkpoint import Checkpoint as Checkpoint
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
     from tithe.core.errors import FileFormatError as FileFormatError
+    from tithe.core.progress import Checkpoint as Checkpoint
     from tithe.learners.choose_k import choose_k as choose_k
     from tithe.learners.cluster import CoresetKMeans as CoresetKMeans
     from tithe.learners.cluster import CoresetKMedians as CoresetKMedians
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         "tithe.certify": ("Certificate",),
-        "tithe.core.checkpoint": ("Checkpoint",),
+        "tithe.core.progress": ("Checkpoint",),
         "tithe.core.data": ("Block", "Coreset"),
         "tithe.core.errors": ("FileFormatError",),
         "tithe.learners.choose_k": ("choose_k",),

@@ -52,8 +52,8 @@ def build(  # type: ignore[no-untyped-def]
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
-    from tithe.core.checkpoint import Checkpoint
     from tithe.core.files import check_output
+    from tithe.core.progress import Checkpoint
     from tithe.reduce.build import build_coreset
     from tithe.storage.checkpoint import remove_state
     from tithe.storage.coresets import free_names, save_coreset

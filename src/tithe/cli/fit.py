@@ -98,7 +98,7 @@ def _fit(  # type: ignore[no-untyped-def]
         parameters["coreset_size"] = size
     model = cls(polish=polish, engine=make_engine(jobs), random_state=seed, **parameters)
     how.check_target(where, _target_of(model))
-    from tithe.core.checkpoint import Checkpoint
+    from tithe.core.progress import Checkpoint
     from tithe.report.fit_report import write_fit
     from tithe.storage.checkpoint import remove_state
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tithe.core.checkpoint import Checkpoint
-from tithe.core.progress import bytes_text, memory, seconds_text
+from tithe.core.progress import Checkpoint, bytes_text, memory, seconds_text
 
 if TYPE_CHECKING:  # a command that only shows its options need not load these
     from tithe.core.contracts import Source

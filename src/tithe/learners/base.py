@@ -12,13 +12,12 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import validate_data
 
 from tithe.certify import polish_rounds
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import Boolean, Option, WholeNumber, check_value
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Sizes, Storable

@@ -19,12 +19,11 @@ from tithe.certify import (
     polish_rounds,
     total_cost,
 )
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
 from tithe.learners.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads

@@ -11,14 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent
 from tithe.certify.certificate import percent
 from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import POLISH, Boolean, Constraint, Option, RealNumber, check_params
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Instance, Optional

@@ -19,14 +19,13 @@ from tithe.certify.held_out import (
     validation_rows,
     without_rows,
 )
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.hashing import HoldOut, key_of
 from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
 from tithe.learners.base import CoresetLearner, limits_threads

@@ -7,10 +7,9 @@ from typing import Any, Self
 import numpy as np
 from sklearn.metrics import d2_tweedie_score
 
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.linear_regressor import CORESET_TOL_RATIO, CoresetLinearRegressor
 from tithe.objectives.poisson import PoissonObjective

@@ -14,14 +14,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Construction, Objective, SampledObjective, Source
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import CORESET_SIZE, check_value
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
 from tithe.core.tree import Tree

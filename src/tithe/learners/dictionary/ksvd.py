@@ -11,12 +11,11 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from tithe.certify import Certificate
 from tithe.certify.held_out import mean_certificate
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
 from tithe.kernels.sampling import sample_rows

@@ -9,12 +9,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Number, Sizes
 from tithe.learners.fitted import FLOATS, FittedAttribute

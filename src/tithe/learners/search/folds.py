@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import check_cv
 
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.hashing import Reservoir, fold_of, key_of
 from tithe.core.passes import DataPass
+from tithe.core.progress import Checkpoint
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.learners.labels import objective_for

@@ -14,12 +14,11 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from tithe.certify import Certificate
 from tithe.certify.held_out import MIN_ROWS_TO_CERTIFY
-from tithe.core.checkpoint import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.passes import DataPass
-from tithe.core.progress import Progress
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
 from tithe.learners.base import CoresetLearner, check_no_extra_arrays, checked_block, note_columns

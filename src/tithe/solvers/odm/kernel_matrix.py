@@ -1,10 +1,11 @@
-"""The kernel matrix, square by square."""
+"""What the dual problems of kernel machines share: the kernel matrix, and the band in which margins cost nothing."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -167,3 +168,31 @@ def kernel_not_psd_error() -> NotAKernelError:
         "constant to the diagonal of the matrix. If it should be, rounding is to blame: centre and scale the columns, "
         "or lower lam."
     )
+
+
+@dataclass(kw_only=True)
+class Band:
+    """Margins from ``low`` = 1 - theta to ``high`` = 1 + theta; rows below cost C = ``cost`` (n,), rows above mu C."""
+
+    cost: Array
+    mu: float
+    theta: float
+
+    @property
+    def low(self) -> float:
+        return 1.0 - self.theta
+
+    @property
+    def high(self) -> float:
+        return 1.0 + self.theta
+
+    @cached_property
+    def soft(self) -> Array:
+        """1 / C: (n,)."""
+        inverse: Array = 1.0 / self.cost
+        return inverse
+
+    def stiff_at(self, mu: float) -> Array:
+        """1 / (mu C): (n,), infinite without an upper side."""
+        with np.errstate(over="ignore"):  # a tiny mu
+            return self.soft / mu if mu > 0.0 else np.full(len(self.cost), np.inf)

@@ -13,8 +13,7 @@ from tithe.core.data import Array
 from tithe.kernels.odm.gram import row_squares
 from tithe.kernels.odm.many_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_square
 from tithe.solvers.linear_algebra import conjugate_gradients
-from tithe.solvers.odm.band import Band
-from tithe.solvers.odm.kernel_matrix import Gram, kernel_not_psd_error
+from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
 
 _MAX_CG_STEPS = 50  # of conjugate gradients
 _CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start

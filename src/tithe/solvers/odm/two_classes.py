@@ -13,8 +13,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from tithe.core.data import Array
 from tithe.kernels.odm.two_classes import descend_square, margin_gap
 from tithe.solvers.linear_algebra import conjugate_gradients, jittered_cholesky
-from tithe.solvers.odm.band import Band
-from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Gram, kernel_not_psd_error
+from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Band, Gram, kernel_not_psd_error
 
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
 _MAX_SLOW_ROUNDS = 2  # slow rounds in a row, after which Newton's method takes over
