@@ -56,6 +56,19 @@ def _as_integers(y: Array) -> Array | None:
     return y if is_integer and len(y) else None
 
 
+def _as_texts(y: Array) -> Any:
+    """Python's texts as an Arrow array, None if the labels are anything else: NumPy's own texts are sorted faster."""
+    if y.dtype != object:
+        return None
+    import pyarrow as pa
+
+    try:
+        texts = pa.array(y)
+    except (pa.ArrowException, UnicodeError, TypeError):
+        return None
+    return texts if pa.types.is_string(texts.type) and not texts.null_count else None
+
+
 def label_numbers(y: Array, labels: Array) -> Array:
     """The position of each row's label in ``labels``, -1 if it is not among them: (n,) int32."""
     values, integer_labels = _as_integers(y), _as_integers(labels)
@@ -74,6 +87,12 @@ def label_numbers(y: Array, labels: Array) -> Array:
 
             _over(len(y), number)
             return codes
+    texts, text_labels = _as_texts(y), _as_texts(labels.astype(object))
+    if texts is not None and text_labels is not None:
+        from pyarrow.compute import index_in
+
+        positions: Array = index_in(texts, value_set=text_labels).fill_null(-1).to_numpy()
+        return positions
     order = np.argsort(labels, kind="stable")
     at = np.minimum(np.searchsorted(labels[order], y), len(labels) - 1)
     positions = order[at]
@@ -81,7 +100,7 @@ def label_numbers(y: Array, labels: Array) -> Array:
 
 
 def distinct_labels(y: Array) -> Array:
-    """The same as ``np.unique(y)``, without sorting if labels are whole numbers."""
+    """The same as ``np.unique(y)``, without sorting all of them if labels are whole numbers or text."""
     values = _as_integers(y)
     if values is not None:
         low, high = int(values.min()), int(values.max())
@@ -94,7 +113,8 @@ def distinct_labels(y: Array) -> Array:
             _over(len(y), mark)
             labels: Array = (np.flatnonzero(present) + low).astype(y.dtype)
             return labels
-    return np.unique(y)
+    texts = _as_texts(y)
+    return np.unique(y) if texts is None else np.array(sorted(texts.unique().to_pylist()), y.dtype)
 
 
 def encode_labels(y: Array) -> tuple[Array, Array]:
