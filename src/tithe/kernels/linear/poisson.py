@@ -20,8 +20,8 @@ _BITS_OF_ROOT_HALF = 0x3FE6A09E667F3BCD  # sqrt(1/2) as an integer
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "nsz"}, error_model="numpy")
-def _terms(score, y, bits, loss, first, mean):  # type: ignore[no-untyped-def]
-    n = score.shape[0]
+def _terms(score, y, bits, as_number, loss, y_bits, first, mean):  # type: ignore[no-untyped-def]
+    n = score.shape[0]  # as_number and y_bits are the memory of bits and loss
     for i in range(n):  # exp(score) = 2^k times a polynomial in what is left, |r| <= ln(2)/2
         v = min(max(score[i], _MIN_EXPONENT), _MAX_EXPONENT)
         k = np.floor(v * _LOG2E + 0.5)
@@ -41,7 +41,6 @@ def _terms(score, y, bits, loss, first, mean):  # type: ignore[no-untyped-def]
         p = p * r + 1.0
         mean[i] = p * r + 1.0
         bits[i] = (np.int64(k) + 1023) << 52
-    as_number, y_bits = bits.view(np.float64), loss.view(np.int64)
     for i in range(n):
         mean[i] = mean[i] * as_number[i] if score[i] <= _MAX_EXPONENT else np.inf
         loss[i] = max(y[i], _TINY)
@@ -71,5 +70,6 @@ def _terms(score, y, bits, loss, first, mean):  # type: ignore[no-untyped-def]
 def poisson_terms(score: Array, y: Array) -> tuple[Array, Array, Array]:
     """exp(z) - y z + y ln y - y for scores z (n,) and targets (n,), and its first and second derivatives in z."""
     loss, first, mean = np.empty(len(score)), np.empty(len(score)), np.empty(len(score))
-    _terms(score, np.ascontiguousarray(y), np.empty(len(score), np.int64), loss, first, mean)
+    bits = np.empty(len(score), np.int64)  # a view that is made in compiled code takes longer to compile
+    _terms(score, np.ascontiguousarray(y), bits, bits.view(np.float64), loss, loss.view(np.int64), first, mean)
     return loss, first, mean
