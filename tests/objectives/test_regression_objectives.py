@@ -128,8 +128,8 @@ def test_no_certificate_of_500_problems_is_violated() -> None:
 def test_huber_gives_no_interval_where_few_rows_have_a_curvature() -> None:
     """With 8 rows and 4 columns, intervals missed the truth by up to eight orders of magnitude."""
     rng, objective, inside = np.random.default_rng(0), HuberObjective(tol=1e-14), []
-    for number in range(40):
-        block = problem(rng, 8 if number < 20 else 80, 4, counts=False)
+    for number in range(18):
+        block = problem(rng, 8 if number < 10 else 80, 4, counts=False)
         least = objective.evaluate(block, objective.minimise(block)[0]).value
         params, _ = objective.minimise(block.take(np.sort(rng.choice(len(block), len(block) // 2, replace=False))))
         point = objective.evaluate(block, params)
@@ -138,7 +138,7 @@ def test_huber_gives_no_interval_where_few_rows_have_a_curvature() -> None:
         assert excess <= gap.bound + 1e-11 * point.value
         if gap.interval is not None:
             inside.append(gap.interval[0] <= excess <= gap.interval[1])
-    assert len(inside) >= 10 and all(inside)
+    assert len(inside) >= 5 and all(inside)
 
 
 def test_queries_have_finite_losses(rng) -> None:
