@@ -475,7 +475,7 @@ def birth_death_chain(
 
 
 def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
-              n_steps, n_centers, losses, accepted):  # type: ignore[no-untyped-def]  # fmt: skip
+              n_steps, n_centers, losses, accepted) -> int:  # type: ignore[no-untyped-def]  # fmt: skip
     """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
 
     ``clock[0]`` is the weight of all rows so far, ``clock[1]`` the norm of the row that stopped it. At row t, with W
@@ -486,5 +486,5 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     """
     if len(X) == 0:
         return 0
-    return _run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
-                np.empty(3), n_steps, n_centers, losses, accepted)  # fmt: skip
+    return int(_run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
+                    np.empty(3), n_steps, n_centers, losses, accepted))  # fmt: skip
