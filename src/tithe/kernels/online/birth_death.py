@@ -486,5 +486,5 @@ def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     """
     if len(X) == 0:
         return 0
-    return _run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
-                np.empty(3), n_steps, n_centers, losses, accepted)  # fmt: skip
+    return int(_run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
+                    np.empty(3), n_steps, n_centers, losses, accepted))  # fmt: skip
