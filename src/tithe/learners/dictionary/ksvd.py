@@ -209,7 +209,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         seed = as_seed(self.random_state)
         self._learn(self._training_rows(data, seed, checkpoint), data, seed)
         if self.refine_iter > 0 and self.coreset_ is not None and not self.coreset_.is_whole:
-            self._refine_on_sample(rows, seed)
+            rng, n = rng_for(seed, "draw"), _REFINE_ROWS
+            sample = sample_rows(rows, n, rng) if isinstance(rows, Block) else rows.sample(n, rng=rng)
+            self._refine(sample, self.refine_iter, seed)
         return self
 
     @available_if(lambda learner: learner.center != "global")
@@ -270,11 +272,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         check_is_fitted(self)
         check_value("n_iter", n_iter, WholeNumber(least=1))
         return self._refine(self._signals(X, sample_weight, reset=False), n_iter, as_seed(self.random_state))
-
-    def _refine_on_sample(self, rows: Any, seed: int) -> None:
-        rng, n = rng_for(seed, "draw"), _REFINE_ROWS
-        sample = sample_rows(rows, n, rng) if isinstance(rows, Block) else rows.sample(n, rng=rng)
-        self._refine(sample, self.refine_iter, seed)
 
     def _refine(self, rows: Block, n_iter: int, seed: int) -> Self:
         rows = Centring(self.center, self.mean_)(rows)
