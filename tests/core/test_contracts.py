@@ -45,7 +45,6 @@ FOREIGN = {
     "cli/build.py:_about": "the provenance is shown",
     "cli/inspect.py:_inspect_model": "the parameters are shown",
     "report/scores.py:_answers": "not every classifier has probabilities",
-    "sources/csv_block.py:Dialect.read": "pyarrow has one class of error for all faults of a file",
     "testing/engines.py:_error": "the message itself is checked",
 }
 
