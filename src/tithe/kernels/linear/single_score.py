@@ -75,18 +75,17 @@ def _add_table(weight, start, scores, first, second, loss, more, slopes, table):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, weight, start, scores, first, second, loss, more, centre, slopes, table, gradient, diagonal):  # type: ignore[no-untyped-def]
-    _add_table(weight, start, scores, first, second, loss, more, slopes, table)
+def _add_dense(X, start, n_rows, slopes, centre, gradient, diagonal):  # type: ignore[no-untyped-def]
     d = X.shape[1]
     if gradient.shape[0] > 0:
-        for i in range(scores.shape[0]):
+        for i in range(n_rows):
             r = slopes[0, i]
             sign = 0 if r <= 0.0 else 1
             for j in range(d):
                 gradient[sign, j] += r * X[start + i, j]
             gradient[sign, d] += r
     if diagonal.shape[0] > 0:
-        for i in range(scores.shape[0]):
+        for i in range(n_rows):
             b = slopes[1, i]
             for j in range(d):
                 x = X[start + i, j] - centre[j]
@@ -95,12 +94,9 @@ def _add_dense(X, weight, start, scores, first, second, loss, more, centre, slop
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_csr(
-    data, indices, indptr, weight, start, scores, first, second, loss, more, slopes, table, gradient, diagonal
-):  # type: ignore[no-untyped-def]
-    _add_table(weight, start, scores, first, second, loss, more, slopes, table)
+def _add_csr(data, indices, indptr, start, n_rows, slopes, gradient, diagonal):  # type: ignore[no-untyped-def]
     d = gradient.shape[1] - 1 if gradient.shape[0] > 0 else diagonal.shape[0] - 1
-    for i in range(scores.shape[0]):
+    for i in range(n_rows):
         r, b = slopes[0, i], slopes[1, i]
         sign = 0 if r <= 0.0 else 1
         begin, end = indptr[start + i], indptr[start + i + 1]
@@ -158,9 +154,10 @@ def add_run(
     diagonal : (d + 1,) or (0,)
         Sums of the second derivative times (x - centre, 1)^2. Not added up if it is empty.
     """
-    columns = (scores, first, second, loss, more)
+    # the two are called from here, and not one by the other: numba optimises a compiled function that another calls
+    # once more for its caller, and runs one of the two versions in the process that compiles, the other from the cache
+    _add_table(weight, start, scores, first, second, loss, more, slopes, table)
     if sparse.issparse(X):
-        rows = (X.data, X.indices, X.indptr)
-        _add_csr(*rows, weight, start, *columns, slopes, table, gradient, diagonal)
+        _add_csr(X.data, X.indices, X.indptr, start, len(scores), slopes, gradient, diagonal)
     else:
-        _add_dense(X, weight, start, *columns, centre, slopes, table, gradient, diagonal)
+        _add_dense(X, start, len(scores), slopes, centre, gradient, diagonal)
