@@ -13,7 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tithe import load_coreset
 from tithe.cli.main import main
+from tithe.storage.blocks import rows_bytes
+
+PLAIN = ("--scale", "none", "--impute", "none")  # rows as they stand in the files
 
 # leaves are made small, so that few rows make many; a test runner may have told its children to ignore Ctrl-C
 _PROGRAM = """
@@ -43,6 +47,12 @@ def start(*arguments: Any, leaf_rows: int = 1000) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def same_rows(first: Path, second: Path) -> bool:
+    """Whether two coresets have the same rows and weights, to the last bit."""
+    coresets = [load_coreset(path) for path in (first, second)]
+    return rows_bytes(coresets[0]) == rows_bytes(coresets[1])
 
 
 def sha(path: Path) -> str:

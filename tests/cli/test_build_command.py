@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from running import generation, rows_table, run, sha, write_folder
+from running import PLAIN, generation, rows_table, run, sha, write_folder
 
 from tithe import load_coreset
 
@@ -156,7 +156,7 @@ MISTAKES = {
 def test_data_that_cannot_be_used_is_named(folder, tmp_path, capsys, how: str) -> None:
     damaged(folder, how)
     command = ["build", folder, "--objective", "logistic", "--target", "label", "-m", 100, "-o", tmp_path / "c.parquet"]
-    assert run(*command) == 2
+    assert run(*command, *PLAIN) == 2
     said = capsys.readouterr().err
     assert MISTAKES[how] in said and "Traceback" not in said and len(said.strip().splitlines()) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
@@ -164,14 +164,14 @@ def test_data_that_cannot_be_used_is_named(folder, tmp_path, capsys, how: str) -
 
 def test_bad_rows_are_named_or_skipped_and_counted(folder, tmp_path, capsys) -> None:
     damaged(folder, "nan")
-    command = ["build", folder, "--target", "label", "-m", 100, "-o", tmp_path / "c.parquet"]
+    command = ["build", folder, "--target", "label", "-m", 100, *PLAIN, "-o", tmp_path / "c.parquet"]
     assert run(*command) == 2
     said = capsys.readouterr().err
     assert "part-002.parquet" in said and "row 7" in said and "'c1'" in said and "--bad-rows skip" in said
     assert run(*command, "--bad-rows", "skip") == 0
     assert load_coreset(tmp_path / "c.parquet").n_seen == 11_999
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["bad", "rows,", "skipped", "1"] in lines
+    assert ["rows", "left", "out", "(bad,", "or", "without", "a", "target)", "1"] in lines
 
 
 @pytest.mark.parametrize("way", ["build", "fit"])
@@ -180,9 +180,9 @@ def test_bad_rows_of_text_are_counted(tmp_path, capsys, way) -> None:
     lines[17], lines[2999] = "nan,1", "4,"
     (tmp_path / "rows.csv").write_text("a,b\n" + "\n".join(lines) + "\n")
     command = [way, *(["kmeans"] if way == "fit" else []), tmp_path / "rows.csv", "-k", 2, "-m", 100]
-    assert run(*command, "--bad-rows", "skip", "-o", tmp_path / "out") == 0
+    assert run(*command, "--bad-rows", "skip", *PLAIN, "-o", tmp_path / "out") == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["bad", "rows,", "skipped", "2"] in lines
+    assert ["rows", "left", "out", "(bad,", "or", "without", "a", "target)", "2"] in lines
 
 
 def test_a_file_that_vanishes_is_named(folder, tmp_path, capsys, monkeypatch) -> None:
@@ -225,8 +225,8 @@ def test_text_becomes_columns(tmp_path) -> None:
     frame = pd.DataFrame({"a": np.arange(500.0), "colour": ["red", "green"] * 250})
     frame.to_parquet(tmp_path / "r.parquet")
     out = tmp_path / "c.parquet"
-    assert run("build", tmp_path / "r.parquet", "-m", 50, "-o", out) == 2
-    assert run("build", tmp_path / "r.parquet", "-m", 50, "--categories", "onehot", "-o", out) == 0
+    assert run("build", tmp_path / "r.parquet", "-m", 50, "--categories", "error", "-o", out) == 2
+    assert run("build", tmp_path / "r.parquet", "-m", 50, "--scale", "none", "-o", out) == 0
     assert list(pd.read_parquet(out).columns)[:3] == ["a", "colour=green", "colour=red"]
     assert run("build", tmp_path / "r.parquet", "-m", 50, "--columns", "a", "-o", out) == 0
     assert list(pd.read_parquet(out).columns)[:2] == ["a", "sample_weight"]
@@ -307,7 +307,7 @@ def test_all_rows_are_bad(tmp_path, capsys, ending: str, command: list[object]) 
     frame = pd.DataFrame({"a": np.arange(1200.0), "b": np.nan})
     file = tmp_path / f"rows.{ending}"
     frame.to_csv(file, index=False) if ending == "csv" else frame.to_parquet(file)
-    assert run(*command, file, "-k", 3, "--bad-rows", "skip", "-o", tmp_path / "out") == 2
+    assert run(*command, file, "-k", 3, "--bad-rows", "skip", *PLAIN, "-o", tmp_path / "out") == 2
     assert "All 1,200 rows" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
@@ -360,7 +360,7 @@ def test_a_sparse_coreset_as_csv(tmp_path) -> None:
 def test_delimiter_and_header_are_options(tmp_path, capsys) -> None:
     text = "".join(f"{i} {i % 7}\n" for i in range(400))
     (tmp_path / "rows.csv").write_text(text)
-    options = ["-k", 2, "-m", 30, "-o", tmp_path / "c.csv"]
+    options = ["-k", 2, "-m", 30, *PLAIN, "-o", tmp_path / "c.csv"]
     assert run("build", tmp_path / "rows.csv", "--no-header", "--delimiter", " ", *options) == 0
     assert list(pd.read_csv(tmp_path / "c.csv"))[:2] == ["x0", "x1"]
     assert run("build", tmp_path / "rows.csv", "--delimiter", "::", *options) == 2

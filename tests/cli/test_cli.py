@@ -82,7 +82,7 @@ def test_size_for_margin_distributions(rows, capsys) -> None:
         ["build", "ROWS", "-o", "x.parquet", "--objective", "logistic", "--weight", "w"],
         ["build", "ROWS", "-o", "x.parquet", "--objective", "logistic", "--target", "label", "-C", "0"],
         ["build", "missing.csv", "-o", "x.parquet"],
-        ["build", "ROWS", "-o", "x.parquet"],  # a column of text
+        ["build", "ROWS", "-o", "x.parquet", "--categories", "error"],  # a column of text
         ["build", "ROWS", "-o", "x.parquet", "-m", "zero"],
         ["build", "ROWS", "-o", "x.parquet", "--weight", "w", "--target", "label", "-m", "0"],
         ["build", "ROWS", "-o", "x.parquet", "--weight", "nope"],

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from running import generation, rows_table, run, sha, start, write_folder
+from running import PLAIN, generation, rows_table, run, sha, start, write_folder
 
 from tithe import (
     CoresetHuberRegressor,
@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys
 
 @pytest.mark.parametrize("keep", [[], ["--keep-rows"]])
 def test_rows_of_a_sparse_table_are_saved(tmp_path, monkeypatch, keep: list[str]) -> None:
-    monkeypatch.setattr("tithe.sources.columns.WIDEST_DENSE", 20)
+    monkeypatch.setattr("tithe.tables.schema.WIDEST_DENSE", 20)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=600), "t": rng.choice(list("abcdefgh"), 600)})
     frame.assign(y=np.where(frame["a"] > 0, "yes", "no")).to_csv(tmp_path / "rows.csv", index=False)
@@ -170,7 +170,7 @@ def test_rows_of_a_sparse_table_are_saved(tmp_path, monkeypatch, keep: list[str]
     assert {p.name for p in (tmp_path / "out").iterdir()} == FILES
     model = load_model(tmp_path / "out" / "model.skops")
     assert hasattr(model, "coreset_") is bool(keep)
-    predict = ["predict", tmp_path / "out" / "model.skops", tmp_path / "rows.csv", "--categories", "hash"]
+    predict = ["predict", tmp_path / "out" / "model.skops", tmp_path / "rows.csv"]
     assert run(*predict, "-o", tmp_path / "p.csv") == 0 and len(pd.read_csv(tmp_path / "p.csv")) == 600
 
 
@@ -198,7 +198,7 @@ def test_a_stopped_fit_goes_on_to_the_same_model(tmp_path, small_leaves, learner
     "arguments",
     [
         ["fit", "logistic", "data", "-o", "result"],  # no target
-        ["fit", "kmeans", "data", "-o", "result"],  # a column of text
+        ["fit", "kmeans", "data", "--columns", "c0,nothing", "-o", "result"],
         ["fit", "kmeans", "data", "--target", "label", "-k", "0", "-o", "result"],
         ["fit", "kmeans", "data", "--target", "label", "-o", "data"],
         ["fit", "kmeans", "data", "--target", "label", "-o", "data/result"],
@@ -261,29 +261,34 @@ def test_text_is_encoded_as_for_the_fit(tmp_path, capsys, categories: str) -> No
     assert run("fit", "kmeans", tmp_path / "rows.parquet", "-k", 3, "--categories", categories, "-o", out) == 0
     some = frame[frame["colour"] != "green"]  # a value that does not occur has a column all the same
     some.assign(extra=1).to_parquet(tmp_path / "some.parquet")
-    command = ["predict", out / "model.skops", tmp_path / "some.parquet", "--categories", categories]
+    command = ["predict", out / "model.skops", tmp_path / "some.parquet"]
+    assert run(*command, "--categories", categories, "-o", tmp_path / "p.parquet") == 2
+    assert "--categories cannot be given here" in capsys.readouterr().err
     assert run(*command, "-o", tmp_path / "p.parquet") == 0
     model = load_model(out / "model.skops")
-    source = open_dataset(tmp_path / "rows.parquet", categories=categories)
-    X = pd.DataFrame(source.sample(None, rng=rng).X, columns=source.feature_names)
-    expected = model.predict(X)[(frame["colour"] != "green").to_numpy()]
-    assert np.array_equal(pd.read_parquet(tmp_path / "p.parquet")["prediction"], expected)
-    if categories == "onehot":
-        frame.replace("green", "pink").to_parquet(tmp_path / "new.parquet")
-        command[2] = tmp_path / "new.parquet"
-        assert run(*command, "-o", tmp_path / "q.parquet") == 2 and "pink" in capsys.readouterr().err
+    assert np.array_equal(pd.read_parquet(tmp_path / "p.parquet")["prediction"], model.predict(some))
+    frame.replace("green", "pink").to_parquet(tmp_path / "new.parquet")  # a value that was not there
+    command[2] = tmp_path / "new.parquet"
+    assert run(*command, "-o", tmp_path / "q.parquet") == 0
+    assert np.array_equal(
+        pd.read_parquet(tmp_path / "q.parquet")["prediction"], model.predict(frame.replace("green", "pink"))
+    )
 
 
-def test_bad_rows_have_no_prediction(folder, tmp_path) -> None:
+def test_bad_rows_have_no_prediction(folder, tmp_path, capsys) -> None:
     out = tmp_path / "result"
-    assert run("fit", "kmeans", folder, "--target", "label", "-k", 3, "-m", 300, "-o", out) == 0
+    assert run("fit", "kmeans", folder, "--target", "label", "-k", 3, "-m", 300, *PLAIN, "-o", out) == 0
     table = rows_table(50).to_pandas()
-    table.loc[[3, 7], "c2"] = np.nan
+    table.loc[[3, 7, 49], "c2"] = np.nan
     table.to_parquet(tmp_path / "gaps.parquet")
     command = ["predict", out / "model.skops", tmp_path / "gaps.parquet", "-o", tmp_path / "p.parquet"]
     assert run(*command) == 2
     assert run(*command, "--bad-rows", "skip") == 0
-    assert pd.read_parquet(tmp_path / "p.parquet")["row_id"].tolist() == [i for i in range(50) if i not in (3, 7)]
+    written = pd.read_parquet(tmp_path / "p.parquet")
+    assert written["row_id"].tolist() == list(range(50))
+    assert np.flatnonzero(written["prediction"].isna()).tolist() == [3, 7, 49]
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["bad", "rows,", "without", "a", "prediction", "3"] in said
 
 
 def test_rows_that_come_once_are_fitted_without_a_certificate(tmp_path, monkeypatch, capsys) -> None:

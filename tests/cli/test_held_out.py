@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from running import rows_table, run, write_folder
+from running import PLAIN, rows_table, run, write_folder
 from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 from tithe import CoresetLogisticRegression, load_coreset, load_model, open_dataset
@@ -109,7 +109,7 @@ def test_bad_rows_and_rows_held_out_are_counted_apart(tmp_path) -> None:
     frame.loc[::100, "c1"] = np.nan
     frame.to_parquet(tmp_path / "rows.parquet")
     command = ["fit", "kmeans", tmp_path / "rows.parquet", "-k", 3, "-m", 200, "--bad-rows", "skip"]
-    assert run(*command, "-o", tmp_path / "out") == 0
+    assert run(*command, *PLAIN, "-o", tmp_path / "out") == 0
     said = results(tmp_path / "out")
     assert said["n_skipped"] == 20 and said["n_rows"] + said["n_held_out"] == 1980
 
@@ -120,6 +120,6 @@ def test_rows_of_unknown_classes_are_wrong(rng: np.random.Generator, tmp_path) -
     model = CoresetLogisticRegression().fit(X, y)
     frame = pd.DataFrame(X, columns=["p", "q"]).assign(y=np.where(np.arange(300) < 30, "other", y))
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    said = held_out_scores(model, DataPass(open_dataset(tmp_path / "rows.csv", target="y")), "rows")
+    said = held_out_scores(model, DataPass(open_dataset(tmp_path / "rows.csv", target="y", scale="none")), "rows")
     assert said is not None and said.scores["accuracy"] == pytest.approx(np.mean(model.predict(X)[30:] == y[30:]) * 0.9)
     assert said.scores["log_loss"] == pytest.approx(log_loss(y[30:], model.predict_proba(X[30:]), labels=["a", "b"]))

@@ -28,13 +28,14 @@ def test_clusters_by_name(folder, tmp_path, capsys) -> None:
     coreset, model = load_coreset(out / "coreset.parquet"), load_model(out / "model.skops")
     assert [cluster["cluster"] for cluster in clusters] == [0, 1, 2]
     assert sum(cluster["share"] for cluster in clusters) == pytest.approx(1.0)
+    units = model.schema_.original_units
     for cluster in clusters:
         center = model.cluster_centers_[cluster["cluster"]]
-        assert [cluster["center"][f"c{j}"] for j in range(4)] == pytest.approx(center)
+        assert [cluster["center"][f"c{j}"] for j in range(4)] == pytest.approx(units(center[None])[0])
         gaps = np.linalg.norm(coreset.X - center, axis=1)
         at = int(gaps.argmin())
         assert cluster["typical_row"] == coreset.row_ids()[at]
-        assert [cluster["typical_values"][f"c{j}"] for j in range(4)] == pytest.approx(coreset.X[at])
+        assert [cluster["typical_values"][f"c{j}"] for j in range(4)] == pytest.approx(units(coreset.X[at][None])[0])
     page = (out / "report.html").read_text()
     assert run("inspect", out / "model.skops") == 0
     inspected = capsys.readouterr().out

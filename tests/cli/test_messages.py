@@ -42,7 +42,7 @@ def folder(tmp_path) -> Path:
     [
         (["fit", "kmeans", "{data}", "--columns", "c0,c1", "-k", 50, "-m", 20, "-o", "{out}"], "--size 20 keeps 20"),
         (["fit", "logistic", "{data}", "--target", "label", "-m", 1, "-o", "{out}"], "--size 1 keeps 1"),
-        (["build", "{data}", "-k", 3, "-m", 100, "-o", "{out}"], "--categories"),
+        (["build", "{data}", "--columns", "c0", "--exclude", "c0", "-k", 3, "-m", 100, "-o", "{out}"], "'c0' is both"),
         (["build", "{data}", "--columns", "c0,nonsense", "-k", 3, "-m", 100, "-o", "{out}"], "nonsense"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from running import rows_table, run, write_folder
+from running import PLAIN, rows_table, run, write_folder
 
 from tithe import load_coreset, load_model
 from tithe.core import registry
@@ -78,7 +78,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_it_is_fitted_saved_reported_and_predicts(folder, capsys) -> None:
-    assert run("fit", "tiny", folder, "--target", "c3", "--alpha", 2, "-m", 200, "-o", "out") == 0
+    assert run("fit", "tiny", folder, "--target", "c3", "--alpha", 2, "-m", 200, *PLAIN, "-o", "out") == 0
     assert "costs exactly" in capsys.readouterr().out
     model = load_model("out/model.skops")
     assert type(model).__name__ == "TinyRidge" and model.alpha == 2.0
@@ -86,7 +86,7 @@ def test_it_is_fitted_saved_reported_and_predicts(folder, capsys) -> None:
     assert results["squared_error"] == model.certificate_.value and results["rows_kept"] <= 200
     assert Path("out/report.html").read_text().count("data:image/png;base64,") == 2
     assert load_coreset("out/coreset.parquet").y.dtype.kind == "f"
-    assert run("predict", "out/model.skops", folder, "--columns", "c0,c1,c2", "-o", "p.parquet") == 0
+    assert run("predict", "out/model.skops", folder, "-o", "p.parquet") == 0
     X = pd.concat(pd.read_parquet(path) for path in sorted(folder.iterdir()))[["c0", "c1", "c2"]].to_numpy()
     np.testing.assert_allclose(pd.read_parquet("p.parquet")["prediction"], model.predict(X))
 

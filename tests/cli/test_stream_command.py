@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from running import generation, rows_table, run, sha, start
+from running import PLAIN, generation, rows_table, run, same_rows, sha, start
 
 from tithe import load_coreset
 
-OPTIONS = ["--target", "label", "-k", 3, "-m", 100, "--leaf-size", 500]
+OPTIONS = ["--target", "label", "-k", 3, "-m", 100, "--leaf-size", 500, *PLAIN]
 
 
 def give(monkeypatch, table) -> None:
@@ -38,7 +38,7 @@ def test_rows_in_two_runs_are_rows_in_one(tmp_path, monkeypatch, capsys) -> None
             assert run("stream", "-", *OPTIONS, "-o", out, *["--resume"] * (first > 0)) == 0
         said = capsys.readouterr()
         assert "4,000" in said.out and "--resume" in said.err
-    assert sha(tmp_path / "once.parquet") == sha(tmp_path / "twice.parquet")
+    assert same_rows(tmp_path / "once.parquet", tmp_path / "twice.parquet")
     assert load_coreset(tmp_path / "once.parquet").n_seen == 4000
 
 
@@ -170,12 +170,12 @@ def test_a_folder_may_grow(tmp_path) -> None:
     for i in range(3):
         pyarrow.csv.write_csv(table.slice(1000 * i, 1000), folder / f"{i}.csv")
         assert run("stream", folder, *OPTIONS, "-o", tmp_path / "c.parquet", *["--resume"] * (i > 0)) == 0
-    assert sha(tmp_path / "c.parquet") == sha(tmp_path / "whole.parquet")
+    assert same_rows(tmp_path / "c.parquet", tmp_path / "whole.parquet")
 
 
 def test_all_rows_are_bad(tmp_path, monkeypatch, capsys) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n" + "1,\n" * 1200)
-    command = ["stream", tmp_path / "rows.csv", "--bad-rows", "skip", "-o", tmp_path / "c.parquet"]
+    command = ["stream", tmp_path / "rows.csv", "--bad-rows", "skip", *PLAIN, "-o", tmp_path / "c.parquet"]
     assert run(*command) == 2
     assert "All 1,200 rows" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "rows.csv").read_bytes())))
@@ -225,7 +225,7 @@ def test_what_does_not_fit_the_stream_is_refused(tmp_path, monkeypatch, capsys, 
 def test_classes_of_files_are_known_and_others_must_be_told(tmp_path, monkeypatch, objective: str) -> None:
     table = rows_table(3000).sort_by("label")
     pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
-    options = ["--objective", objective, "--target", "label", "-m", 100, "--leaf-size", 500]
+    options = ["--objective", objective, "--target", "label", "-m", 100, "--leaf-size", 500, *PLAIN]
     assert run("stream", tmp_path / "rows.csv", *options, "-o", tmp_path / "file.parquet") == 0
     give(monkeypatch, table)
     assert run("stream", "-", *options, "-o", tmp_path / "blind.parquet") == 2

@@ -40,12 +40,11 @@ from source_inputs import (
     zip_bombs,
 )
 
+from plain_rows import Choice, open_dataset
 from tithe import build_coreset
 from tithe.core.errors import FileFormatError, NoRowsError
 from tithe.images.read import read_picture
 from tithe.objectives import KMeansObjective
-from tithe.sources.columns import Choice
-from tithe.sources.files import open_dataset
 from tithe.sources.piped import open_piped
 
 QUICK, MANY = 12, 20_000

@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from tithe import load_model, open_dataset, save_model
+from plain_rows import open_dataset
+from tithe import load_model, save_model
 from tithe.core.parallel import limit_threads
 from tithe.dictionary import KSVD
 from tithe.kernels.dictionary.atoms import users_of

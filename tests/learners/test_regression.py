@@ -108,7 +108,7 @@ def test_a_source_gives_the_same_as_arrays(kind, tmp_path, small_leaves) -> None
     X, y, _ = rows(kind)
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y)
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
-    source = open_dataset(tmp_path / "rows.parquet", target="y")
+    source = open_dataset(tmp_path / "rows.parquet", target="y", scale="none")
     model = ours(kind, tol=1e-12).fit(source)
     assert_same(model, ours(kind, tol=1e-12).fit(X, y), 1e-6)
     serial = ours(kind, tol=1e-12, engine="serial").fit(source)
@@ -191,7 +191,7 @@ def test_targets_are_checked(tmp_path) -> None:
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y - 1.0)
     frame.to_parquet(tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match="at least 0"):
-        ours("poisson").fit(open_dataset(tmp_path / "rows.parquet", target="y"))
+        ours("poisson").fit(open_dataset(tmp_path / "rows.parquet", target="y", scale="none"))
 
 
 def test_a_search_finds_the_penalty_that_generalises() -> None:

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 import tithe
-from tithe import Checkpoint, open_dataset
+from plain_rows import open_dataset
+from tithe import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.parallel import limit_threads
 from tithe.core.passes import DataPass

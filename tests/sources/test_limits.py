@@ -16,13 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from plain_rows import Choice, open_dataset
 from tithe import FileFormatError, Limits
 from tithe.core.data import Block, concat
 from tithe.images.read import read_picture
 from tithe.sources import csv_block, leaves, libsvm, lines
-from tithe.sources.columns import Choice
 from tithe.sources.dialect import Dialect
-from tithe.sources.files import open_dataset
 from tithe.sources.lines import RowReader
 from tithe.sources.piped import open_piped
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from plain_rows import open_dataset
 from tithe.core.data import concat
 from tithe.sources import npy
-from tithe.sources.files import open_dataset
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int64", "bool", "float16"])

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from plain_rows import open_dataset
 from tithe.core.data import Block, concat
 from tithe.sources import parquet
-from tithe.sources.files import open_dataset
 
 
 def a_frame(rng: np.random.Generator, n: int) -> pd.DataFrame:

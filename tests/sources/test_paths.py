@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from plain_rows import open_dataset
 from tithe import FileFormatError
-from tithe.sources.files import open_dataset
 from tithe.sources.paths import find_files
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from plain_rows import open_dataset
 from tithe import build_coreset
 from tithe.cli.main import main
 from tithe.engines.threads import ThreadEngine
-from tithe.sources.files import open_dataset
 
 
 def exit_code(*arguments: object) -> int:
@@ -87,7 +87,8 @@ def test_files_all_of_whose_rows_are_bad(tmp_path, ending) -> None:
 
 def test_rows_that_are_all_bad_on_the_command_line(tmp_path, capsys) -> None:
     (tmp_path / "t.csv").write_text("a,b\n" + "1,\n" * 9)
-    assert exit_code("build", tmp_path / "t.csv", "-m", 2, "--bad-rows", "skip", "-o", tmp_path / "out.parquet") == 2
+    plain = ("--bad-rows", "skip", "--scale", "none", "--impute", "none")
+    assert exit_code("build", tmp_path / "t.csv", "-m", 2, *plain, "-o", tmp_path / "out.parquet") == 2
     assert "All 9 rows of" in capsys.readouterr().err and not (tmp_path / "out.parquet").exists()
 
 

@@ -183,8 +183,8 @@ def test_words_are_hashed():
 
 
 def test_numbers_that_came_as_categories_are_categories():
-    values = pa.array([3, 1, 3, 1]).dictionary_encode()
-    assert encoded(values)[0] == ["x=1", "x=3"]
+    for values in ([3, 1, 3, 1], ["3", "1", "3", "1"]):
+        assert encoded(pa.array(values).dictionary_encode())[0] == ["x=1", "x=3"]
 
 
 # -- identifiers, constants ------------------------------------------------------------------------
@@ -438,3 +438,20 @@ def test_many_values_make_rows_sparse():
     schema.encode_into(table, dense)
     assert (X.toarray() == dense).all()
     assert X.nnz <= 4 * 3000
+
+
+def test_plain_numbers_are_all_kept():
+    table = pa.table({"id": np.arange(30), "c": [5.0] * 30, "__index_level_0__": np.arange(30)})
+    schema = learn_schema(table, TableOptions(scale="none"))
+    assert schema.feature_names == ["id", "c"]
+    assert schema.encode(table)[:, 0].tolist() == list(range(30))
+
+
+def test_named_columns_are_kept_even_if_constant():
+    table = pa.table(
+        {"a": [1, 1], "b": ["x", "x"], "c": [True, True], "d": [datetime(2020, 1, 1)] * 2, "e": [[1], [2]]}
+    )
+    schema = learn_schema(table, TableOptions(columns=["a", "b", "c", "d"]))
+    assert all(column.encoding is not None for column in schema.columns[:4])
+    with pytest.raises(ValueError, match="Column 'e' is list<item: int64>, which is no feature"):
+        learn_schema(table, TableOptions(columns=["e"]))

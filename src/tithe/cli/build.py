@@ -19,7 +19,7 @@ from tithe.cli.options import (
 )
 from tithe.cli.plan import checkpoint_options, choose_size, earlier_run, plan_table
 from tithe.cli.progress import Stop
-from tithe.cli.sources import STDIN, check_apart, skipped_rows, source_options
+from tithe.cli.sources import STDIN, SourceOptions, check_apart, skipped_rows, source_options
 from tithe.cli.text import Stopped, print_table, saying_how_to_go_on
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 
@@ -92,9 +92,10 @@ def build(  # type: ignore[no-untyped-def]
             seconds = perf_counter() - start
             stop.idle()
             names = source.feature_names
-            save_coreset(coreset, output, feature_names=None if names is None else free_names(names))
+            feature_names = None if names is None else free_names(names)
+            save_coreset(coreset, output, feature_names=feature_names, schema=source.schema)
         remove_state(checkpoint)
-        rows = _about(coreset, source, size, why, seconds, earlier.n_rows, skips=how["bad_rows"] == "skip")
+        rows = _about(coreset, source, size, why, seconds, earlier.n_rows, how)
         if check:
             rows.append(_checked(source, coreset, goal, jobs, seed, stop, output))
     print_table(output, ["", ""], rows)
@@ -111,12 +112,12 @@ def _reason(coreset: Any, size: int | float, why: str) -> str:
 
 
 def _about(
-    coreset: Any, source: Any, size: int | float, why: str, seconds: float, n_before: int, *, skips: bool
+    coreset: Any, source: Any, size: int | float, why: str, seconds: float, n_before: int, how: SourceOptions
 ) -> list[list[str]]:
     rows = [["rows", f"{coreset.n_seen:,}"]]
-    n_skipped = skipped_rows(source, coreset) if skips else 0
+    n_skipped = skipped_rows(source, coreset, how)
     if n_skipped:
-        rows.append(["bad rows, skipped", f"{n_skipped:,}"])
+        rows.append(["rows left out (bad, or without a target)", f"{n_skipped:,}"])
     return [
         *rows,
         ["rows kept", f"{len(coreset):,} ({len(coreset) / coreset.n_seen:.2%}; {_reason(coreset, size, why)})"],

@@ -69,7 +69,7 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
     model = _resumed(output, parameters) if resume else _new_model(output, parameters)
     start = time.perf_counter()
     with Stop() as stop:
-        source = how.open(where, live=True)
+        source = how.open(where, live=True, schema=vars(model).get("schema_"))
         if resume:
             note_columns(model, source, reset=False)
             model.__dict__.pop("feature_names_in_", None)  # rows are arrays from here on, and have none

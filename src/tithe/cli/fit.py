@@ -16,7 +16,7 @@ from tithe.cli.options import Value, default_of, jobs_option, make_engine, param
 from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
 from tithe.cli.progress import Stop
 from tithe.cli.scored import ScoredRows
-from tithe.cli.sources import check_apart, skipped_rows, source_options
+from tithe.cli.sources import SourceOptions, check_apart, skipped_rows, source_options
 from tithe.cli.text import print_result_tables, print_table, saying_how_to_go_on
 from tithe.core.params import POLISH, Target
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
@@ -63,7 +63,7 @@ def fit() -> None:
 
     \b
     Example:
-      tithe fit kmeans data/ -k 20 --categories onehot -o result
+      tithe fit kmeans data/ -k 20 -o result
       tithe fit logistic 'data/*.parquet' --target y -o result
       tithe fit odm 'data/*.parquet' --target y --lam 1000 -o result
     """
@@ -164,12 +164,12 @@ def _check_folder(output: str) -> None:
 
 
 def _facts(
-    model: Any, learner: str, where: Any, how: dict[str, Any], scored: ScoredRows, held_out: Any, seconds: float
+    model: Any, learner: str, where: Any, how: SourceOptions, scored: ScoredRows, held_out: Any, seconds: float
 ) -> Any:
     from tithe.report.fit_report import Fit
 
     n_held_out = 0 if held_out is None or scored.held_out is None else held_out.n_rows
-    n_skipped = skipped_rows(scored.source, model.coreset_) - n_held_out if how["bad_rows"] == "skip" else 0
+    n_skipped = skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out)
     options = {name: value for name, value in how.items() if value is not None and name != "limits"}
     return Fit(
         learner=learner,
@@ -184,7 +184,9 @@ def _facts(
 
 
 def _about(results: dict[str, Any]) -> list[list[str]]:
-    skipped = [["bad rows, skipped", f"{results['n_skipped']:,}"]] if results["n_skipped"] else []
+    skipped = (
+        [["rows left out (bad, or without a target)", f"{results['n_skipped']:,}"]] if results["n_skipped"] else []
+    )
     return [
         ["rows learned from", f"{results['n_rows']:,}"],
         ["rows held out", f"{results['n_held_out']:,}"],

@@ -37,7 +37,7 @@ def inspect(file: str) -> None:
 def _inspect_coreset(file: str) -> None:
     import numpy as np
 
-    from tithe.storage.coresets import load_coreset
+    from tithe.storage.coresets import load_coreset, load_schema
 
     coreset = load_coreset(file)
     low, middle, high = np.quantile(coreset.weights(), [0.0, 0.5, 1.0])
@@ -52,6 +52,7 @@ def _inspect_coreset(file: str) -> None:
         [name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in coreset.provenance.items()
     ]
     print_table(file, ["", ""], rows)
+    _print_columns(load_schema(file))
 
 
 def _inspect_model(file: str) -> None:
@@ -70,9 +71,18 @@ def _inspect_model(file: str) -> None:
     rows += [[name.replace("_", " "), _fact(summary[name])] for name in summary if name not in _TABLES]
     print_table(file, ["", ""], rows)
     print_result_tables(summary, most=_MAX_ROWS)
+    _print_columns(vars(model).get("schema_"))
     certificate = attributes_of(model).get("certificate_") if isinstance(model, LazyFitMixin) else None
     if certificate is not None:
         click.echo(str(certificate))
+
+
+def _print_columns(schema: Any) -> None:
+    """What each column of the table is and what is done with it."""
+    from tithe.report.tables import described_columns
+
+    if schema is not None:
+        print_result_tables({"table_columns": described_columns(schema)}, most=_MAX_ROWS)
 
 
 def _rows_inside(model: Any, about: dict[str, Any]) -> str:

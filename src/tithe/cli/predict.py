@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import click
 from tithe.cli.messages import Command
 from tithe.cli.options import jobs_option, make_engine
 from tithe.cli.progress import Stop
-from tithe.cli.sources import SourceOptions, check_apart, source_options
+from tithe.cli.sources import TABLE_FORMATS, TABLE_OPTIONS, SourceOptions, check_apart, refuse_given, source_options
 from tithe.cli.text import Stopped, print_table
 from tithe.core.progress import ProgressBar
 
@@ -31,8 +31,9 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
     """Predict with MODEL, a file that tithe fit or save_model wrote: row_id and prediction for every row.
 
-    The columns that the model was fitted on are looked up by name; others, such as the target, are left alone. Text is
-    encoded as it was for the fit: give the same --categories.
+    The columns that the model was fitted on are looked up by name, in whatever order and file format; others, such as
+    the target, are left alone. Numbers are scaled, gaps filled and text is encoded as for the fit. A row that cannot be
+    read stops the command; with --bad-rows skip its prediction is empty.
 
     \b
     Example:
@@ -53,82 +54,86 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
-    names = getattr(fitted, "feature_names_in_", None)
-    names = None if names is None else [str(name) for name in names]
-    if how["columns"] is None and names is not None:
-        how["columns"] = _columns_of(names, how["categories"])
+    schema = vars(fitted).get("schema_")
+    if schema is not None:
+        refuse_given(TABLE_OPTIONS, "the model knows what becomes of each column")
+    else:
+        _take_numbers(how, fitted, where)
     try:
         with Stop() as stop:
-            source = how.open(where)
-            arrange = _arrangement(source, names, fitted.n_features_in_, how)
+            source = how.open(where, schema=schema)
+            if source.n_features != fitted.n_features_in_:
+                raise ValueError(
+                    f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
+                    "Name those to use with --columns."
+                )
             with ProgressBar(source.n_rows, "predicting") as reading:
                 progress = stop.after_leaves(reading) if source.replayable else reading
                 data = DataPass(source, make_engine(jobs), progress)
-                n_rows = _write(output, fitted, data, arrange, proba=proba)
+                n_rows, n_empty = _write(output, fitted, data, proba=proba, skips=how["bad_rows"] == "skip")
     except KeyboardInterrupt:
         raise Stopped("Stopped; nothing was written.") from None
-    print_table(output, ["", ""], [["rows", f"{n_rows:,}"], ["model", type(fitted).__name__]])
+    empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
+    print_table(output, ["", ""], [["rows", f"{n_rows:,}"], *empty, ["model", type(fitted).__name__]])
 
 
-def _columns_of(names: list[str], categories: str) -> list[str]:
-    """The columns of a table that became these features, by the way text was encoded."""
-    mark = {"error": None, "onehot": "=", "hash": "#"}[categories]
-    plain = names if mark is None else [name.split(mark)[0] for name in names]
-    return list(dict.fromkeys(plain))
+def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:
+    """Read numbers as they are: the model was not fitted on a table, so it has no schema."""
+    if how.format_of(where) not in TABLE_FORMATS:
+        return
+    refuse_given(("scale", "impute", "dates", "na"), "the model was fitted on numbers as they are, without a schema")
+    how |= {"scale": "none", "impute": "none"}
+    names = vars(model).get("feature_names_in_")
+    if how.get("columns") is None and names is not None:
+        how["columns"] = [str(name) for name in names]
 
 
-def _arrangement(source: Any, names: list[str] | None, n_features: int, how: SourceOptions) -> Callable[[Any], Any]:
-    """A function that brings the columns of the source into the order of the model; refuses columns that do not fit."""
-    columns = source.feature_names
-    if names is None or columns is None or columns == names:
-        if source.n_features != n_features:
-            raise ValueError(
-                f"The model was fitted on {n_features} columns and these rows have {source.n_features}. "
-                "Name those to use with --columns."
-            )
-        return lambda X: X
-    position = {name: j for j, name in enumerate(names)}
-    unknown = [name for name in columns if name not in position]
-    if unknown:
-        raise ValueError(f"The model was not fitted on {unknown[0]!r}. Its columns are {', '.join(names[:10])}, ...")
-    missing = set(names) - set(columns)
-    if how["categories"] != "onehot" and missing:
-        raise ValueError(f"The rows have no column {sorted(missing)[0]!r}, which the model was fitted on.")
-    import numpy as np
-    from scipy import sparse
-
-    # text values that do not occur in these rows have a column of zeros
-    positions = [position[name] for name in columns]
-    ones = np.ones(len(columns), np.float32)
-    selection = sparse.csr_matrix((ones, (np.arange(len(columns)), positions)), shape=(len(columns), n_features))
-    return lambda X: X @ selection if sparse.issparse(X) else np.ascontiguousarray(X @ selection)
-
-
-def _write(output: str, model: Any, data: Any, arrange: Callable[[Any], Any], *, proba: bool) -> int:
-    """Predict and write leaf by leaf; returns the number of rows."""
+def _write(output: str, model: Any, data: Any, *, proba: bool, skips: bool) -> tuple[int, int]:
+    """Predict and write leaf by leaf; returns how many rows there are, and how many have no prediction."""
     import pyarrow as pa
 
     from tithe.core.files import replacing
 
     def table(block: Any) -> Any:
-        X = arrange(block.X)
-        columns = {"row_id": block.row_ids(), "prediction": model.predict(X)}
-        if proba:
-            chances = model.predict_proba(X)
+        columns = {"row_id": block.row_ids(), "prediction": model.predict(block.X)} if len(block) else {}
+        if proba and len(block):
+            chances = model.predict_proba(block.X)
             columns |= {f"probability_{c}": chances[:, j] for j, c in enumerate(model.classes_)}
         return pa.table(columns)
 
-    writer = None
+    writer, n_rows, n_empty = None, 0, 0
     with replacing(output) as temporary, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they were compared above
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # columns were compared
         try:
             for batch in data.each(table):
+                if not batch.num_rows:
+                    continue
                 writer = writer or _writer(temporary, Path(output).suffix.lower(), batch.schema)
-                writer.write_table(batch)
+                whole = _with_empty_rows(batch, n_rows, batch.column("row_id")[-1].as_py() + 1)
+                writer.write_table(whole)
+                n_rows, n_empty = n_rows + whole.num_rows, n_empty + whole.num_rows - batch.num_rows
+            n_all = data.rows.count() if skips else None
+            if writer is not None and n_all is not None and n_all > n_rows:
+                writer.write_table(_with_empty_rows(batch.slice(0, 0), n_rows, n_all))
+                n_rows, n_empty = n_all, n_empty + n_all - n_rows
         finally:
             if writer is not None:
                 writer.close()
-    return int(data.n_rows)
+    return n_rows, n_empty
+
+
+def _with_empty_rows(table: Any, first: int, last: int) -> Any:
+    """The table with a row for each id from ``first`` to before ``last``; rows that were left out have only an id."""
+    if table.num_rows == last - first:
+        return table
+    import numpy as np
+    import pyarrow as pa
+
+    ids = np.arange(first, last)
+    places = np.full(len(ids), -1)
+    places[table.column("row_id").to_numpy() - first] = np.arange(table.num_rows)
+    taken = table.take(pa.array(np.where(places < 0, 0, places), mask=places < 0))
+    return taken.set_column(0, table.schema.field("row_id"), pa.array(ids))
 
 
 def _writer(path: Path, ending: str, schema: Any) -> Any:

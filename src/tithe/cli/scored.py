@@ -76,7 +76,7 @@ class ScoredRows:
         from tithe.learners.base import note_columns
         from tithe.report.scores import held_out_scores
 
-        rows = self.held_out if self.test is None else self.how.open([self.test])
+        rows = self.held_out if self.test is None else self.how.open([self.test], schema=vars(model).get("schema_"))
         if rows is None:
             return None
         note_columns(model, rows, reset=False)

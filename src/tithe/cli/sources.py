@@ -11,25 +11,35 @@ from typing import Any
 import click
 
 from tithe.core.params import Target
+from tithe.tables.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
 _READING_OPTIONS = (
-    "format", "target", "weight", "categories", "bad_rows", "n_features", "delimiter", "header", "limits"
-)  # fmt: skip
+    *("format", "target", "weight", "scale", "impute", "categories", "dates"),
+    *("bad_rows", "n_features", "delimiter", "header", "limits"),
+)
+_LISTS = ("columns", "exclude", "na")  # options that are several names
+TABLE_FORMATS = ("parquet", "csv", "arrow")
+TABLE_OPTIONS = ("columns", "exclude", "scale", "impute", "categories", "dates", "na")
 
 
-def skipped_rows(source: Any, coreset: Any) -> int:
-    """The number of bad rows that were left out; of a pipe, those before the last good row."""
+def skipped_rows(source: Any, coreset: Any, how: SourceOptions, *, n_held_out: int = 0) -> int:
+    """The number of bad rows and rows without a target, which were left out; of a pipe, before the last good row."""
+    if how["bad_rows"] != "skip" and how["target"] is None:
+        return 0
     n_rows = source.count()
-    return int((coreset.last_row + 1 if n_rows is None else n_rows) - coreset.n_seen)
+    return int((coreset.last_row + 1 if n_rows is None else n_rows) - coreset.n_seen - n_held_out)
 
 
 class SourceOptions(dict[str, Any]):
     """The arguments of `tithe.open_dataset`, apart from the path."""
 
-    def open(self, where: Sequence[str], *, live: bool = False) -> Any:
-        """The source: files, or what comes through standard input, ``live`` as soon as it comes."""
+    def open(self, where: Sequence[str], *, live: bool = False, schema: Any = None) -> Any:
+        """The source: files, or what comes through standard input, ``live`` as soon as it comes.
+
+        ``schema`` says how the columns of a table become features, in place of the options about that.
+        """
         import pyarrow as pa
 
         from tithe.sources.files import open_dataset
@@ -38,19 +48,35 @@ class SourceOptions(dict[str, Any]):
         pa.set_memory_pool(pa.system_memory_pool())
         if STDIN in where and len(where) > 1:
             raise click.UsageError("Standard input (-) stands alone: give files, or -.")
-        return open_dataset(where[0] if len(where) == 1 else list(where), live=live, **self)
+        options = dict(self)
+        if schema is not None and self.format_of(where) in TABLE_FORMATS:
+            options = {name: value for name, value in self.items() if name not in TABLE_OPTIONS} | {"schema": schema}
+        return open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
+
+    def format_of(self, where: Sequence[str]) -> str:
+        """The format of the rows: what was said, or what the names of the files say."""
+        if self["format"] != "auto":
+            return str(self["format"])
+        if STDIN in where:
+            return "csv"
+        from tithe.sources.paths import find_files
+
+        return find_files(list(where), "auto")[1]
 
     def check_target(self, where: Sequence[str], target: Target) -> None:
         """Refuse rows without the y that is needed, before they are read: libsvm rows bring theirs along."""
-        if target is None or self["target"] is not None or self["format"] == "libsvm":
+        if target is None or self["target"] is not None or self.format_of(where) == "libsvm":
             return
-        if STDIN not in where and self["format"] == "auto":
-            from tithe.sources.paths import find_files
-
-            if find_files(list(where), "auto")[1] == "libsvm":
-                return
         values = "classes" if target == "class" else "numbers"
         raise click.UsageError(f"This is learned from a column of {values}: name it with --target.")
+
+
+def refuse_given(options: Sequence[str], why: str) -> None:
+    """Refuse options of the running command that were given."""
+    context = click.get_current_context()
+    for name in options:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} cannot be given here: {why}.")
 
 
 def _as_limits(context: Any, param: Any, texts: Sequence[str]) -> Any:
@@ -84,9 +110,9 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def gathered(**options: Any) -> Any:
-        columns = options.pop("columns")
+        texts = {name: options.pop(name) for name in _LISTS}
         how = SourceOptions(
-            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            {name: [part.strip() for part in text.split(",")] for name, text in texts.items() if text is not None},
             **{name: options.pop(name) for name in _READING_OPTIONS},
         )
         if how["target"] is not None and how["target"] == how["weight"]:
@@ -104,15 +130,39 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["error", "skip"]),
             default="error",
             show_default=True,
-            help="Rows that miss a value, have one that is not finite, or cannot be parsed.",
+            help="Rows that cannot be parsed, or miss a value that is not filled in.",
+        ),
+        click.option("--na", metavar="A,B,C", help="Values that are gaps, besides ?, -, NA, n/a, null, nan."),
+        click.option(
+            "--dates",
+            type=click.Choice(DATES),
+            default="parts",
+            show_default=True,
+            help="Dates: days since 1970 and the time of year, week and day; only the days; left out; refused.",
         ),
         click.option(
             "--categories",
-            type=click.Choice(["error", "onehot", "hash"]),
-            default="error",
+            type=click.Choice(CATEGORIES),
+            default="auto",
             show_default=True,
-            help="Text: refused, one-hot encoded (a 0/1 column for each value), or hashed into a few columns.",
+            help="Text: one-hot encoded (a 0/1 feature for each frequent value), hashed into a few features, whichever "
+            "fits, or refused.",
         ),
+        click.option(
+            "--impute",
+            type=click.Choice(IMPUTATIONS),
+            default="median",
+            show_default=True,
+            help="What a gap among numbers becomes. With none, its row is a bad row.",
+        ),
+        click.option(
+            "--scale",
+            type=click.Choice(SCALES),
+            default="standard",
+            show_default=True,
+            help="Numbers: mean 0 and standard deviation 1, the same by median and quartiles, or as they are.",
+        ),
+        click.option("--exclude", metavar="A,B,C", help="Columns to leave out."),
         click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
         click.option("--weight", metavar="COLUMN", help="Column of weights."),
         click.option("--target", metavar="COLUMN", help="Column to carry along as y."),

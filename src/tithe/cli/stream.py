@@ -67,12 +67,25 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
     with Stop() as stop:
         running = _resumed(checkpoint, keep_leaves, options) if resume else None
         deleted_ids = _row_ids(forget) if forget else None
-        source = how.open(where, live=True) if where else None
+        schema = _noted_schema(running)
+        if schema is not None and how.get("columns") not in (None, schema.reads):
+            raise click.UsageError(f"--columns: the stream in {checkpoint} has {', '.join(schema.reads[:10])}.")
+        if where:
+            source = how.open(where, live=True, schema=schema)
+            schema = source.schema
+        else:
+            source = None
         feature_names = _agreed_names(None if source is None else source.feature_names, output if resume else None)
         if running is None:
             running = _new_stream(source, checkpoint, keep_leaves, options)
         keeper = _Keeper(
-            running, output, checkpoint, feature_names, checkpoint_every=checkpoint_every, write_every=write_every
+            running,
+            output,
+            checkpoint,
+            feature_names,
+            schema,
+            checkpoint_every=checkpoint_every,
+            write_every=write_every,
         )
         if deleted_ids is not None:
             keeper.forgets = True
@@ -105,10 +118,20 @@ class _Keeper:
     """Writes state and coreset at intervals."""
 
     def __init__(
-        self, running: Any, output: str, folder: str, names: Any, *, checkpoint_every: float, write_every: int | None
+        self,
+        running: Any,
+        output: str,
+        folder: str,
+        names: Any,
+        schema: Any,
+        *,
+        checkpoint_every: float,
+        write_every: int | None,
     ) -> None:
         self.running, self.forgets = running, False
-        self._output, self._folder, self._names = output, folder, names
+        self._output, self._folder, self._names, self._schema = output, folder, names, schema
+        if schema is not None:
+            running.notes["schema"] = schema.to_json()  # later rows must become the same features
         self._checkpoint_every, self._write_every = checkpoint_every, write_every
         self._last_checkpoint, self._written = time.monotonic(), running.n_rows
 
@@ -134,7 +157,7 @@ class _Keeper:
                 raise
             Path(self._output).unlink(missing_ok=True)
             return None
-        save_coreset(coreset, self._output, feature_names=self._names)
+        save_coreset(coreset, self._output, feature_names=self._names, schema=self._schema)
         self._written = self.running.n_rows
         return coreset
 
@@ -286,6 +309,15 @@ def _row_ids(file: str) -> Any:
         return np.array([int(line) for line in Path(file).read_text().split()], np.int64)
     except ValueError as error:
         raise ValueError(f"{file!r} must hold whole numbers, one a line: {error}") from error
+
+
+def _noted_schema(running: Any) -> Any:
+    """The schema of the rows that a stream has taken so far; None if there is none."""
+    if running is None or running.notes.get("schema") is None:
+        return None
+    from tithe.tables.schema import TableSchema
+
+    return TableSchema.from_json(running.notes["schema"])
 
 
 def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str] | None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import validate_data
 
 from tithe.certify import polish_rounds
 from tithe.core.contracts import Source
@@ -23,10 +22,12 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Sizes, Storable
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, check_learner
 from tithe.learners.results import Described
+from tithe.learners.tables import check_same_schema, checked_block, set_schema
 from tithe.reduce.build import reduce_rows, resolve_size
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
-from tithe.sources.arrays import as_block, check_weights
+from tithe.sources.arrays import check_weights
+from tithe.tables.schema import TableSchema
 
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -82,6 +83,7 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
 
     n_features_in_: int
     feature_names_in_: Array
+    schema_: TableSchema  # only where the rows came from a table
     coreset_ = FittedAttribute[Any](holds_rows=True)
     stream_: CoresetStream
     _seed: int
@@ -92,7 +94,7 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
     _learn: Callable[..., None]
 
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
-        """A checked block. Names and number of columns are stored (``reset``) or compared."""
+        """A checked block. Schema, names and number of columns are stored (``reset``) or compared."""
         if isinstance(X, Source):
             raise ValueError(
                 "This method takes arrays, not sources. Go through a source leaf by leaf, [model.predict(task().X) for "
@@ -219,13 +221,6 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
         return self.coreset_.row_ids()  # type: ignore[no-any-return]
 
 
-def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
-    """A checked block. Names and number of columns are stored with the learner (``reset``) or compared."""
-    block = as_block(X, y, sample_weight)
-    validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
-    return block
-
-
 def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
     """Return the source. Arrays beside it are refused, because y and weights come with its rows."""
     if any(array is not None for array in arrays):
@@ -241,12 +236,15 @@ def note_columns(learner: Any, source: Source, *, reset: bool) -> None:
         learner.__dict__.pop("feature_names_in_", None)
         if names is not None:
             learner.feature_names_in_ = names
-    elif source.n_features != learner.n_features_in_:
+        set_schema(learner, source.schema)
+        return
+    check_same_schema(learner, source)
+    if source.n_features != learner.n_features_in_:
         raise ValueError(
             f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
             f"{learner.n_features_in_} features as input."
         )
-    elif names is not None and not np.array_equal(names, getattr(learner, "feature_names_in_", names)):
+    if names is not None and not np.array_equal(names, getattr(learner, "feature_names_in_", names)):
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 

@@ -15,6 +15,7 @@ from tithe.core.data import Coreset
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.state_checks import Check, Instance, Integer, Labels, Sizes, check_fields, check_of, expect
 from tithe.reduce.stream import CoresetStream
+from tithe.tables.schema import TableSchema
 
 T = TypeVar("T")
 FLOATS = ("float64", "float32")
@@ -188,7 +189,12 @@ class LazyFitMixin(ABC):
             ) from error
 
 
-COLUMNS: dict[str, Check] = {"n_features_in_": Integer(least=1, size="d"), "feature_names_in_": Labels("d")}
+COLUMNS: dict[str, Check] = {
+    "n_features_in_": Integer(least=1, size="d"),
+    "feature_names_in_": Labels("d"),
+    "schema_": Instance(TableSchema),
+}
+OPTIONAL_COLUMNS = ("feature_names_in_", "schema_")
 
 
 def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = CoresetStream) -> Sizes:
@@ -202,7 +208,8 @@ def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = Co
     if "n_features_in_" not in values:
         expect(not any(name in values for name in fitted), "a solution has no columns")
         return {}
-    sizes = check_fields(values, COLUMNS, optional=("feature_names_in_",), sizes=sizes, who=who)
+    sizes = check_fields(values, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=sizes, who=who)
+    check_schema(values, sizes["d"])
     if "stream_" in values:
         check_fields(values, {"stream_": Instance(stream), "_seed": Integer(most=2**64)}, who=who)
         if stream is CoresetStream:
@@ -224,6 +231,12 @@ def _names_left_out(learner: Any, fitted: Mapping[str, FittedAttribute[Any]]) ->
     for name in names:
         expect(name == "stream_" or (name in fitted and fitted[name].holds_rows), f"{name!r} cannot be left out")
     return names
+
+
+def check_schema(values: dict[str, Any], n_features: int) -> None:
+    """Refuse a schema that makes other features than those of the fit."""
+    schema = values.get("schema_")
+    expect(schema is None or schema.n_features == n_features, "a schema has other features")
 
 
 def check_classes(learner: Any) -> Sizes:

@@ -20,7 +20,7 @@ from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
 from tithe.report.scores import SCORE_NAMES
-from tithe.report.tables import result_tables
+from tithe.report.tables import described_columns, result_tables
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import write_model
 
@@ -69,7 +69,8 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
             stack.enter_context(replacing(folder / name))
             for name in ("results.json", "report.html", "model.skops", "coreset.parquet")
         )
-        write_coreset(coreset, parquet, feature_names=None if names is None else free_names(names.tolist()))
+        feature_names = None if names is None else free_names(names.tolist())
+        write_coreset(coreset, parquet, feature_names=feature_names, schema=vars(model).get("schema_"))
         write_model(model, skops, rows=rows)
         html.write_text(page, encoding="utf8")
         numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
@@ -85,7 +86,7 @@ def labelled_coreset(model: Any) -> Coreset:
 
 
 def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
-    certificate = model.certificate_
+    certificate, schema = model.certificate_, vars(model).get("schema_")
     return {
         **asdict(fit),
         "tithe": __version__,
@@ -95,6 +96,7 @@ def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
         "effective_sample_size": coreset.effective_size,
         "provenance": dict(coreset.provenance),
         "certificate": None if certificate is None else asdict(certificate),
+        **({} if schema is None else {"table_columns": described_columns(schema)}),
         **model.summary(),
     }
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tithe.tables.schema import TableSchema
+
+MAX_TABLE_COLUMNS = 200  # that are listed with what was done to them; results.json has all
 MAX_CENTER_COLUMNS = 4  # that the table of clusters shows; results.json has all
 
 
@@ -27,6 +30,8 @@ def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]
         tables.append(_clusters(results["clusters"], most))
     if results.get("centers"):
         tables.append(_centers(results["centers"], most))
+    if results.get("table_columns"):
+        tables.append(_table_columns(results["table_columns"]))
     return tables
 
 
@@ -65,6 +70,19 @@ def _centers(centers: list[dict[str, float]], most: int) -> ResultTable:
     names = list(centers[0])[:MAX_CENTER_COLUMNS]
     rows = [[str(i), *(number(center[name]) for name in names)] for i, center in enumerate(centers[:most])]
     return ResultTable(title="Centres", columns=["cluster", *names], rows=rows)
+
+
+def described_columns(schema: TableSchema) -> list[dict[str, str]]:
+    """What each column of a table is and what was done with it."""
+    return [{"column": name, "what": what, "features": done} for name, what, done in schema.describe()]
+
+
+def _table_columns(columns: list[dict[str, str]]) -> ResultTable:
+    rows = [[row["column"], row["what"], row["features"]] for row in columns[:MAX_TABLE_COLUMNS]]
+    title = "Columns of the table"
+    if len(columns) > MAX_TABLE_COLUMNS:
+        title = f"The first {MAX_TABLE_COLUMNS} of {len(columns):,} columns of the table"
+    return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows)
 
 
 def number(value: float) -> str:

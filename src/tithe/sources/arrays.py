@@ -48,8 +48,8 @@ def _numbers(frame: Any) -> Array:
     text = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
     if text:
         raise ValueError(
-            f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). Encode it first, for example with "
-            "sklearn.preprocessing.OneHotEncoder, or leave it out."
+            f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). open_dataset(frame) makes numbers of text, "
+            "dates and gaps, and so does a learner's fit(frame)."
         )
     return np.ascontiguousarray(frame.to_numpy())
 

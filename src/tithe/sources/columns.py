@@ -1,63 +1,78 @@
-"""Which columns of a table are features, target and weights, and their types, before the first row is read."""
+"""Which columns of a table are features, target and weights: what its files agree on, and their schema."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from operator import eq
 from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 
-from tithe.core.data import Array
-from tithe.core.params import Constraint, OneOf, WholeNumber, check_params
-from tithe.sources.categories import HashedText, OneHotText
+from tithe.core.params import Constraint, OneOf, check_params
+from tithe.tables.categories import CategoryEncoding
+from tithe.tables.kinds import NumberEncoding
+from tithe.tables.learn import learn_schema
+from tithe.tables.options import TableOptions
+from tithe.tables.schema import TableSchema
+from tithe.tables.values import is_date, is_text, value_type
 
-WIDEST_DENSE = 1000  # encoded columns; with more, rows are mostly zeros and X is sparse
-
-_CONSTRAINTS: dict[str, Constraint] = {
-    "categories": OneOf("error", "onehot", "hash"),
-    "n_hashes": WholeNumber(least=1),
-    "bad_rows": OneOf("error", "skip"),
-}
+_CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip")}
 _MAX_NAMES_SHOWN = 30  # columns that a message names
-_EXACT_IN_FLOAT32 = (pa.types.is_float16, pa.types.is_float32, pa.types.is_boolean)
-_SHORT_INTEGERS = (pa.types.is_int8, pa.types.is_int16, pa.types.is_uint8, pa.types.is_uint16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The options of the caller about columns and rows.
+    """The options of the caller about columns and rows; those about features are those of `TableOptions`.
 
     Parameters
     ----------
-    columns : sequence of str or None
-        Features, in this order. None: all but target and weight.
     target, weight : str or None
-    categories : {"error", "onehot", "hash"}
-        What to do with text among the features.
-    n_hashes : int
-        Columns that a hashed text column becomes.
     bad_rows : {"error", "skip"}
+    schema : TableSchema or None
+        How columns become features, if it is known from an earlier table.
     """
 
     columns: Sequence[str] | None = None
+    exclude: Sequence[str] = ()
     target: str | None = None
     weight: str | None = None
-    categories: str = "error"
+    scale: str = "standard"
+    impute: str = "median"
+    categories: str = "auto"
     n_hashes: int = 32
+    max_categories: int = 100
+    dates: str = "parts"
+    na: Sequence[str] = ()
     bad_rows: str = "error"
+    schema: TableSchema | None = None
+    options: TableOptions = field(init=False)
 
     def __post_init__(self) -> None:
         check_params(self, _CONSTRAINTS)
-        named = [*(self.columns or ()), *(n for n in (self.target, self.weight) if n is not None)]
+        names = ("columns", "exclude", "scale", "impute", "categories", "n_hashes", "max_categories", "dates", "na")
+        object.__setattr__(self, "options", TableOptions(**{name: getattr(self, name) for name in names}))
+        for name in ("columns", "exclude", "na"):
+            object.__setattr__(self, name, getattr(self.options, name))
+        named = [*(self.columns or ()), *self.special]
         twice = next((name for name, times in Counter(named).items() if times > 1), None)
         if twice is not None:
             raise ValueError(f"Column {twice!r} is asked for twice: among columns, target and weight.")
-        if self.columns is not None and not self.columns:
-            raise ValueError("columns is empty: name at least one, or leave it out for all.")
+        if self.schema is not None and self.has_table_options:
+            raise ValueError("A schema says what becomes of each column: give it, or options about columns, not both.")
+
+    @property
+    def has_table_options(self) -> bool:
+        """Whether anything was said about how columns become features."""
+        return self.options != TableOptions()
+
+    @property
+    def special(self) -> list[str]:
+        """The columns that are no features."""
+        return [name for name in (self.target, self.weight) if name is not None]
 
 
 class Numbered(Sequence[str]):
@@ -91,202 +106,170 @@ class Numbered(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def kind_of(column: pa.DataType) -> str:
-    """``"number"``, ``"text"``, ``"nothing"`` (only nulls), or the name of a type that is no feature."""
-    if pa.types.is_null(column):
-        return "nothing"
-    if pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
-        return "number"
-    if pa.types.is_decimal(column):
-        return "number"
-    if pa.types.is_dictionary(column) or _is_text(column):
-        return "text"
-    return str(column)
-
-
-def _is_text(column: pa.DataType) -> bool:
-    return pa.types.is_string(column) or pa.types.is_large_string(column) or pa.types.is_string_view(column)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Feature:
-    """A column and the ``width`` features from number ``first`` on that it becomes. ``text`` None: a number."""
-
-    name: str
-    first: int
-    text: OneHotText | HashedText | None = None
-
-    @property
-    def width(self) -> int:
-        return 1 if self.text is None else self.text.width
-
-    def names(self) -> list[str]:
-        return [self.name] if self.text is None else self.text.names(self.name)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns of a table as rows of X, y and weights.
-
-    X is float32 where that holds every value exactly (float16, float32, booleans, integers of at
-    most 16 bits), else float64. It is dense up to `WIDEST_DENSE` features, then CSR.
-    """
+    """The columns of a table as rows of X, by a schema, y and weights."""
 
     choice: Choice
-    features: tuple[Feature, ...]
-    dtype: np.dtype[Any]
+    schema: TableSchema
     target_type: pa.DataType | None
-    read: tuple[str, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        target_and_weight = [n for n in (self.choice.target, self.choice.weight) if n is not None]
-        object.__setattr__(self, "read", (*(f.name for f in self.features), *target_and_weight))
-
-    @property
-    def n_features(self) -> int:
-        return self.features[-1].first + self.features[-1].width
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return (*self.schema.reads, *self.choice.special)
 
     @property
-    def feature_names(self) -> list[str]:
-        return [name for feature in self.features for name in feature.names()]
+    def about(self) -> dict[str, Any]:
+        """What rows are made of, for the identity of a source: the same for a schema that was learned and one given."""
+        choice = self.choice
+        return {
+            "target": choice.target,
+            "weight": choice.weight,
+            "bad_rows": choice.bad_rows,
+            "schema": self.schema.to_json(),
+        }
 
     @property
-    def sparse(self) -> bool:
-        return self.n_features > WIDEST_DENSE and any(f.text is not None for f in self.features)
+    def leaves_rows_out(self) -> bool:
+        """Whether there may be rows that are not used: bad ones, and those without a target."""
+        return self.choice.bad_rows == "skip" or self.choice.target is not None
 
     @property
-    def row_bytes(self) -> int:
-        if self.sparse:
-            return len(self.features) * (self.dtype.itemsize + 4) + 4
-        return self.n_features * self.dtype.itemsize
+    def number_types(self) -> dict[str, pa.DataType]:
+        """The columns of numbers, which text is best parsed to."""
+        return {c.name: pa.float64() for c in self.schema.used if isinstance(c.encoding, NumberEncoding)}
 
     @property
     def texts(self) -> list[str]:
-        """Columns of text among the features."""
-        return [f.name for f in self.features if f.text is not None]
-
-    def column_of(self, feature: int) -> str:
-        """The column that a feature comes from."""
-        return next(f.name for f in reversed(self.features) if f.first <= feature)
+        """Columns of categories, and a target that is text: a long text may stand in many rows."""
+        categories = [c.name for c in self.schema.used if isinstance(c.encoding, CategoryEncoding)]
+        return [*categories, *([str(self.choice.target)] if self.target_type == pa.string() else [])]
 
 
-def resolve_columns(schemas: Mapping[str, pa.Schema], choice: Choice) -> Columns:
-    """Features and types from the schemas of all files; ``schemas`` maps the name of a file to its schema.
+def resolve_columns(
+    fields: pa.Schema, sample: Iterable[Any], choice: Choice, sample_fields: pa.Schema | None = None
+) -> Columns:
+    """The columns of a table.
 
-    One-hot encoders of text have no values yet: see `with_vocabularies`.
+    Parameters
+    ----------
+    fields : pyarrow.Schema
+        What the files agree on: see `common_fields`.
+    sample : iterable of pyarrow.RecordBatch
+        Rows from all over the table, from which a schema is learned unless the choice has one.
+    choice : Choice
+    sample_fields : pyarrow.Schema or None
+        The types of the columns of the sample, if they are others.
     """
-    names = _feature_names(schemas, choice)
-    types = {name: _common_kind(schemas, name) for name in names}
-    for name, (kind, example) in types.items():
-        if kind == "text" and choice.categories == "error":
-            raise ValueError(
-                f"Column {name!r} is text ({example}). Say what to do with it: categories='onehot' (--categories "
-                "onehot), categories='hash' for many different values, or leave it out of columns."
-            )
-        if kind not in ("text", "number", "nothing"):
-            raise ValueError(
-                f"Column {name!r} is {kind}, which is no feature. Turn it into numbers, or leave it out of columns."
-            )
-    if choice.weight is not None and _common_kind(schemas, choice.weight)[0] not in ("number", "nothing"):
+    target_type = None if choice.target is None else _target_type(choice.target, fields.field(choice.target).type)
+    schema = choice.schema
+    if schema is None:
+        sample_fields = fields if sample_fields is None else sample_fields
+        table = pa.Table.from_batches([_cast(batch, sample_fields) for batch in sample], sample_fields)
+        for name in choice.exclude:  # it is not read, but the schema names it
+            table = table.append_column(name, pa.nulls(table.num_rows))
+        schema = learn_schema(table, choice.options, target=choice.target, weight=choice.weight)
+    return Columns(choice=choice, schema=schema, target_type=target_type)
+
+
+def _cast(batch: Any, fields: pa.Schema) -> Any:
+    """A batch of one file with the types that all files agree on."""
+    arrays = []
+    for name, type_ in zip(fields.names, fields.types, strict=True):
+        values = batch.column(name)
+        if values.type != type_ and pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        arrays.append(values if values.type == type_ else values.cast(type_, safe=False))
+    return pa.record_batch(arrays, schema=fields)
+
+
+def common_fields(schemas: Mapping[str, pa.Schema], choice: Choice) -> pa.Schema:
+    """The columns that are read, and one type for each; ``schemas`` maps the name of a file to its schema.
+
+    Raises ValueError unless every file has them once, and with values of one kind.
+    """
+    names = _names(schemas, choice)
+    fields = pa.schema([(name, _common_type(schemas, name)) for name in names])
+    if choice.weight is not None and kind_of(fields.field(choice.weight).type) not in ("number", "nothing"):
         raise ValueError(f"The weight column {choice.weight!r} is not numeric.")
-    features, first = [], 0
-    for name in names:
-        text = None
-        if types[name][0] == "text":
-            text = OneHotText() if choice.categories == "onehot" else HashedText(choice.n_hashes)
-        features.append(Feature(name=name, first=first, text=text))
-        first += features[-1].width
-    numbers = [schema.field(f.name).type for f in features if f.text is None for schema in schemas.values()]
-    dtype = np.dtype(np.float32 if all(map(_exact_in_float32, numbers)) else np.float64)
-    target_type = None if choice.target is None else _target_type(schemas, choice.target)
-    return Columns(choice=choice, features=tuple(features), dtype=dtype, target_type=target_type)
+    return fields
 
 
-def with_vocabularies(columns: Columns, vocabularies: Mapping[str, Sequence[str]]) -> Columns:
-    """The columns with the values of their one-hot encoders."""
-    features, first = [], 0
-    for feature in columns.features:
-        text = OneHotText(tuple(vocabularies[feature.name])) if feature.name in vocabularies else feature.text
-        features.append(replace(feature, first=first, text=text))
-        first += features[-1].width
-    return replace(columns, features=tuple(features))
-
-
-def _feature_names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str]:
-    """Names of the feature columns. Raises ValueError unless every file has them, target and weight once."""
+def _names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str]:
     first = next(iter(schemas))
-    present = {
-        file: Counter(n for n in schema.names if not n.startswith("__index_level_")) for file, schema in schemas.items()
-    }
-    target_and_weight = [n for n in (choice.target, choice.weight) if n is not None]
-    names = list(choice.columns or (name for name in present[first] if name not in target_and_weight))
+    present = {file: Counter(schema.names) for file, schema in schemas.items()}
+    everything = choice.schema is None and choice.columns is None
+    if choice.schema is not None:
+        names = choice.schema.reads
+    else:
+        left_out = {*choice.special, *choice.exclude}
+        names = list(choice.columns or (name for name in present[first] if name not in left_out))
     if not names:
-        raise ValueError(f"{first!r} has no column beside {' and '.join(map(repr, target_and_weight)) or 'none'}.")
+        raise ValueError(f"{first!r} has no column beside {' and '.join(map(repr, choice.special)) or 'none'}.")
     for file, names_in_file in present.items():
-        for name in (*names, *target_and_weight):
+        for name in (*names, *choice.special, *(choice.exclude if file == first else ())):
             if name not in names_in_file:
                 shown = ", ".join(list(names_in_file)[:_MAX_NAMES_SHOWN])
                 shown += ", ..." * (len(names_in_file) > _MAX_NAMES_SHOWN)
                 raise ValueError(f"{file!r} has no column {name!r}. Its columns are {shown}.")
             if names_in_file[name] > 1:
                 raise ValueError(f"{file!r} has {names_in_file[name]} columns named {name!r}. Rename them.")
-        if choice.columns is None:
-            extra = sorted(set(names_in_file) - set(present[first]))
-            if extra:
-                raise ValueError(
-                    f"{file!r} has a column {extra[0]!r} that {first!r} has not. Name those to use: columns=[...]."
-                )
-    return names
-
-
-def _common_kind(schemas: Mapping[str, pa.Schema], name: str) -> tuple[str, pa.DataType]:
-    """The kind of a column, which must be the same in all files, and an example of its type."""
-    first: tuple[str, str, pa.DataType] | None = None
-    for file, schema in schemas.items():
-        type_ = schema.field(name).type
-        kind = kind_of(type_)
-        if kind == "nothing":
-            continue
-        if first is None:
-            first = (file, kind, type_)
-        elif kind != first[1]:
+        extra = sorted(set(names_in_file) - set(present[first]) - set(choice.exclude)) if everything else []
+        if extra:
             raise ValueError(
-                f"Column {name!r} is {first[2]} in {first[0]!r} and {type_} in {file!r}. Write it with one type."
+                f"{file!r} has a column {extra[0]!r} that {first!r} has not. Name those to use: columns=[...]."
             )
-    return ("nothing", pa.null()) if first is None else first[1:]
+    return [*names, *choice.special]
 
 
-def _exact_in_float32(column: pa.DataType) -> bool:
-    return any(test(column) for test in (*_EXACT_IN_FLOAT32, *_SHORT_INTEGERS))
+def kind_of(column: pa.DataType) -> str:
+    """``"number"``, ``"text"``, ``"date"``, ``"nothing"`` (only nulls), or the name of a type that is no feature."""
+    if pa.types.is_null(column):
+        return "nothing"
+    if pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
+        return "number"
+    if pa.types.is_decimal(column):
+        return "number"
+    if is_date(column):
+        return "date"
+    return "text" if pa.types.is_dictionary(column) or is_text(column) else str(column)
 
 
-def _target_type(schemas: Mapping[str, pa.Schema], name: str) -> pa.DataType:
-    """One type that holds the target of every file."""
-    kind, example = _common_kind(schemas, name)
+def _common_type(schemas: Mapping[str, pa.Schema], name: str) -> pa.DataType:
+    """A type that holds the values of a column in every file; they must be of one kind."""
+    seen: dict[pa.DataType, str] = {}
+    for file, schema in schemas.items():
+        seen.setdefault(schema.field(name).type, file)
+    if len(seen) == 1:
+        return next(iter(seen))
+    kinds: dict[str, tuple[pa.DataType, str]] = {}
+    for type_, file in seen.items():
+        if not pa.types.is_null(type_):
+            kinds.setdefault(kind_of(type_), (type_, file))
+    if len(kinds) > 1:
+        (first, first_file), (other, other_file) = list(kinds.values())[:2]
+        raise ValueError(
+            f"Column {name!r} is {first} in {first_file!r} and {other} in {other_file!r}. Write it with one type."
+        )
+    if "number" in kinds:
+        return pa.from_numpy_dtype(np.result_type(*(_plain_number(type_) for type_ in seen)))
+    if "text" in kinds:
+        return pa.string()
+    return pa.timestamp("us", "UTC") if "date" in kinds else next(iter(kinds.values()))[0]
+
+
+def _target_type(name: str, type_: pa.DataType) -> pa.DataType:
+    """The type that the target is read as, in every file."""
+    kind = kind_of(type_)
     if kind == "text":
         return pa.string()
-    if pa.types.is_nested(example):
-        raise ValueError(f"The target {name!r} is {example}; it must be one value a row.")
-    if kind != "number":
-        return example
-    types = {_plain_number(schema.field(name).type) for schema in schemas.values()}
-    return pa.from_numpy_dtype(np.result_type(*types))
+    if pa.types.is_nested(value_type(type_)):
+        raise ValueError(f"The target {name!r} is {type_}; it must be one value a row.")
+    return pa.from_numpy_dtype(np.dtype(_plain_number(type_))) if kind == "number" else type_
 
 
 def _plain_number(column: pa.DataType) -> Any:
     if pa.types.is_null(column):
         return np.dtype(np.bool_)
-    return np.dtype(np.float64) if pa.types.is_decimal(column) else column.to_pandas_dtype()
-
-
-def numbers(column: Any) -> Array:
-    """A numeric Arrow array as NumPy, without a copy where there are neither nulls nor booleans; nulls become NaN."""
-    type_ = column.type
-    if pa.types.is_boolean(type_):
-        column = column.cast(pa.uint8())
-    elif pa.types.is_null(type_) or pa.types.is_decimal(type_):
-        column = column.cast(pa.float64())
-    if column.null_count and not pa.types.is_floating(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    values: Array = column.to_numpy(zero_copy_only=False)
-    return values
+    return np.dtype(np.float64) if pa.types.is_decimal(column) else np.dtype(column.to_pandas_dtype())

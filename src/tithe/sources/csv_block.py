@@ -79,13 +79,11 @@ class Probe(NamedTuple):
     data: bytes
 
 
-def learn_types(probes: Sequence[Probe]) -> dict[str, Any]:
-    """The type of every column: whole numbers, numbers, booleans, or text.
+def text_tables(probes: Sequence[Probe]) -> list[Any]:
+    """The columns of some lines as tables of text, values of whole files among them.
 
-    It is the first type that all values parse to, gaps aside, or else the first that 95 % parse to. Rows that are too
-    long or too short are ignored here and refused when they are read.
+    Rows that are too long or too short are ignored here and refused when they are read.
     """
-    columns: dict[str, list[Any]] = {}
     sound: list[Any] = []
     unsound: list[Any] = []
     for probe in probes:
@@ -94,14 +92,24 @@ def learn_types(probes: Sequence[Probe]) -> dict[str, Any]:
         if not data.strip(b"\r\n"):
             continue
         table, wrong = probe.dialect.read(data, dict.fromkeys(names, pa.string()), names, _block_size(data))
+        for name, value in probe.dialect.constants.items():
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
         # a block that was cut inside quotes has rows of wrong length; it is used only if there is no better block
         (unsound if wrong and b'"' in data else sound).append(table)
-    for table in sound if any(table.num_rows for table in sound) else unsound:
+    return sound if any(table.num_rows for table in sound) else unsound
+
+
+def learn_types(tables: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """The types of some columns of text: whole numbers, numbers, booleans, or text.
+
+    It is the first type that all values parse to, gaps aside, or else the first that 95 % parse to.
+    """
+    columns: dict[str, list[Any]] = {}
+    for table in tables:
         for name, texts in zip(table.column_names, table.columns, strict=True):
-            columns.setdefault(name, []).extend(texts.chunks)
-    types = {name: _learn_type(pa.chunked_array(texts, pa.string())) for name, texts in columns.items()}
-    _refuse_decimal_commas(probes, columns, types)
-    return types
+            if name in names and pa.types.is_string(texts.type):
+                columns.setdefault(name, []).extend(texts.chunks)
+    return {name: _learn_type(pa.chunked_array(texts, pa.string())) for name, texts in columns.items()}
 
 
 def _block_size(data: bytes) -> int:
@@ -135,13 +143,14 @@ def _type_of_all(values: Any) -> pa.DataType | None:
     return None
 
 
-def _refuse_decimal_commas(probes: Sequence[Probe], columns: dict[str, list[Any]], types: dict[str, Any]) -> None:
-    """Numbers with decimal commas would be taken for text."""
+def refuse_decimal_commas(probes: Sequence[Probe], tables: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse columns of text that are numbers with decimal commas."""
     if all(probe.dialect.delimiter == "," for probe in probes):
         return
-    for name, type_ in types.items():
-        values = pa.chunked_array(columns[name])
-        if type_ == pa.string() and _share(pc.match_substring_regex(values, _DECIMAL_COMMA)) >= _MIN_DECIMAL_COMMAS:
+    for name in names:
+        chunks = [chunk for table in tables if name in table.column_names for chunk in table.column(name).chunks]
+        values = pa.chunked_array([chunk for chunk in chunks if pa.types.is_string(chunk.type)], pa.string())
+        if _share(pc.match_substring_regex(values, _DECIMAL_COMMA)) >= _MIN_DECIMAL_COMMAS:
             raise FileFormatError(
                 f"Column {name!r} of {probes[0].file!r} has decimal commas, as in {values[0].as_py()!r}. Only decimal "
                 "points are read: write the file with these."

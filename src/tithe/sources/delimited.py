@@ -13,17 +13,17 @@ import pyarrow as pa
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.sources.categories import MAX_VALUES
-from tithe.sources.columns import Choice, resolve_columns, with_vocabularies
-from tithe.sources.csv_block import CsvRows, Probe, learn_types
+from tithe.sources.columns import Choice, common_fields, resolve_columns
+from tithe.sources.csv_block import CsvRows, Probe, learn_types, refuse_decimal_commas, text_tables
 from tithe.sources.dialect import Dialect, TextLayout, read_dialect
 from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_all_bad, usual_leaf_rows
 from tithe.sources.limits import Limits
 from tithe.sources.lines import BYTE_ORDER_MARK, RowReader
 from tithe.sources.partitions import Constants, partition_values
 from tithe.sources.paths import DataFile, identity_of, no_rows
-from tithe.sources.rows import MAX_CLASSES, Distinct, row_of
+from tithe.sources.rows import Distinct, row_of
 from tithe.sources.text_files import TextFile, text_files
+from tithe.tables.learn import SAMPLE_ROWS as SCHEMA_ROWS
 
 _MAX_PROBES = 64  # blocks from which types are inferred and a sample is drawn
 _PROBE_BYTES = 2**16
@@ -89,22 +89,20 @@ class DelimitedSource(Source):
         self._dialects = {text.path: dialects[text.path] for text in self._files}
         self._probe_bytes = max(_PROBE_BYTES, 256 * max(len(dialect.names) for dialect in self._dialects.values()))
         pieces = list(self._pieces(self._probe_bytes, 0.0))
-        probes = [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces]
-        self._rows = csv_rows(self._dialects, probes, choice)
-        self.row_bytes = self._rows.columns.row_bytes
-        self._learn_vocabularies()
         self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
-        columns = self._rows.columns
+        self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
+        self._rows = csv_rows(self._dialects, self._schema_sample(pieces, known=choice.schema is not None), choice)
         self.n_bytes = sum(file.size for file in files)
-        self.n_features, self.feature_names = columns.n_features, columns.feature_names
-        self.row_bytes = columns.row_bytes
+        self.schema = self._rows.columns.schema
+        self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
+        self.row_bytes = self.schema.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
-        self.identity = identity_of("csv", files, {**asdict(choice), **asdict(layout)}, None)
+        self.identity = identity_of("csv", files, {**self._rows.columns.about, **asdict(layout)}, None)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on; earlier leaves are read but not parsed."""
         tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
-        if first or self._rows.columns.choice.bad_rows != "skip":
+        if first or not self._rows.columns.leaves_rows_out:
             return tasks
         return unless_all_bad(tasks, self, self._data_files)
 
@@ -159,6 +157,25 @@ class DelimitedSource(Source):
             if lines:
                 yield Piece(file, lines, at + len(whole_lines) - len(lines), int(ends[number]) - file.size)
 
+    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> list[Probe]:
+        """Lines from which a schema is learned: all, unless they are many, else blocks from all over the files.
+
+        If it is ``known``, only types are told, and the ``pieces`` that were read are enough.
+        """
+        probes: list[Probe] = []
+        n_rows = 0
+        for block in () if known else self._cut(SCHEMA_ROWS):
+            probes.append(Probe(block.file.path, self._dialects[block.file.path], block.data))
+            n_rows += block.n_rows
+            if n_rows > SCHEMA_ROWS:
+                break
+        if 0 < n_rows <= SCHEMA_ROWS:
+            return probes
+        if not known:
+            n_bytes = max(self._probe_bytes, int(self._bytes_per_row * SCHEMA_ROWS) // _MAX_PROBES)
+            pieces = list(self._pieces(n_bytes, 0.0))
+        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces]
+
     def _after_header(self, data: bytes, file: TextFile) -> bytes:
         """The beginning of a file without its header and byte-order mark."""
         data = data.removeprefix(BYTE_ORDER_MARK)
@@ -169,30 +186,17 @@ class DelimitedSource(Source):
         """The rows of a piece of a file."""
         return RowReader(io.BytesIO(data), file.path, header=header, limits=self._limits)
 
-    def _learn_vocabularies(self) -> None:
-        columns = self._rows.columns
-        if columns.choice.categories == "onehot" and columns.texts:
-            collectors = [Distinct(n, MAX_VALUES, "Use categories='hash' (--categories hash).") for n in columns.texts]
-            self._distinct(collectors, columns.texts)
-            values = {name: collector.texts() for name, collector in zip(columns.texts, collectors, strict=True)}
-            self._rows = replace(self._rows, columns=with_vocabularies(columns, values))
-
-    def _distinct(self, collectors: Sequence[Distinct], names: Sequence[str]) -> None:
-        """Collect the distinct values of a few columns in one pass over all rows."""
-        for block in self._cut(SAMPLE_ROWS):
-            dialect = self._dialects[block.file.path]
-            table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, names)
-            for batch in table.to_batches():
-                for collector in collectors:
-                    collector.add(batch)
-
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
         columns = self._rows.columns
         if columns.choice.target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
-        collector = Distinct(columns.choice.target, MAX_CLASSES, "It is no class to be told.")
-        self._distinct([collector], [columns.choice.target])
+        collector = Distinct(columns.choice.target)
+        for block in self._cut(SAMPLE_ROWS):
+            dialect = self._dialects[block.file.path]
+            table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, [columns.choice.target])
+            for batch in table.to_batches():
+                collector.add(batch)
         return collector.targets(columns.target_type)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
@@ -242,18 +246,21 @@ class DelimitedSource(Source):
 
 
 def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: Choice) -> CsvRows:
-    """The columns of the files with these dialects, by path; types are told by the probes."""
-    types = learn_types(probes)
-    for name, type_ in types.items():
-        if type_ == pa.int64() and name != choice.target:
-            types[name] = pa.float64()  # what is a whole number here may have a fraction elsewhere
+    """The columns of the files with these dialects, by path; schema and types are learned from the probes."""
+    tables = text_tables(probes)
+    types = learn_types(tables, choice.special)
+    if choice.weight is not None and types.get(choice.weight) == pa.int64():
+        types[choice.weight] = pa.float64()  # what is a whole number here may have a fraction elsewhere
     schemas = {}
     for file, dialect in dialects.items():
-        fields = [(name, types.get(name, pa.float64())) for name in dialect.names]
-        schemas[file] = pa.schema([*fields, *((name, value.type) for name, value in dialect.constants.items())])
-    columns = resolve_columns(schemas, choice)
-    schema = next(iter(schemas.values()))
-    return CsvRows(columns, {name: schema.field(name).type for name in columns.read})
+        in_file = [(name, types.get(name, pa.string())) for name in dialect.names]
+        schemas[file] = pa.schema([*in_file, *((name, value.type) for name, value in dialect.constants.items())])
+    fields = common_fields(schemas, choice)
+    refuse_decimal_commas(probes, tables, fields.names)
+    as_text = pa.schema([(name, pa.string() if name in types else fields.field(name).type) for name in fields.names])
+    batches = [batch for table in tables for batch in table.to_batches()]
+    columns = resolve_columns(fields, batches, choice, as_text)
+    return CsvRows(columns, {name: fields.field(name).type for name in columns.read} | columns.number_types)
 
 
 def _dialect(text: TextFile, layout: TextLayout, limits: Limits, constants: Constants) -> Dialect:

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from tithe.core.errors import unknown_name
 from tithe.sources.columns import Choice
 from tithe.sources.delimited import DelimitedSource
 from tithe.sources.dialect import TextLayout
+from tithe.sources.frames import FrameSource
 from tithe.sources.libsvm import LibsvmSource
 from tithe.sources.limits import Limits
 from tithe.sources.npy import NumpySource
 from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import find_files
 from tithe.sources.piped import PipedSource, open_piped
+from tithe.tables.frames import is_frame
+from tithe.tables.schema import TableSchema
 
-FileSource = ParquetSource | DelimitedSource | LibsvmSource | NumpySource | PipedSource
+FileSource = ParquetSource | DelimitedSource | LibsvmSource | NumpySource | PipedSource | FrameSource
 
 _PIPED = ("csv", "libsvm", "arrow")
 _FORMATS = ("parquet", "npy", "npz", *_PIPED)
 
 
 def open_dataset(
-    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    where: Any,
     *,
     format: str = "auto",
     columns: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
     target: str | None = None,
     weight: str | None = None,
-    categories: str = "error",
+    scale: str = "standard",
+    impute: str = "median",
+    categories: str = "auto",
     n_hashes: int = 32,
+    max_categories: int = 100,
+    dates: str = "parts",
+    na: Sequence[str] = (),
+    schema: TableSchema | None = None,
     bad_rows: str = "error",
     n_features: int | None = None,
     delimiter: str | None = None,
@@ -39,15 +49,20 @@ def open_dataset(
     live: bool = False,
     limits: Limits | None = None,
 ) -> FileSource:
-    """Rows of files that need not fit into memory.
+    """Rows of files that need not fit into memory, or of a frame.
+
+    The columns of a table (Parquet, CSV, Arrow, a frame) become features by a schema: numbers are scaled, gaps filled
+    and marked, categories one-hot encoded or hashed, dates split into parts; identifiers and constants are left out.
+    It is learned from at most 65,536 rows from all over the table, and is the attribute ``schema`` of the source.
 
     Parameters
     ----------
-    where : path or list of paths
+    where : path, list of paths, or frame
         A file, a folder (all data files in it and below, sorted by path; names that start with ``.`` or
         ``_`` are left out), a pattern such as ``"data/2024-*.parquet"``, or ``"-"`` for standard input,
         which can be read only once. CSV may be compressed (``.csv.gz``, ``.csv.bz2``, ``.csv.zst``) or lie in a
-        ``.zip``. Folders named ``column=value`` are columns of the tables in them.
+        ``.zip``. Folders named ``column=value`` are columns of the tables in them. Or a pandas or
+        polars frame, or an Arrow table.
     format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
         ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
         Arrow IPC stream, through standard input only.
@@ -56,12 +71,28 @@ def open_dataset(
     target, weight : str, optional
         Columns of the target (numbers or text) and of the weights of the rows; in ``.npz`` files the
         names of arrays beside ``X``. The label of libsvm files is always the target.
-    categories : {"error", "onehot", "hash"}
-        How columns of text are encoded: one column for each distinct value, or values hashed into ``n_hashes``
-        columns.
-    n_hashes : int
+    exclude : list of str, optional
+        Columns that are left out.
+    scale : {"standard", "robust", "none"}
+        Numbers are centred at their mean and divided by their standard deviation; or by median and interquartile
+        range; or left as they are.
+    impute : {"median", "mean", "zero", "none"}
+        What a gap in a column of numbers becomes. ``"none"``: a row with a gap is a bad row.
+    categories : {"auto", "onehot", "hash", "error"}
+        How columns of text are encoded: one feature for each of the ``max_categories`` most frequent values, or values
+        hashed into ``n_hashes`` features. ``"auto"`` hashes where frequent values cover little; ``"error"`` refuses
+        text.
+    n_hashes, max_categories : int
+    dates : {"parts", "number", "drop", "error"}
+        Dates become days since 1970 and the time of year, week and day; or the days alone; or are left out; or refused.
+    na : list of str
+        Values that are gaps in every column, besides empty ones, ``?``, ``-``, ``NA``, ``n/a``, ``null`` and ``nan``.
+    schema : TableSchema, optional
+        Of an earlier source, or of a model (``schema_``): columns become the same features as there. It stands in
+        place of all the options above but target and weight.
     bad_rows : {"error", "skip"}
-        What to do with rows that miss a value, or have one that is not finite.
+        What to do with rows that cannot be parsed, or miss a value that is not filled in. Rows without a target are
+        always left out.
     n_features : int, optional
         Columns of libsvm files, if it is more than they use; needed where they come through standard input.
     delimiter : str, optional
@@ -87,25 +118,32 @@ def open_dataset(
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "rows.csv").write_text("a,colour,y\\n1,red,0\\n2,blue,1\\n")
-    ...     source = open_dataset(folder, target="y", categories="onehot")
+    ...     source = open_dataset(folder, target="y", scale="none")
     ...     source.feature_names, [task().X.tolist() for task in source.tasks()]
     (['a', 'colour=blue', 'colour=red'], [[[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]])
     """
-    if isinstance(columns, str):
-        raise ValueError(f"columns is a list of names: columns=[{columns!r}].")
     choice = Choice(
-        columns=None if columns is None else tuple(columns),
+        columns=columns,
+        exclude=exclude,
         target=target,
         weight=weight,
+        scale=scale,
+        impute=impute,
         categories=categories,
         n_hashes=n_hashes,
+        max_categories=max_categories,
+        dates=dates,
+        na=na,
         bad_rows=bad_rows,
+        schema=schema,
     )
     limits = Limits() if limits is None else limits
     layout = TextLayout(delimiter=delimiter, header=header)
     if format not in ("auto", *_FORMATS):
         raise unknown_name("format", format, ["auto", *_FORMATS])
-    if where == "-":
+    if is_frame(where):
+        return FrameSource(where, choice)
+    if isinstance(where, str) and where == "-":
         if format not in ("auto", *_PIPED):
             raise ValueError(f"Standard input cannot be {format}: save it to a file first, or send csv or arrow.")
         return open_piped(sys.stdin.buffer, format, choice, n_features, live=live, layout=layout, limits=limits)
@@ -116,6 +154,8 @@ def open_dataset(
         raise ValueError(f"n_features is for libsvm files; those found are {format}.")
     if layout != TextLayout() and format != "csv":
         raise ValueError(f"delimiter and header are for CSV files; those found are {format}.")
+    if format not in ("parquet", "csv") and (schema is not None or exclude or na or scale == "robust"):
+        raise ValueError(f"exclude, na, scale and schema are for tables (Parquet, CSV, frames); these are {format}.")
     if format == "parquet":
         return ParquetSource(files, choice, limits)
     if format == "csv":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -17,8 +16,7 @@ import pyarrow.parquet as pq
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.sources.categories import MAX_VALUES
-from tithe.sources.columns import Choice, Columns, resolve_columns, with_vocabularies
+from tithe.sources.columns import Choice, common_fields, resolve_columns
 from tithe.sources.leaves import (
     SAMPLE_ROWS,
     Loaded,
@@ -32,7 +30,9 @@ from tithe.sources.limits import Limits
 from tithe.sources.parquet_pages import check_pages
 from tithe.sources.partitions import Constants, partition_values, with_constants
 from tithe.sources.paths import DataFile, identity_of, no_rows
-from tithe.sources.rows import MAX_CLASSES, BlockBuilder, Distinct, row_of
+from tithe.sources.rows import BlockBuilder, Distinct, row_of
+from tithe.tables.learn import SAMPLE_ROWS as SCHEMA_ROWS
+from tithe.tables.learn import SAMPLE_RUNS, spread_rows
 
 HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
 SAMPLE_GROUPS = 8
@@ -76,16 +76,18 @@ class ParquetSource(Source):
         schemas = [_with_fields(schema, has) for schema, has in zip(schemas, self._constants, strict=True)]
         if not self._groups:
             raise no_rows(files)
-        used = {group.file for group in self._groups}
-        columns = resolve_columns({files[i].path: schemas[i] for i in sorted(used)}, choice)
-        self._columns = self._with_vocabularies(columns)
         last = self._groups[-1]
         self.n_rows = last.first + last.n_rows
+        used = sorted({group.file for group in self._groups})
+        fields = common_fields({files[i].path: schemas[i] for i in used}, choice)
+        self._dictionaries: list[str] = []  # columns that are read as codes and values
+        self._columns = resolve_columns(fields, self._schema_sample(fields.names), choice)
+        self._dictionaries = self._columns.texts
         self.n_bytes = sum(file.size for file in files)
-        self.n_features = self._columns.n_features
-        self.feature_names = self._columns.feature_names
-        self.row_bytes = self._columns.row_bytes
-        self.identity = identity_of("parquet", files, asdict(choice), self.n_rows)
+        self.schema = self._columns.schema
+        self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
+        self.row_bytes = self.schema.row_bytes
+        self.identity = identity_of("parquet", files, self._columns.about, self.n_rows)
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
 
     def _leaves(self, leaf_rows: int) -> Iterator[tuple[Group, ...]]:
@@ -99,7 +101,7 @@ class ParquetSource(Source):
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
         tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
-        if first or self._columns.choice.bad_rows != "skip":
+        if first or not self._columns.leaves_rows_out:
             return tasks
         return unless_all_bad(tasks, self, self._files)
 
@@ -165,7 +167,9 @@ class ParquetSource(Source):
     def _broken(self, group: Group, error: Exception) -> FileFormatError:
         return FileFormatError(f"{self._files[group.file].path!r}, row group {group.number}: {error}")
 
-    def _batches(self, group: Group, names: Sequence[str], *, use_threads: bool = False) -> Iterator[Any]:
+    def _batches(
+        self, group: Group, names: Sequence[str], *, use_threads: bool = False, n_rows: int = _BATCH_ROWS
+    ) -> Iterator[Any]:
         """The record batches of a row group, read piece by piece."""
         file, constants = self._files[group.file], self._constants[group.file]
         file.check()
@@ -181,7 +185,7 @@ class ParquetSource(Source):
                 read_dictionary=coded,
                 page_checksum_verification=True,
             )
-            n_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (8 * len(names))))
+            n_rows = max(1, min(n_rows, _BATCH_BYTES // (8 * len(names))))
             with reader:
                 for batch in reader.iter_batches(
                     n_rows, row_groups=[group.number], columns=in_file, use_threads=use_threads
@@ -193,42 +197,45 @@ class ParquetSource(Source):
             file.check()
             raise self._broken(group, error) from error
 
-    @property
-    def _dictionaries(self) -> list[str]:
-        """Columns that are better read as codes and values: a long text may stand in many rows."""
-        columns = getattr(self, "_columns", None)
-        if columns is None:
-            return []
-        target = columns.choice.target
-        return [*columns.texts, *([target] if columns.target_type == pa.string() else [])]
-
-    def _distinct(self, collectors: Sequence[Distinct], names: Sequence[str]) -> None:
-        """Collect the distinct values of a few columns in one pass over all rows."""
+    def _schema_sample(self, names: Sequence[str]) -> Iterator[Any]:
+        """Rows from all over the data. Of many row groups only beginnings are read, which takes little time."""
+        n_groups = len(self._groups)
+        if n_groups < SAMPLE_GROUPS or (self.n_rows or 0) <= SCHEMA_ROWS:
+            runs = spread_rows(self.n_rows or 0)
+        else:
+            chosen = [self._groups[i * n_groups // SAMPLE_RUNS] for i in range(SAMPLE_RUNS)]
+            groups = list(dict.fromkeys(chosen))
+            runs = [(g.first, g.first + min(g.n_rows, SCHEMA_ROWS // len(groups))) for g in groups]
         for group in self._groups:
-            for batch in self._batches(group, names, use_threads=True):
-                for collector in collectors:
-                    try:
-                        collector.add(batch)
-                    except (pa.ArrowException, UnicodeDecodeError) as error:
-                        raise self._broken(group, error) from error
+            inside = [(max(a, group.first), min(b, group.first + group.n_rows)) for a, b in runs]
+            wanted = [(a - group.first, b - group.first) for a, b in inside if a < b]
+            if wanted:
+                yield from self._runs_of(group, wanted, names)
 
-    def _with_vocabularies(self, columns: Columns) -> Columns:
-        names = columns.texts
-        if columns.choice.categories != "onehot" or not names:
-            return columns
-        collectors = [Distinct(name, MAX_VALUES, "Use categories='hash' (--categories hash).") for name in names]
-        self._columns = columns
-        self._distinct(collectors, names)
-        values = {name: collector.texts() for name, collector in zip(names, collectors, strict=True)}
-        return with_vocabularies(columns, values)
+    def _runs_of(self, group: Group, runs: Sequence[tuple[int, int]], names: Sequence[str]) -> Iterator[Any]:
+        """Runs of neighbouring rows of a row group, which is read as far as the last of them."""
+        first = 0
+        for batch in self._batches(group, names, use_threads=True, n_rows=min(_BATCH_ROWS, max(1, runs[-1][1]))):
+            for start, stop in runs:
+                part = batch[max(0, start - first) : max(0, stop - first)]
+                if part.num_rows:
+                    yield part
+            first += batch.num_rows
+            if first >= runs[-1][1]:
+                return
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
         target = self._columns.choice.target
         if target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
-        collector = Distinct(target, MAX_CLASSES, "It is no class to be told.")
-        self._distinct([collector], [target])
+        collector = Distinct(target)
+        for group in self._groups:
+            for batch in self._batches(group, [target], use_threads=True):
+                try:
+                    collector.add(batch)
+                except (pa.ArrowException, UnicodeDecodeError) as error:
+                    raise self._broken(group, error) from error
         return collector.targets(self._columns.target_type)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -13,7 +14,7 @@ import pyarrow as pa
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError, NoRowsError
-from tithe.sources.columns import Choice, Columns, Numbered, resolve_columns
+from tithe.sources.columns import Choice, Columns, Numbered, common_fields, resolve_columns
 from tithe.sources.csv_block import Probe
 from tithe.sources.delimited import csv_rows
 from tithe.sources.dialect import TextLayout, find_dialect
@@ -23,10 +24,12 @@ from tithe.sources.limits import Limits
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import all_bad, identity_of
 from tithe.sources.rows import BlockBuilder, row_of
+from tithe.tables.schema import TableSchema
 
 NAME = "standard input"
 
-_PROBE_ROWS = 4096  # by which types are told: a leaf has at least that many
+_PROBE_ROWS = 4096  # by which a schema is learned: a leaf has at least that many
+_FEWEST_PROBED = 1000  # rows that are waited for where rows come live
 
 Task = Callable[[], Block]
 
@@ -41,14 +44,22 @@ class PipedSource(Source):
     feature_names, row_bytes : sequence of str, int
     about : dict
         What was opened, for the identity.
+    schema : TableSchema or None
     """
 
     replayable = False
 
     def __init__(
-        self, take: Callable[[int], Task | None], *, feature_names: Sequence[str], row_bytes: int, about: dict[str, Any]
+        self,
+        take: Callable[[int], Task | None],
+        *,
+        feature_names: Sequence[str],
+        row_bytes: int,
+        about: dict[str, Any],
+        schema: TableSchema | None = None,
     ) -> None:
         self._take = take
+        self.schema = schema
         self.feature_names = feature_names
         self.n_features = len(feature_names)
         self.row_bytes = row_bytes
@@ -111,8 +122,6 @@ def open_piped(
 ) -> PipedSource:
     """The rows of a binary stream; of a ``live`` one in whatever pieces they come."""
     limits = limits or Limits()
-    if choice.categories == "onehot":
-        raise ValueError("The values of text columns on standard input are not known beforehand: categories='hash'.")
     if format == "libsvm":
         return _piped_libsvm(stream, choice, n_features, live, limits)
     if format == "arrow":
@@ -127,18 +136,20 @@ def _locate(row_id: int) -> str:
 def _piped_csv(stream: Any, choice: Choice, live: bool, layout: TextLayout, limits: Limits) -> PipedSource:
     reader = RowReader(stream, NAME, header=layout.header is not False, live=live, limits=limits)
     first = reader.take(1)
-    following = reader.take(_PROBE_ROWS, text_bytes(0, 0))
+    following = _ahead(reader, 1 if choice.schema is not None else _FEWEST_PROBED if live else _PROBE_ROWS)
     dialect = find_dialect(first[0], following[0], NAME, layout, limits)
     if not dialect.names:
         raise NoRowsError("There are no rows: standard input is empty.")
     ahead = [following if dialect.header else (first[0] + following[0], first[1] + following[1])]
+    if not ahead[0][1]:
+        raise NoRowsError("There are no rows: standard input is empty.")
     rows = csv_rows({NAME: dialect}, [Probe(NAME, dialect, ahead[0][0])], choice)
     passed = 0
 
     def take(n_rows: int) -> Task | None:
         nonlocal passed
         data, n_taken = ahead.pop() if ahead else (b"", 0)
-        room = text_bytes(n_rows, rows.columns.row_bytes) - len(data)
+        room = text_bytes(n_rows, rows.columns.schema.row_bytes) - len(data)
         more, n_more = (b"", 0) if n_taken and (live or room <= 0) else reader.take(n_rows - n_taken, room)
         n_taken += n_more
         if not n_taken:
@@ -149,6 +160,17 @@ def _piped_csv(stream: Any, choice: Choice, live: bool, layout: TextLayout, limi
     return _piped_table(take, rows.columns, "csv")
 
 
+def _ahead(reader: RowReader, n_rows: int) -> tuple[bytes, int]:
+    """The first rows, at least ``n_rows`` if there are as many; also those of a live stream are waited for."""
+    data, n_taken = reader.take(max(n_rows, _PROBE_ROWS), text_bytes(0, 0))
+    while 0 < n_taken < n_rows and len(data) < text_bytes(0, 0):
+        more, n_more = reader.take(n_rows - n_taken, text_bytes(0, 0) - len(data))
+        if not n_more:
+            break
+        data, n_taken = data + more, n_taken + n_more
+    return data, n_taken
+
+
 def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
     try:
         batches = iter(pa.ipc.open_stream(stream))
@@ -156,11 +178,11 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
         _ = schema.names  # which must be text in UTF-8
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
-    columns = resolve_columns({NAME: schema}, choice)
-    empty = next((name for name in columns.read if pa.types.is_null(schema.field(name).type)), None)
+    fields = common_fields({NAME: schema}, choice)
+    empty = next((name for name in fields.names if pa.types.is_null(schema.field(name).type)), None)
     if empty is not None:  # such a stream says how many rows it has, however many, and holds none of them
         raise ValueError(f"Column {empty!r} of standard input has no type and no values. Leave it out of columns.")
-    ahead: list[Any] = []
+    ahead: deque[Any] = deque()
     passed = 0
 
     def following() -> Any:
@@ -169,17 +191,28 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
         except (pa.ArrowException, OSError) as error:
             raise FileFormatError(f"Standard input broke off after row {passed}: {error}") from error
 
+    n_probed = 0
+    while choice.schema is None and n_probed < (_FEWEST_PROBED if live else _PROBE_ROWS):
+        batch = following()
+        if batch is None:
+            break
+        ahead.append(batch)
+        n_probed += batch.num_rows
+    if choice.schema is None and not n_probed:
+        raise NoRowsError("There are no rows: standard input is empty.")
+    columns = resolve_columns(fields, map(_validated, ahead), choice)
+
     def take(n_rows: int) -> Task | None:
         nonlocal passed
         taken: list[Any] = []
         missing = n_rows
         while missing and not (live and taken):
-            batch = ahead.pop() if ahead else following()
+            batch = ahead.popleft() if ahead else following()
             if batch is None:
                 break
             taken.append(batch[:missing])
             if batch.num_rows > missing:
-                ahead.append(batch[missing:])
+                ahead.appendleft(batch[missing:])
             missing -= taken[-1].num_rows
         if missing == n_rows:
             return None
@@ -189,11 +222,20 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
     return _piped_table(take, columns, "arrow")
 
 
+def _validated(batch: Any) -> Any:
+    """The batch, if its offsets and codes lie inside: others would be read as they are."""
+    try:
+        batch.validate(full=True)
+    except (ValueError, pa.ArrowException) as error:
+        raise FileFormatError(f"From {_locate(0)} on: {error}") from error
+    return batch
+
+
 def _gathered(columns: Columns, batches: list[Any], ids: Array) -> Block:
     rows = BlockBuilder(columns, len(ids))
     try:
         for batch in batches:
-            batch.validate(full=True)  # offsets and codes that lie outside would be read as they are
+            batch.validate(full=True)
             rows.add(batch)
     except (ValueError, pa.ArrowException) as error:
         raise FileFormatError(f"From {_locate(int(ids[0]))} on: {error}") from error
@@ -201,8 +243,9 @@ def _gathered(columns: Columns, batches: list[Any], ids: Array) -> Block:
 
 
 def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: str) -> PipedSource:
-    about = {"format": format, **asdict(columns.choice), "read": columns.read}
-    return PipedSource(take, feature_names=columns.feature_names, row_bytes=columns.row_bytes, about=about)
+    schema = columns.schema
+    about = {"format": format, **columns.about}
+    return PipedSource(take, feature_names=schema.feature_names, row_bytes=schema.row_bytes, about=about, schema=schema)
 
 
 def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: bool, limits: Limits) -> PipedSource:

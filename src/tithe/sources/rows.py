@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,9 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
-from tithe.kernels.interleave import interleave
 from tithe.sources.arrays import plain_weights
-from tithe.sources.categories import places
-from tithe.sources.columns import Columns, Feature, numbers
+from tithe.sources.columns import Columns
+from tithe.tables.values import plain_numbers, without_gaps
 
 MAX_CLASSES = 100_000
 
@@ -36,59 +34,31 @@ class BlockBuilder:
         self.n_rows = n_rows
         self._filled = 0
         self._finite = True
-        self._dense = None if columns.sparse else np.empty((n_rows, columns.n_features), columns.dtype)
+        schema = columns.schema
+        self._dense = None if schema.sparse else np.empty((n_rows, schema.n_features), schema.dtype)
         self._sparse: list[Any] = []
         self._y: list[Array] = []
         self._missing_y: list[Array] = []
         self._weight = None if columns.choice.weight is None else np.empty(n_rows)
-        # neighbouring numbers are written together
-        self._runs = [list(run) for _, run in groupby(columns.features, lambda f: f.text is None or f.name)]
 
     def add(self, batch: Any) -> None:
         """Take over the rows of an Arrow record batch that has at least the columns read."""
         last = self._filled + batch.num_rows
         if last > self.n_rows:
             raise FileFormatError(f"there are more than the {self.n_rows} rows announced")
+        schema, choice = self._columns.schema, self._columns.choice
         if self._dense is None:
-            self._sparse.append(self._as_csr(batch))
+            self._sparse.append(schema.encode_sparse(batch))
+            self._finite &= bool(np.isfinite(self._sparse[-1].data).all())
         else:
-            for run in self._runs:
-                self._add_dense(batch, run, self._dense)
-        choice = self._columns.choice
+            self._finite &= schema.encode_into(batch, self._dense[self._filled : last])
         if self._weight is not None:
-            self._weight[self._filled : last] = numbers(batch.column(choice.weight))
+            self._weight[self._filled : last] = plain_numbers(batch.column(choice.weight))
         if choice.target is not None:
             y, missing = target_values(batch.column(choice.target), self._columns.target_type)
             self._y.append(y)
             self._missing_y.append(missing)
         self._filled = last
-
-    def _add_dense(self, batch: Any, run: Sequence[Feature], X: Array) -> None:
-        first = run[0]
-        if first.text is None:
-            values = [numbers(batch.column(f.name)) for f in run]
-            self._finite &= interleave(values, X, self._filled, first.first)
-        elif first.width:
-            rows = X[self._filled : self._filled + batch.num_rows, first.first : first.first + first.width]
-            rows[:] = 0
-            rows[np.arange(len(rows)), places(batch.column(first.name), first.text)] = 1
-
-    def _as_csr(self, batch: Any) -> Any:
-        """Every row has one entry a column; zeros are dropped afterwards."""
-        n, features = batch.num_rows, self._columns.features
-        values = np.ones((n, len(features)), self._columns.dtype)
-        at = np.empty((n, len(features)), np.int32)
-        for j, feature in enumerate(features):
-            at[:, j] = feature.first
-            if feature.text is None:
-                values[:, j] = numbers(batch.column(feature.name))
-            else:
-                at[:, j] += places(batch.column(feature.name), feature.text).astype(np.int32)
-        self._finite &= bool(np.isfinite(values).all())
-        starts = np.arange(0, values.size + 1, len(features), dtype=np.int32)
-        X = sparse.csr_matrix((values.ravel(), at.ravel(), starts), shape=(n, self._columns.n_features))
-        X.eliminate_zeros()
-        return X
 
     def block(self, ids: Array, locate: Callable[[int], str]) -> Block:
         """The rows, checked; ``locate`` names the file and row of a row id in messages."""
@@ -103,10 +73,12 @@ class BlockBuilder:
             y = np.concatenate(self._y) if self._y else target_values(pa.nulls(0), columns.target_type)[0]
             missing_y = np.concatenate(self._missing_y) if self._y else np.zeros(0, bool)
         weight = self._weight
-        bad = bad_rows(X, missing_y, weight, self._finite)
+        bad = bad_rows(X, None, weight, self._finite)
         if bad is not None and columns.choice.bad_rows == "error":
             row = int(np.argmax(bad))
-            raise fault(locate(int(ids[row])), self._what_is_wrong(row, X, missing_y))
+            raise fault(locate(int(ids[row])), self._what_is_wrong(row, X))
+        if missing_y is not None and missing_y.any():  # such rows teach nothing: they are left out and counted
+            bad = missing_y if bad is None else bad | missing_y
         if bad is None:
             return Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
         good = np.flatnonzero(~bad)
@@ -117,15 +89,12 @@ class BlockBuilder:
             indices=ids[good],
         )
 
-    def _what_is_wrong(self, row: int, X: Any, missing_y: Array | None) -> str:
+    def _what_is_wrong(self, row: int, X: Any) -> str:
         values = X[row].toarray().ravel() if sparse.issparse(X) else X[row]
         wrong = np.flatnonzero(~np.isfinite(values))
-        choice = self._columns.choice
         if len(wrong):
-            return f"column {self._columns.column_of(int(wrong[0]))!r} is missing or not a finite number"
-        if missing_y is not None and missing_y[row]:
-            return f"the target {choice.target!r} is missing"
-        return f"the weight {choice.weight!r} is missing, not finite or negative"
+            return f"column {self._columns.schema.column_of(int(wrong[0]))!r} is missing or not a finite number"
+        return f"the weight {self._columns.choice.weight!r} is missing, not finite or negative"
 
 
 def row_of(file: str, row: int) -> str:
@@ -154,7 +123,7 @@ def bad_rows(X: Any, missing_y: Array | None, weight: Array | None, finite: bool
 
 
 def _no_rows(columns: Columns) -> Any:
-    return sparse.csr_matrix((0, columns.n_features), dtype=columns.dtype)
+    return sparse.csr_matrix((0, columns.schema.n_features), dtype=columns.schema.dtype)
 
 
 def target_values(column: Any, target_type: pa.DataType) -> tuple[Array, Array]:
@@ -174,30 +143,26 @@ def target_values(column: Any, target_type: pa.DataType) -> tuple[Array, Array]:
 
 
 def _text_target(column: Any) -> tuple[Array, Array]:
-    """Few different texts: one object each. What is missing has any of them, since its row is bad."""
+    """Few different texts: one object each. What is missing has any of them, since its row is left out."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    values = column.dictionary.cast(pa.string()).to_pylist()
-    present = np.array([value is not None for value in values], bool)
+    texts = column.dictionary.cast(pa.string())
+    values, present = texts.to_pylist(), without_gaps(texts, ()).is_valid().to_numpy(zero_copy_only=False)
     codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
     missing = (codes < 0) | ~np.append(present, False)[codes]
     return np.array([*values, ""], object)[codes], missing
 
 
 class Distinct:
-    """The distinct values of a column, gathered batch by batch.
+    """The distinct values of a target, gathered batch by batch. Very many are refused.
 
     Parameters
     ----------
     column : str
-    max_values : int
-        More distinct values are refused, with the hint ``too_many``.
     """
 
-    def __init__(self, column: str, max_values: int, too_many: str) -> None:
+    def __init__(self, column: str) -> None:
         self._column = column
-        self._max_values = max_values
-        self._too_many = too_many
         self._values: set[Any] = set()
 
     def add(self, batch: Any) -> None:
@@ -210,14 +175,10 @@ class Distinct:
                 self._values.add(None)
         else:
             self._values.update(pc.unique(column).to_pylist())
-        if len(self._values) > self._max_values:
+        if len(self._values) > MAX_CLASSES:
             raise ValueError(
-                f"Column {self._column!r} has more than {self._max_values:,} different values. {self._too_many}"
+                f"Column {self._column!r} has more than {MAX_CLASSES:,} different values. It is no class to be told."
             )
-
-    def texts(self) -> list[str]:
-        """The values as text, in ascending order; a null is ``""``."""
-        return sorted({"" if value is None else str(value) for value in self._values})
 
     def targets(self, target_type: pa.DataType) -> Array:
         """The values as a NumPy array, in ascending order, without missing ones."""

@@ -22,6 +22,7 @@ from tithe.core.data import Array, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.state_checks import check_loaded, expect
+from tithe.tables.schema import TableSchema
 
 _KEY = b"tithe"
 _FORMAT = 1
@@ -43,13 +44,21 @@ def free_names(names: list[str]) -> list[str]:
     return [f"{name}_" if name in (_WEIGHT, _ROW, _TARGET) else name for name in names]
 
 
-def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_names: list[str] | None = None) -> None:
+def save_coreset(
+    coreset: Coreset,
+    path: str | os.PathLike[str],
+    *,
+    feature_names: list[str] | None = None,
+    schema: TableSchema | None = None,
+) -> None:
     """Write a coreset as a Parquet file of rows, weights and row ids, with JSON metadata in the schema.
 
     If the name ends in ``.csv``, the same columns are written as CSV; `load_coreset` does not read such a file. The
     rows of a sparse coreset have two columns then: the numbers of their columns and the values, separated by spaces.
+
+    ``schema`` is that of the table that the rows came from (``source.schema``); `load_schema` reads it again.
     """
-    table = _as_table(coreset, feature_names)
+    table = _as_table(coreset, feature_names, schema)
     with replacing(path) as temporary:
         if _is_csv(path):
             pyarrow.csv.write_csv(_flat(table), temporary)
@@ -57,9 +66,11 @@ def save_coreset(coreset: Coreset, path: str | os.PathLike[str], *, feature_name
             _write_table(table, temporary)
 
 
-def write_coreset(coreset: Coreset, temporary: Path, *, feature_names: list[str] | None = None) -> None:
+def write_coreset(
+    coreset: Coreset, temporary: Path, *, feature_names: list[str] | None = None, schema: TableSchema | None = None
+) -> None:
     """The same to a temporary file of `replacing`, where several files are to appear together."""
-    _write_table(_as_table(coreset, feature_names), temporary)
+    _write_table(_as_table(coreset, feature_names, schema), temporary)
 
 
 def saved_feature_names(path: str | os.PathLike[str]) -> list[str] | None:
@@ -88,8 +99,12 @@ def _write_table(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
-def _as_table(coreset: Coreset, feature_names: list[str] | None) -> pa.Table:
+def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSchema | None) -> pa.Table:
     d = coreset.n_features
+    if schema is not None and schema.n_features != d:
+        raise ValueError(f"The schema makes {schema.n_features} features, the coreset has {d}: it is of other rows.")
+    if feature_names is None and schema is not None:
+        feature_names = free_names(schema.feature_names)
     names = feature_names or [f"x{j}" for j in range(d)]
     if len(names) != d or len(set(names)) != d or {_WEIGHT, _ROW, _TARGET} & set(names):
         raise ValueError(f"feature_names must be {d} distinct names other than {_WEIGHT}, {_ROW} and {_TARGET}.")
@@ -119,6 +134,7 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None) -> pa.Table:
         "totals": _packed(coreset.totals),
         "pilot": _packed(coreset.pilot),
         "provenance": dict(coreset.provenance),
+        "schema": None if schema is None else schema.to_json(),
     }
     return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
 
@@ -142,6 +158,25 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
         return coreset
     except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
+
+
+def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
+    """The schema of the table that a coreset came from; None if its file has none.
+
+    ``open_dataset(..., schema=load_schema(path))`` makes the same features of other rows.
+    """
+    try:
+        about = coreset_metadata(pq.read_schema(os.fspath(path)), path)
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
+    if about.get("schema") is None:
+        return None
+    try:
+        schema = TableSchema.from_json(about["schema"])
+        expect(schema.n_features == len(about["features"]), "it makes other features than the file has")
+    except _READ_ERRORS as error:
+        raise FileFormatError(f"{os.fspath(path)!r} has a damaged schema: {error}") from error
+    return schema
 
 
 def coreset_metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tithe.core.data import Array
+from tithe.core.errors import NoRowsError
 from tithe.tables.categories import CategoryEncoding, WordsEncoding
 from tithe.tables.kinds import BooleanEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from tithe.tables.options import TableOptions
@@ -89,7 +90,7 @@ def learn_schema(
     columns += [Column(name=name, what="excluded" if name in options.exclude else "not asked for") for name in left_out]
     if not any(column.encoding is not None for column in columns):
         shown = "; ".join(f"{column.name!r}: {column.what}" for column in columns[:10])
-        raise ValueError(f"No column is left as a feature ({shown}). Name those to use: columns=[...] (--columns).")
+        raise ValueError(f"No column is left as a feature ({shown}). Name those to use: columns=[...].")
     dtype = "float32" if all(_exact_in_float32(c, table.schema.field(c.name).type) for c in columns) else "float64"
     schema = TableSchema(
         columns=tuple(columns),
@@ -116,7 +117,7 @@ def spread_rows(n_rows: int) -> list[tuple[int, int]]:
 def _sampled(batches: Iterable[Any]) -> Any:
     table = batches if isinstance(batches, pa.Table) else _joined(list(batches))
     if not table.num_rows:
-        raise ValueError("There are no rows to learn a schema from.")
+        raise NoRowsError("There are no rows to learn a schema from.")
     if table.num_rows > SAMPLE_ROWS:
         table = pa.concat_tables([table.slice(a, b - a) for a, b in spread_rows(table.num_rows)])
     return table.unify_dictionaries()
@@ -124,7 +125,7 @@ def _sampled(batches: Iterable[Any]) -> Any:
 
 def _joined(batches: Sequence[Any]) -> Any:
     if not batches:
-        raise ValueError("There are no rows to learn a schema from.")
+        raise NoRowsError("There are no rows to learn a schema from.")
     return pa.Table.from_batches(batches)
 
 
@@ -156,7 +157,7 @@ def _exact_in_float32(column: Column, type_: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class _Learner:
-    """Tells what one column is. ``explicit``: the caller named it, so it is no identifier."""
+    """Tells what one column is. ``explicit``: the caller named it, so it is used, also if it tells little."""
 
     options: TableOptions
     explicit: bool
@@ -164,7 +165,7 @@ class _Learner:
     def column(self, name: str, values: Any) -> Column:
         type_ = value_type(values.type)
         if pa.types.is_null(type_) or values.null_count == len(values):
-            return Column(name=name, what="all gaps", n_gaps=len(values))
+            return self._all_gaps(name, len(values))
         if is_date(type_):
             return self._date(name, days_of(values, self.options.na))
         if pa.types.is_boolean(type_):
@@ -173,7 +174,16 @@ class _Learner:
             return self._number(name, numbers_of(values, self.options.na))
         if is_text(type_) or is_number(type_):
             return self._text(name, values)
+        if self.explicit:
+            raise ValueError(f"Column {name!r} is {values.type}, which is no feature. Leave it out of columns.")
         return Column(name=name, what=f"{values.type}, which is no feature", n_gaps=values.null_count)
+
+    def _all_gaps(self, name: str, n_gaps: int) -> Column:
+        """A column without values. If rows with gaps are bad, it makes all of them bad."""
+        fill = None if self.options.impute == "none" else 0.0
+        used = self.explicit or fill is None
+        encoding = NumberEncoding(center=0.0, spread=1.0, fill=fill, marked=False) if used else None
+        return Column(name=name, what="all gaps", encoding=encoding, n_gaps=n_gaps)
 
     # -- numbers, truth and dates ----------------------------------------------------------------
 
@@ -182,11 +192,14 @@ class _Learner:
         n_gaps, distinct = len(numbers) - len(present), np.unique(present)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=len(distinct))
         if not len(present):
-            return column(what="all gaps")
-        if len(distinct) == 1 and not n_gaps:
-            return column(what="constant")
-        if not self.explicit and _is_identifier(name, numbers, len(distinct)):
+            return self._all_gaps(name, n_gaps)
+        if not self.explicit and _is_index(name, numbers, len(distinct)):
             return column(what="identifier")
+        if not self.explicit and self.options.scale != "none":
+            if len(distinct) == 1 and not n_gaps:
+                return column(what="constant")
+            if _is_identifier(name, numbers, len(distinct)):
+                return column(what="identifier")
         center, spread = self._scaling(present)
         encoding = NumberEncoding(center=center, spread=spread, fill=self._fill(present), marked=self._marks(n_gaps))
         return column(what="number", encoding=encoding)
@@ -195,7 +208,7 @@ class _Learner:
         present = truths[np.isfinite(truths)]
         n_gaps, n_distinct = len(truths) - len(present), len(np.unique(present))
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
-        if n_distinct == 1 and not n_gaps:
+        if n_distinct == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
         encoding = BooleanEncoding(fill=self._fill(present), marked=self._marks(n_gaps))
         return column(what="boolean", encoding=encoding)
@@ -205,10 +218,10 @@ class _Learner:
         n_gaps, n_distinct = len(days) - len(present), len(np.unique(present))
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if self.options.dates == "error":
-            raise ValueError(f"Column {name!r} holds dates. Say what to do with them: dates='parts' (--dates parts).")
+            raise ValueError(f"Column {name!r} holds dates. Say what to do with them: dates='parts', dates='drop'.")
         if self.options.dates == "drop":
             return column(what="date, to be dropped")
-        if n_distinct == 1 and not n_gaps:
+        if n_distinct == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
         cycles: tuple[str, ...] = ()
         if self.options.dates == "parts":
@@ -249,16 +262,16 @@ class _Learner:
         n_gaps = len(codes) - n_present
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=len(counts))
         if not counts:
-            return column(what="all gaps")
+            return self._all_gaps(name, n_gaps)
         distinct, times = pa.array(list(counts)), np.array(list(counts.values()))
-        if is_text(value_type(values.type)):  # numbers that came as a dictionary are meant to be categories
-            if are_truths(list(counts)):
-                return self._truth(name, truths_of(values, self.options.na))
+        if is_text(value_type(values.type)) and are_truths(list(counts)):
+            return self._truth(name, truths_of(values, self.options.na))
+        if is_text(values.type):  # what came as a dictionary is meant to be a category
             if _parsed_share(parsed_numbers(distinct), times) >= _PARSED_SHARE:
                 return self._number(name, numbers_of(values, self.options.na))
             if _parsed_share(parsed_days(distinct), times) >= _PARSED_SHARE:
                 return self._date(name, days_of(values, self.options.na))
-        if len(counts) == 1 and not n_gaps:
+        if len(counts) == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
         several_words = np.array([len(text.split()) > 1 for text in counts])
         enough = n_present >= _FEWEST_ROWS
@@ -268,8 +281,8 @@ class _Learner:
             return column(what="identifier")
         if self.options.categories == "error":
             raise ValueError(
-                f"Column {name!r} is text. Say what to do with it: categories='auto' (--categories auto), or leave it "
-                "out (exclude, --exclude)."
+                f"Column {name!r} is text. Say what to do with it: categories='auto', categories='onehot' or "
+                f"categories='hash'; or leave it out: exclude=[{name!r}]."
             )
         is_prose = enough and 2 * len(counts) > n_present and 2 * times[several_words].sum() > n_present
         if is_prose:
@@ -304,18 +317,26 @@ def _parsed_share(parsed: Array, times: Array) -> float:
     return float(times[np.isfinite(parsed)].sum() / times.sum())
 
 
+def _is_index(name: str, numbers: Array, n_distinct: int) -> bool:
+    """An index of a frame that was written as a column."""
+    return bool(_INDEX_NAME.fullmatch(name) or (_UNNAMED.fullmatch(name) and _counts_up(numbers, n_distinct)))
+
+
 def _is_identifier(name: str, numbers: Array, n_distinct: int) -> bool:
     """Whole numbers, all different, that are named like an identifier or count up from row to row."""
-    if _INDEX_NAME.fullmatch(name):
-        return True
-    if n_distinct < len(numbers) or n_distinct < 2 or (numbers != np.floor(numbers)).any():
+    if n_distinct < max(2, len(numbers)) or (numbers != np.floor(numbers)).any():
         return False
     if _ID_NAME.fullmatch(name) or _CAMEL_ID_NAME.fullmatch(name):
         return True
-    steps = np.diff(numbers)
-    values, times = np.unique(steps, return_counts=True)
-    counts_up = bool(values[0] > 0 and times.max() >= _STEP_SHARE * len(steps))
-    return counts_up and (len(numbers) >= _FEWEST_ROWS or _UNNAMED.fullmatch(name) is not None)
+    return len(numbers) >= _FEWEST_ROWS and _counts_up(numbers, n_distinct)
+
+
+def _counts_up(numbers: Array, n_distinct: int) -> bool:
+    """Whether whole numbers ascend by a constant step, but for jumps between the runs of a sample."""
+    if n_distinct < max(2, len(numbers)) or (numbers != np.floor(numbers)).any():
+        return False
+    steps, times = np.unique(np.diff(numbers), return_counts=True)
+    return bool(steps[0] > 0 and times.max() >= _STEP_SHARE * (len(numbers) - 1))
 
 
 def _mean_and_deviation(numbers: Array) -> tuple[float, float]:

@@ -30,12 +30,14 @@ class TableOptions:
     Parameters
     ----------
     columns : sequence of str or None
-        The columns to use, in this order. None: all but target, weight and row id.
+        The columns to use, in this order. None: all but target, weight and row id, and but those that tell nothing:
+        identifiers, constants and types that are no features.
     exclude : sequence of str
         Columns that are left out.
     scale : {"standard", "robust", "none"}
         Numbers are centred at their mean and divided by their standard deviation; or centred at their median and
-        divided by their interquartile range / 1.349; or left as they are.
+        divided by their interquartile range / 1.349; or left as they are. With ``"none"``, columns of numbers are used
+        even if they are constant or seem to be identifiers.
     impute : {"median", "mean", "zero", "none"}
         What a gap in a column of numbers is filled with. ``"none"``: a row with a gap is a bad row.
     categories : {"auto", "onehot", "hash", "error"}
@@ -67,7 +69,7 @@ class TableOptions:
         for name in ("columns", "exclude", "na"):
             value = getattr(self, name)
             if isinstance(value, str):
-                raise ValueError(f"{name} is a list of texts: {name}=[{value!r}].")
+                raise ValueError(f"{name} is a list of {'values' if name == 'na' else 'names'}: {name}=[{value!r}].")
             if value is not None:
                 object.__setattr__(self, name, tuple(str(item) for item in value))
         if self.columns is not None and not self.columns:

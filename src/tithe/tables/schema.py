@@ -165,6 +165,11 @@ class TableSchema(Storable):
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
 
+    def same_features(self, other: TableSchema) -> bool:
+        """Whether both schemas make the same features of the same columns."""
+        pairs = [[(column.name, column.encoding) for column in schema.used] for schema in (self, other)]
+        return pairs[0] == pairs[1] and self.na == other.na
+
     # -- what it says ----------------------------------------------------------------------------
 
     @cached_property

@@ -30,9 +30,9 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.kernels.labels import label_numbers
-from tithe.learners.base import checked_block
 from tithe.learners.bases import available_if
-from tithe.learners.fitted import COLUMNS, FLOATS, check_classes, probe
+from tithe.learners.fitted import COLUMNS, FLOATS, OPTIONAL_COLUMNS, check_classes, check_schema, probe
+from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.many_classes import NONCONVEX
@@ -189,7 +189,8 @@ def check_kernel_machine(learner: Any) -> None:
     if "n_features_in_" not in values:
         expect("support_" not in values, "a solution has no columns")
         return
-    sizes = check_fields(learner, COLUMNS, optional=("feature_names_in_",), sizes=check_classes(learner))
+    sizes = check_fields(learner, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=check_classes(learner))
+    check_schema(values, sizes["d"])
     check_fields(learner, _KERNEL_MACHINE, optional=("_weighted",), sizes=sizes)
     vectors = learner.support_vectors_
     expect(callable(learner.kernel) or learner.kernel in KERNELS, "there is no such kernel")

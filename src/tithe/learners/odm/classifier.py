@@ -15,7 +15,6 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
-from tithe.learners.base import checked_block
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.labels import encoded_classes, weights_by_class
 from tithe.learners.odm.base import (
@@ -28,6 +27,7 @@ from tithe.learners.odm.base import (
     row_costs,
 )
 from tithe.learners.results import Described
+from tithe.learners.tables import checked_block
 from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction, kernel_scores, training_kernel
 from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes

@@ -25,7 +25,10 @@ from tithe.learners.online.finished import FinishedChain
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
 from tithe.learners.results import Described, column_names
+from tithe.learners.tables import checked_block
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
+from tithe.tables.frames import is_frame
+from tithe.tables.schema import TableSchema
 
 
 class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
@@ -157,6 +160,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
     _chain: Chain | FinishedChain
     _names: list[Any]
     n_features_in_: int
+    schema_: TableSchema  # only where the rows came from a table
     feature_names_in_: Array
 
     # -- rows in -------------------------------------------------------------------------------
@@ -346,7 +350,11 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         sizes = {"d": self._chain.centers.shape[1]}
         table = {"n_features_in_": Integer(least=1, size="d"), "labels_": Integers("n", dtypes=("int32",), least=0)}
         check_fields(self, table, optional=("labels_",), sizes=sizes)
-        names = {"feature_names_in_": Labels("d"), "_names": Each(Anything(), length="d")}
+        names = {
+            "feature_names_in_": Labels("d"),
+            "_names": Each(Anything(), length="d"),
+            "schema_": Instance(TableSchema),
+        }
         check_fields(self, names, optional=names, sizes=sizes)
         expect("_home" not in self.__dict__, "a model says where it is kept")
 
@@ -358,6 +366,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
     # -- checks --------------------------------------------------------------------------------
 
     def _checked(self, X: Any, *, reset: bool) -> Array:
+        if is_frame(X):
+            X = checked_block(self, X, reset=reset).X
+            return np.array(X.toarray() if hasattr(X, "toarray") else X, np.float64, order="C")
         rows: Array = validate_data(self, X, reset=reset, dtype=np.float64, order="C")
         return rows if rows.flags.writeable else rows.copy()  # kernels are compiled for writeable arrays
 

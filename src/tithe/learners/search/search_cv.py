@@ -21,7 +21,7 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
-from tithe.learners.base import CoresetLearner, check_no_extra_arrays, checked_block, note_columns
+from tithe.learners.base import CoresetLearner, check_no_extra_arrays, note_columns
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, attributes_of, check_learner, probe
 from tithe.learners.labels import EncodeLabels, encoded_classes, finite_target, stream_classes, with_class_numbers
@@ -41,7 +41,9 @@ from tithe.learners.search.folds import (
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
 from tithe.learners.search.winner import WinnerMethods, fit_on_coreset, winner_of
+from tithe.learners.tables import checked_block, schema_of
 from tithe.sources.arrays import check_weights
+from tithe.tables.schema import TableSchema
 
 
 class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable, BaseEstimator):
@@ -162,6 +164,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
 
     n_features_in_: int
     feature_names_in_: Array
+    schema_: TableSchema  # only where the rows came from a table
     stream_: FoldStreams
     best_params_ = FittedAttribute[Params](optional=True)
     best_score_ = FittedAttribute[float](optional=True)
@@ -395,6 +398,9 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         return winner_of(candidate(self.estimator, self.best_params_), self._reducer(seed), n_rows)
 
     def _keep_winner(self, winner: Any, start: float) -> None:
+        if schema_of(self) is not None:  # it was fitted on rows that the schema made
+            winner.schema_ = self.schema_
+            winner.feature_names_in_ = self.feature_names_in_
         self.best_estimator_ = winner
         self.refit_time_ = time.perf_counter() - start
         self.certificate_ = getattr(winner, "certificate_", None)
