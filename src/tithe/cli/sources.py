@@ -105,6 +105,42 @@ limit_option = click.option(
 )
 
 
+_table_options = (
+    click.option("--na", metavar="A,B,C", help="Values that are gaps, besides ?, -, NA, n/a, null, nan."),
+    click.option(
+        "--dates",
+        type=click.Choice(DATES),
+        default="parts",
+        show_default=True,
+        help="Dates: days since 1970 and the time of year, week and day; only the days; left out; refused.",
+    ),
+    click.option(
+        "--categories",
+        type=click.Choice(CATEGORIES),
+        default="auto",
+        show_default=True,
+        help="Text: one-hot encoded (a 0/1 feature for each frequent value), hashed into a few features, whichever "
+        "fits, or refused.",
+    ),
+    click.option(
+        "--impute",
+        type=click.Choice(IMPUTATIONS),
+        default="median",
+        show_default=True,
+        help="What a gap among numbers becomes. With none, its row is a bad row.",
+    ),
+    click.option(
+        "--scale",
+        type=click.Choice(SCALES),
+        default="standard",
+        show_default=True,
+        help="Numbers: mean 0 and standard deviation 1, the same by median and quartiles, or as they are.",
+    ),
+    click.option("--exclude", metavar="A,B,C", help="Columns to leave out."),
+    click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
+)
+
+
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say how rows are read; the command gets them as one argument, ``how``."""
 
@@ -132,38 +168,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Rows that cannot be parsed, or miss a value that is not filled in.",
         ),
-        click.option("--na", metavar="A,B,C", help="Values that are gaps, besides ?, -, NA, n/a, null, nan."),
-        click.option(
-            "--dates",
-            type=click.Choice(DATES),
-            default="parts",
-            show_default=True,
-            help="Dates: days since 1970 and the time of year, week and day; only the days; left out; refused.",
-        ),
-        click.option(
-            "--categories",
-            type=click.Choice(CATEGORIES),
-            default="auto",
-            show_default=True,
-            help="Text: one-hot encoded (a 0/1 feature for each frequent value), hashed into a few features, whichever "
-            "fits, or refused.",
-        ),
-        click.option(
-            "--impute",
-            type=click.Choice(IMPUTATIONS),
-            default="median",
-            show_default=True,
-            help="What a gap among numbers becomes. With none, its row is a bad row.",
-        ),
-        click.option(
-            "--scale",
-            type=click.Choice(SCALES),
-            default="standard",
-            show_default=True,
-            help="Numbers: mean 0 and standard deviation 1, the same by median and quartiles, or as they are.",
-        ),
-        click.option("--exclude", metavar="A,B,C", help="Columns to leave out."),
-        click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
+        *_table_options,
         click.option("--weight", metavar="COLUMN", help="Column of weights."),
         click.option("--target", metavar="COLUMN", help="Column to carry along as y."),
         click.option(

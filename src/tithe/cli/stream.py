@@ -67,14 +67,9 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
     with Stop() as stop:
         running = _resumed(checkpoint, keep_leaves, options) if resume else None
         deleted_ids = _row_ids(forget) if forget else None
-        schema = _noted_schema(running)
-        if schema is not None and how.get("columns") not in (None, schema.reads):
-            raise click.UsageError(f"--columns: the stream in {checkpoint} has {', '.join(schema.reads[:10])}.")
-        if where:
-            source = how.open(where, live=True, schema=schema)
-            schema = source.schema
-        else:
-            source = None
+        schema = _noted_schema(running, how)
+        source = how.open(where, live=True, schema=schema) if where else None
+        schema = schema if source is None else source.schema
         feature_names = _agreed_names(None if source is None else source.feature_names, output if resume else None)
         if running is None:
             running = _new_stream(source, checkpoint, keep_leaves, options)
@@ -311,13 +306,16 @@ def _row_ids(file: str) -> Any:
         raise ValueError(f"{file!r} must hold whole numbers, one a line: {error}") from error
 
 
-def _noted_schema(running: Any) -> Any:
-    """The schema of the rows that a stream has taken so far; None if there is none."""
+def _noted_schema(running: Any, how: SourceOptions) -> Any:
+    """The schema of the rows that a stream has taken so far; None if there is none. Other columns are refused."""
     if running is None or running.notes.get("schema") is None:
         return None
     from tithe.tables.schema import TableSchema
 
-    return TableSchema.from_json(running.notes["schema"])
+    schema = TableSchema.from_json(running.notes["schema"])
+    if how.get("columns") not in (None, schema.reads):
+        raise click.UsageError(f"--columns: the stream has {', '.join(schema.reads[:10])}, in this order.")
+    return schema
 
 
 def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str] | None:
