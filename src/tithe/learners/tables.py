@@ -63,11 +63,10 @@ def check_same_schema(learner: Any, source: Source) -> None:
 
 def _needs_schema(frame: Any) -> bool:
     """Whether a frame holds anything but finite numbers and Booleans."""
-    named = nw.from_native(frame, eager_only=True)
-    for name, dtype in named.schema.items():
+    for column in nw.from_native(frame, eager_only=True).iter_columns():  # names may be numbers
+        dtype = column.dtype
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             return True
-        column = named[name]
         if dtype.is_float() and not np.isfinite(np.sum(column.to_numpy(), dtype=np.float64)):
             return True
         if not dtype.is_float() and column.null_count():

@@ -25,7 +25,7 @@ def frame_table(frame: Any) -> pa.Table:
     if isinstance(frame, pa.Table):
         return frame
     named = nw.from_native(frame, eager_only=True)
-    return pa.table([_array(named[name]) for name in named.columns], names=[str(name) for name in named.columns])
+    return pa.table([_array(series) for series in named.iter_columns()], names=[str(name) for name in named.columns])
 
 
 def _array(series: Any) -> Any:

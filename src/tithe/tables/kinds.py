@@ -171,7 +171,8 @@ class NumberEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        return (f"(x - {self.center:.6g}) / {self.spread:.6g}" if scaled else "as it is") + self._gap_words()
+        words = f"centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else "as it is"
+        return words + self._gap_words()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,8 +248,9 @@ class DateEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        number = f"(days since 1970 - {self.center:.6g}) / {self.spread:.6g}" if scaled else "days since 1970"
-        waves = f", time of {', '.join(self.cycles)}" if self.cycles else ""
+        words = f", centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ""
+        number = f"days since 1970{words}"
+        waves = f"; time of {', '.join(self.cycles)}" if self.cycles else ""
         return number + waves + self._gap_words()
 
 
