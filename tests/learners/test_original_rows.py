@@ -18,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tithe import CoresetEstimator, load_model, save_model
 from tithe.core.data import Block
+from tithe.learners.results import described_columns
 
 SMALL: dict[str, Any] = {"coreset_size": 300, "random_state": 0}
 
@@ -66,6 +67,8 @@ def test_a_pipeline_for_frames_is_saved(frame, labels, tmp_path) -> None:
     save_model(model, tmp_path / "model.skops")
     again = load_model(tmp_path / "model.skops")
     np.testing.assert_array_equal(again.predict_proba(filled), model.predict_proba(filled))
+    (age, *_, city) = sorted(described_columns(again), key=lambda row: row["column"] == "city")
+    assert age["column"] == "age" and city["kind"].startswith("category")
 
 
 def test_polars_rows_stay_polars(rng: np.random.Generator) -> None:

@@ -56,7 +56,7 @@ def _inspect_coreset(file: str) -> None:
 
 def _inspect_model(file: str) -> None:
     from tithe.learners.fitted import LazyFitMixin, attributes_of
-    from tithe.learners.results import Described
+    from tithe.learners.results import Described, described_columns
     from tithe.storage.models import load_model, model_about
 
     model, about = load_model(file), model_about(file)
@@ -69,7 +69,7 @@ def _inspect_model(file: str) -> None:
     summary = model.summary() if isinstance(model, Described) else {}
     rows += [[name.replace("_", " "), _fact(summary[name])] for name in summary if name not in _TABLES]
     print_table(file, ["", ""], rows)
-    print_result_tables(summary, most=_MAX_ROWS)
+    print_result_tables({"columns": described_columns(model), **summary}, most=_MAX_ROWS)
     certificate = attributes_of(model).get("certificate_") if isinstance(model, LazyFitMixin) else None
     if certificate is not None:
         click.echo(str(certificate))

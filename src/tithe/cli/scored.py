@@ -76,7 +76,9 @@ class ScoredRows:
         from tithe.learners.base import note_columns
         from tithe.report.scores import held_out_scores
 
-        rows = self.held_out if self.test is None else self.how.open([self.test])
+        schema = vars(model).get("schema_")  # the rows of a table become features as those of the fit did
+        same_schema = {} if schema is None else {"schema": schema}
+        rows = self.held_out if self.test is None else self.how.open([self.test], **same_schema)
         if rows is None:
             return None
         note_columns(model, rows, reset=False)

@@ -348,6 +348,8 @@ class Source(ABC):
     feature_names : sequence of str or None
     n_bytes : int or None
         Bytes on disk.
+    schema : TableSchema or None
+        How the columns of a table became features; None where there was no table.
     leaf_rows : int
         Rows of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size.
     """
@@ -357,6 +359,7 @@ class Source(ABC):
     replayable: bool = True
     feature_names: Sequence[str] | None = None
     n_bytes: int | None = None
+    schema: Any = None
     leaf_rows: int = 0
 
     @cached_property

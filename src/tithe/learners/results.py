@@ -55,6 +55,13 @@ def in_units(learner: Any, points: Array) -> Array:
     return np.asarray(points, np.float64) if schema is None else schema.original_units(points)
 
 
+def described_columns(learner: Any) -> list[dict[str, str]]:
+    """What each column of the table that a learner was fitted on is, and what is done with it; empty for arrays."""
+    schema = vars(learner).get("schema_")
+    names = ("column", "kind", "treatment")
+    return [] if schema is None else [dict(zip(names, row, strict=True)) for row in schema.describe()]
+
+
 def named_coefficients(learner: Any, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
     """The coefficients (k, d) of each column, largest first: one number, or one for each of the ``outputs``."""
     names = column_names(learner)

@@ -16,6 +16,7 @@ from tithe import __version__
 from tithe.core.data import Coreset
 from tithe.core.files import making_folder, replacing
 from tithe.learners.odm.base import MarginMachine
+from tithe.learners.results import described_columns
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
@@ -91,6 +92,7 @@ def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
         "tithe": __version__,
         "n_rows": coreset.n_seen,
         "n_features": coreset.n_features,
+        "columns": described_columns(model),
         "rows_kept": len(coreset),
         "effective_sample_size": coreset.effective_size,
         "provenance": dict(coreset.provenance),

@@ -25,6 +25,8 @@ def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]
         tables.append(_coefficients(results["coefficients"], results.get("classes", []), most))
     if results.get("clusters"):
         tables.append(_clusters(results["clusters"], most))
+    if results.get("columns"):
+        tables.append(_columns(results["columns"], most))
     if results.get("centers"):
         tables.append(_centers(results["centers"], most))
     return tables
@@ -58,6 +60,13 @@ def _clusters(clusters: list[dict[str, Any]], most: int) -> ResultTable:
         for cluster in shown
     ]
     return ResultTable(title=title, columns=["cluster", "share", "typical row", *names], rows=rows)
+
+
+def _columns(columns: list[dict[str, str]], most: int) -> ResultTable:
+    """What each column of a table is, and what was done with it."""
+    rows = [[column["column"], column["kind"], column["treatment"]] for column in columns[:most]]
+    title = "What was done with the columns"
+    return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows)
 
 
 def _centers(centers: list[dict[str, float]], most: int) -> ResultTable:

@@ -53,7 +53,7 @@ class SplitSource(MappedSource):
 
     def __init__(self, source: Source, split: Split) -> None:
         super().__init__(source, split, n_rows=None if source.n_rows is None else split.count(source.n_rows))
-        self.feature_names, self.n_bytes = source.feature_names, source.n_bytes
+        self.feature_names, self.n_bytes, self.schema = source.feature_names, source.n_bytes, source.schema
 
     def classes(self) -> Array | None:
         return self.source.classes()
