@@ -38,6 +38,7 @@ FOREIGN = {
     "learners/other_estimators.py:residuals": "an estimator of another library",
     "learners/other_estimators.py:takes_weights": "an estimator of another library",
     "learners/other_estimators.py:check_learns_from_coresets": "a message about an estimator of another library",
+    "learners/meta.py:CoresetEstimator._learn": "an estimator of another library may have no score",
     "learners/search/search_cv.py:CoresetSearchCV.fit": "available_if hides score where the estimator has none",
     "learners/search/search_cv.py:CoresetSearchCV._keep_winner": "an estimator of another library has no certificate",
     "learners/fitted.py:probe": "an estimator of another library that was read from a file",

@@ -54,7 +54,7 @@ def test_regression_is_nearer_the_full_fit_than_uniform(numbers) -> None:
 
 def test_polish_raises_the_score_or_changes_nothing(classes, numbers) -> None:
     for (X, y), inner in ((classes, LogisticRegression()), (numbers, LinearRegression())):
-        plain = CoresetEstimator(inner, coreset_size=400, random_state=2).fit(X, y)
+        plain = CoresetEstimator(inner, objective="generic", coreset_size=400, random_state=2).fit(X, y)
         polished = CoresetEstimator(inner, coreset_size=400, polish=2, random_state=2).fit(X, y)
         assert polished.score(X, y) >= plain.score(X, y)
 

@@ -47,7 +47,7 @@ def weighted_scale(X: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def test_every_step_that_takes_weights_gets_them(classes: Data) -> None:
     X, y, weight = classes
     model = CoresetEstimator(
-        pipeline(LogisticRegression()), coreset_size=1000, validation_fraction=0.0, random_state=0
+        pipeline(LogisticRegression()), objective="generic", coreset_size=1000, validation_fraction=0.0, random_state=0
     ).fit(X, y, weight)
     coreset = model.coreset_
     np.testing.assert_allclose(model.estimator_["scale"].scale_, weighted_scale(X, weight), rtol=1e-3)  # of all rows
@@ -62,7 +62,8 @@ def test_nested_pipelines_and_steps_that_take_no_weights(classes: Data) -> None:
     X, y, weight = classes
     inner = make_pipeline(StandardScaler(), PCA(3))
     nested = Pipeline([("first", inner), ("none", "passthrough"), ("last", make_pipeline(LogisticRegression()))])
-    model = CoresetEstimator(nested, coreset_size=1000, validation_fraction=0.0, random_state=0).fit(X, y, weight)
+    options = {"objective": "generic", "coreset_size": 1000, "validation_fraction": 0.0, "random_state": 0}
+    model = CoresetEstimator(nested, **options).fit(X, y, weight)
     scaler = model.estimator_["first"]["standardscaler"]
     np.testing.assert_allclose(scaler.scale_, weighted_scale(X, weight), rtol=1e-3)
     weights = model.coreset_.weights()
@@ -176,7 +177,7 @@ def test_metadata_routing_takes_weights_where_they_are_requested(classes: Data) 
         nested = Pipeline([("scale", StandardScaler().set_fit_request(sample_weight=True)), ("rest", unscaled)])
         each = OneVsRestClassifier(asks)
         for inner in (nested, each):
-            options = {"coreset_size": 1000, "validation_fraction": 0.0, "random_state": 0}
+            options = {"objective": "generic", "coreset_size": 1000, "validation_fraction": 0.0, "random_state": 0}
             model = CoresetEstimator(inner, **options).fit(X, y, weight)
             coreset = model.coreset_
             again = clone(inner).fit(coreset.X, y[coreset.row_ids()], sample_weight=coreset.weights())

@@ -132,7 +132,7 @@ def _fit(  # type: ignore[no-untyped-def]
     print_table(output, ["", ""], _about(results))
     click.echo(in_options(str(model.certificate_ or "There is no certificate: the rows came only once.")))
     click.echo(_said_of_scores(held_out))
-    print_result_tables(results, most=_MAX_ROWS)
+    print_result_tables({**results, "columns": []}, most=_MAX_ROWS)  # columns are told by the page and tithe inspect
     click.echo(f"Report: {Path(output) / 'report.html'}")
 
 

@@ -81,8 +81,7 @@ def _print_columns(schema: Any) -> None:
     """What each column of the table is and what is done with it."""
     from tithe.report.tables import described_columns
 
-    if schema is not None:
-        print_result_tables({"table_columns": described_columns(schema)}, most=_MAX_ROWS)
+    print_result_tables({"columns": described_columns(schema)}, most=_MAX_ROWS)
 
 
 def _rows_inside(model: Any, about: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.core.data import Array, Block
+from tithe.core.data import Array
 from tithe.learners.bases import available_if
 from tithe.learners.fitted import ComputedAttribute
 
@@ -54,7 +54,7 @@ class EstimatorMethods:
     """
 
     estimator_: Any
-    _checked: Callable[..., Block]
+    _rows_for_estimator: Callable[[Any], Any]
 
     # of several families
     classes_ = EstimatorAttribute[Array]()
@@ -133,7 +133,7 @@ class EstimatorMethods:
 
     def _call(self, method: str, X: Any) -> Any:
         check_is_fitted(self)
-        return getattr(self.estimator_, method)(self._checked(X, reset=False).X)
+        return getattr(self.estimator_, method)(self._rows_for_estimator(X))
 
     @if_estimator_has("predict")
     def predict(self, X: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.multiclass import check_classification_targets
 
 from tithe.core.contracts import Objective, Source
@@ -18,6 +19,8 @@ from tithe.kernels.labels import distinct_labels, encode_labels
 from tithe.objectives.generic import GenericObjective
 from tithe.objectives.labels import LabelledObjective
 from tithe.sources.mapped import MappedSource
+
+_MAX_LOGISTIC_CLASSES = 20  # a logistic regression of more takes long, and needs more rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,6 +123,13 @@ def objective_for(objective: str | Objective, n_classes: int) -> Objective:
     if n_classes and isinstance(made, LabelledObjective):
         return replace(made, classes=tuple(range(n_classes)))
     return made
+
+
+def usual_objective(estimator: Any, n_classes: int) -> str:
+    """The name of the objective whose coresets serve an estimator best, as measured with boosted trees."""
+    if is_classifier(estimator):
+        return "logistic" if n_classes <= _MAX_LOGISTIC_CLASSES else GenericObjective.name
+    return "least_squares" if is_regressor(estimator) else "generic"
 
 
 def is_balanced(class_weight: Any) -> bool:

@@ -38,20 +38,22 @@ from tithe.learners.labels import (
     finite_target,
     objective_for,
     stream_classes,
+    usual_objective,
     with_class_numbers,
 )
+from tithe.learners.original_rows import OriginalRows, TakesFrames, columns_of
 from tithe.learners.other_estimators import (
     check_learns_from_coresets,
     fit_arguments,
     last_step,
     residuals,
-    takes_weights,
 )
 from tithe.reduce.calibration import recalibrated
 from tithe.sources.mapped import MappedSource
+from tithe.tables.frames import is_frame
 
 
-class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
+class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     """Fit any scikit-learn estimator that takes ``sample_weight`` on a calibrated coreset.
 
     Parameters
@@ -59,12 +61,14 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
     estimator : estimator
         Its ``fit`` must take ``sample_weight``. It is cloned, not changed. Of a `sklearn.pipeline.Pipeline` the
         last step must, and gets the weights, as does every other step that takes them: `StandardScaler` then
-        scales as on all rows, while a step that takes none (`PCA`) sees the rows of the coreset as they are.
+        scales as on all rows (exactly so with ``objective="generic"``), while a step that takes none (`PCA`) sees the
+        rows of the coreset as they are.
         With metadata routing enabled, pipelines and other meta-estimators route the weights as their steps
         request. An estimator of a precomputed kernel or distance matrix is refused.
     objective : str or objective
-        What the coreset preserves. ``"generic"`` keeps counts, means and second moments of the columns (by class for
-        classifiers) and the products with y (for regressors).
+        What the coreset preserves. ``"auto"``: ``"logistic"`` for up to 20 classes, ``"least_squares"`` for regressors,
+        and ``"generic"`` for others and with ``polish``. ``"generic"`` keeps counts, means and second moments of the
+        columns (by class for classifiers) and the products with y (for regressors).
     coreset_size : int, float or "auto"
         Rows to learn from, or a fraction of the rows; ``"auto"``: 5,000. All are used if there are no more.
     construction, calibrate, engine
@@ -122,6 +126,7 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
     _aside = FittedAttribute[tuple[int, float] | None](
         Optional(Parts(Integer(most=2**64), Number(least=0.0, most=1.0)))
     )
+    _coreset_score = FittedAttribute[float | None](Optional(Number()))
     _labels: Array | None = None  # of classifiers, in the order of their numbers
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -132,7 +137,7 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         self,
         estimator: Any,
         *,
-        objective: Any = "generic",
+        objective: Any = "auto",
         coreset_size: int | float | str = "auto",
         construction: Any = "auto",
         calibrate: bool = True,
@@ -164,25 +169,31 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         *,
         checkpoint: Checkpoint | None = None,
         progress: Progress | bool | None = None,
+        **fit_params: Any,
     ) -> Self:
         """Reduce, and fit the estimator on the coreset.
 
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``.
+            Rows of a frame are scored as numbers (text, dates and gaps become numbers by a schema), and the estimator
+            gets the chosen rows of the frame itself: with names, categories and gaps, as it gets those of ``predict``.
+            A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``; its rows are numbers.
         y : array of shape (n,), optional
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
         checkpoint, progress
             Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
+        **fit_params
+            Passed to ``fit`` of the estimator as they are, such as ``eval_set``.
         """
         rounds = self._check_options()
+        given = OriginalRows(frame=X if is_frame(X) else None, fit_params=fit_params)
         if isinstance(X, Source):
             if rounds:
                 raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
             source = self._validate_rows(X, y, sample_weight, reset=True)
-            return self._fit_source(self._passes(source, progress), checkpoint)
+            return self._fit_source(self._passes(source, progress), checkpoint, given)
         self._require_target(y, rounds)
         block = self._checked(X, y, sample_weight, reset=True)
         self._start_fit()
@@ -195,9 +206,9 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
             self.validation_indices_ = draw_validation_rows(len(block), self.validation_fraction, seed)
             block = without_rows(block, self.validation_indices_)
         data = self._passes(block, progress)
-        self._learn(self._reduce(data, objective, seed, checkpoint=checkpoint), data, seed)
+        self._learn(self._reduce(data, objective, seed, checkpoint=checkpoint), data, seed, given=given)
         for _ in range(0 if is_small else rounds):
-            if not self._recalibrate(block):
+            if not self._recalibrate(block, given):
                 break
         return self
 
@@ -206,7 +217,8 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         super()._check_state()
 
     def _check_solution(self, sizes: Sizes) -> None:
-        probe(self.estimator_, sizes["d"])
+        if self._columns is None:  # the rows of a frame are not known
+            probe(self.estimator_, sizes["d"])
 
     def _check_options(self) -> int:
         """Check all parameters; returns the rounds of polish."""
@@ -214,7 +226,8 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         rounds, _ = polish_rounds(self.polish)
         self._check_names()
         check_params(self, self._constraints)
-        if rounds and not (self.calibrate and isinstance(self.objective, str) and self.objective == "generic"):
+        by_name = isinstance(self.objective, str) and self.objective in ("auto", "generic")
+        if rounds and not (self.calibrate and by_name):
             raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
         return rounds
 
@@ -222,7 +235,7 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         if y is None and (rounds or self.__sklearn_tags__().target_tags.required):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
 
-    def _fit_source(self, data: DataPass, checkpoint: Checkpoint | None) -> Self:
+    def _fit_source(self, data: DataPass, checkpoint: Checkpoint | None, given: OriginalRows) -> Self:
         """Fit from a source. Rows are set aside by their ids if they can be read again."""
         source = data.rows
         assert isinstance(source, Source)
@@ -245,7 +258,7 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         data = data.over(rows)
         if coreset is None or coreset.is_whole:  # too few rows to set some aside
             coreset, self._aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
-        self._learn(coreset, data, seed)
+        self._learn(coreset, data, seed, given=given)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -275,13 +288,18 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=not self._is_streaming)
         return EncodeLabels(classes=self._labels)(block)
 
-    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
+    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int, *, given: OriginalRows | None = None) -> None:
         """Fit on the coreset, without weights if none were given and all rows are used."""
+        given = OriginalRows() if given is None else given
         if data is None:
             self.validation_indices_, self._aside = None, None
         weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
         self.coreset_ = coreset
-        self.estimator_ = self._fit_to(coreset, weighted=weight is not None or not coreset.is_whole)
+        self._columns = None if given.frame is None else columns_of(given.frame)
+        self.estimator_ = self._fit_to(coreset, given, weighted=weight is not None or not coreset.is_whole)
+        self._coreset_score = None
+        if given.frame is not None and hasattr(self.estimator_, "score"):  # later these rows are not at hand
+            self._coreset_score = self._score(self.estimator_, coreset, given)
 
     def _encoded(self, block: Block) -> Block:
         """Class numbers in place of labels, for a classifier."""
@@ -293,16 +311,20 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
         return Block(X=block.X, y=numbers, sample_weight=block.sample_weight, mean=block.mean)
 
     def _objective(self) -> Any:
-        return objective_for(self.objective, 0 if self._labels is None else len(self._labels))
+        n_classes = 0 if self._labels is None else len(self._labels)
+        name = self.objective
+        if isinstance(name, str) and name == "auto":
+            name = "generic" if self.polish else usual_objective(self.estimator, n_classes)
+        return objective_for(name, n_classes)
 
     def _targets(self, block: Block) -> Array | None:
         return block.y if block.y is None or self._labels is None else self._labels[block.y]
 
-    def _fit_to(self, coreset: Coreset, *, weighted: bool) -> Any:
+    def _fit_to(self, coreset: Coreset, given: OriginalRows, *, weighted: bool) -> Any:
         """The estimator fitted on the coreset."""
         model = clone(self.estimator)
         weight = fit_arguments(model, coreset.weights() if weighted else None)
-        fitted = model.fit(coreset.X, self._targets(coreset), **weight)
+        fitted = model.fit(given.of(coreset), self._targets(coreset), **weight, **given.fit_params)
         if self._labels is not None and len(fitted.classes_) < len(self._labels):
             missing = [label for label in self._labels.tolist() if label not in fitted.classes_]
             warn_caller(
@@ -313,19 +335,19 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
 
     # -- polish ------------------------------------------------------------------------------
 
-    def _recalibrate(self, block: Block) -> bool:
+    def _recalibrate(self, block: Block, given: OriginalRows) -> bool:
         """One round of polish. Returns whether the new fit was better and is kept."""
         require_method(self.estimator_, "predict", needed_by="polish")
-        unexplained = partial(residuals, self.estimator_, self._labels)
+        unexplained = partial(residuals, self.estimator_, self._labels, given.of)
         coreset = recalibrated(self.coreset_, block, self._objective(), unexplained)
-        fitted = self._fit_to(coreset, weighted=True)
-        if not self._score(fitted, block) > self._score(self.estimator_, block):
+        fitted = self._fit_to(coreset, given, weighted=True)
+        if not self._score(fitted, block, given) > self._score(self.estimator_, block, given):
             return False
         self.coreset_, self.estimator_ = coreset, fitted
         return True
 
-    def _score(self, estimator: Any, block: Block) -> float:
-        return float(estimator.score(block.X, self._targets(block), **self._weights_of(block)))
+    def _score(self, estimator: Any, block: Block, given: OriginalRows) -> float:
+        return float(estimator.score(given.of(block), self._targets(block), **self._weights_of(block)))
 
     # -- certify -----------------------------------------------------------------------------
 
@@ -350,7 +372,10 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
             is_training_data = same_length and n_coreset_rows_in(block, self.coreset_) == len(self.coreset_)
         if is_training_data:
             block = validation_rows(block, self.validation_indices_, self._aside)
-        return score_certificate(self._plain_score, block, self._score(self.estimator_, self.coreset_))
+        on_coreset = self._coreset_score
+        if on_coreset is None:
+            on_coreset = self._score(self.estimator_, self.coreset_, OriginalRows())
+        return score_certificate(partial(self._plain_score, self._given(X)), block, on_coreset)
 
     def n_set_aside(self) -> int:
         """The number of rows that were set aside; an estimate for a source."""
@@ -358,18 +383,10 @@ class CoresetEstimator(EstimatorMethods, CoresetLearner, MetaEstimatorMixin, Bas
             return int(self._aside[1] * self.coreset_.n_seen)
         return 0 if self.validation_indices_ is None else len(self.validation_indices_)
 
-    def _plain_score(self, block: Block) -> float:
-        return float(self.estimator_.score(block.X, block.y, **self._weights_of(block)))
-
-    def _weights_of(self, block: Block) -> dict[str, Array]:
-        if block.sample_weight is None or not takes_weights(self.estimator_, "score"):
-            return {}
-        return {"sample_weight": block.sample_weight}
-
     @if_estimator_has("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         check_is_fitted(self)
-        return self._plain_score(self._checked(X, y, sample_weight, reset=False))
+        return self._plain_score(self._given(X), self._checked(X, y, sample_weight, reset=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
@@ -102,20 +103,21 @@ def _is_pairwise(estimator: Any) -> bool:
     )
 
 
-def residuals(estimator: Any, labels: Array | None, block: Block) -> Array:
+def residuals(estimator: Any, labels: Array | None, rows_of: Callable[[Block], Any], block: Block) -> Array:
     """Residuals (n, c) of a fitted estimator: of y, or of the indicator of each class but the first.
 
-    ``labels`` are those of a classifier; y of the block then holds class numbers.
+    ``labels`` are those of a classifier; y of the block then holds class numbers. ``rows_of`` gives the rows of a block
+    as the estimator takes them.
     """
     assert block.y is not None
     residual: Array
     if labels is None:
-        residual = (block.y - estimator.predict(block.X))[:, None]
+        residual = (block.y - estimator.predict(rows_of(block)))[:, None]
         return residual
     indicators = np.equal.outer(labels[block.y], estimator.classes_)
     if hasattr(estimator, "predict_proba"):
-        predicted = estimator.predict_proba(block.X)
+        predicted = estimator.predict_proba(rows_of(block))
     else:
-        predicted = np.equal.outer(estimator.predict(block.X), estimator.classes_)
+        predicted = np.equal.outer(estimator.predict(rows_of(block)), estimator.classes_)
     residual = (indicators[:, 1:] - predicted[:, 1:]).astype(np.float64)
     return residual

@@ -86,17 +86,17 @@ def labelled_coreset(model: Any) -> Coreset:
 
 
 def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
-    certificate, schema = model.certificate_, vars(model).get("schema_")
+    certificate = model.certificate_
     return {
         **asdict(fit),
         "tithe": __version__,
         "n_rows": coreset.n_seen,
         "n_features": coreset.n_features,
+        "columns": described_columns(vars(model).get("schema_")),
         "rows_kept": len(coreset),
         "effective_sample_size": coreset.effective_size,
         "provenance": dict(coreset.provenance),
         "certificate": None if certificate is None else asdict(certificate),
-        **({} if schema is None else {"table_columns": described_columns(schema)}),
         **model.summary(),
     }
 

@@ -30,8 +30,8 @@ def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]
         tables.append(_clusters(results["clusters"], most))
     if results.get("centers"):
         tables.append(_centers(results["centers"], most))
-    if results.get("table_columns"):
-        tables.append(_table_columns(results["table_columns"]))
+    if results.get("columns"):
+        tables.append(_columns(results["columns"]))
     return tables
 
 
@@ -72,13 +72,14 @@ def _centers(centers: list[dict[str, float]], most: int) -> ResultTable:
     return ResultTable(title="Centres", columns=["cluster", *names], rows=rows)
 
 
-def described_columns(schema: TableSchema) -> list[dict[str, str]]:
-    """What each column of a table is and what was done with it."""
-    return [{"column": name, "what": what, "features": done} for name, what, done in schema.describe()]
+def described_columns(schema: TableSchema | None) -> list[dict[str, str]]:
+    """What each column of a table is and what is done with it; empty for arrays."""
+    names = ("column", "kind", "treatment")
+    return [] if schema is None else [dict(zip(names, row, strict=True)) for row in schema.describe()]
 
 
-def _table_columns(columns: list[dict[str, str]]) -> ResultTable:
-    rows = [[row["column"], row["what"], row["features"]] for row in columns[:MAX_TABLE_COLUMNS]]
+def _columns(columns: list[dict[str, str]]) -> ResultTable:
+    rows = [[row["column"], row["kind"], row["treatment"]] for row in columns[:MAX_TABLE_COLUMNS]]
     title = "Columns of the table"
     if len(columns) > MAX_TABLE_COLUMNS:
         title = f"The first {MAX_TABLE_COLUMNS} of {len(columns):,} columns of the table"

@@ -91,7 +91,7 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Described, Storable, BaseEst
     support_ : array
         Positions of the rows whose margins lie outside the band.
     support_vectors_ : array or CSR matrix
-        These rows; empty with a precomputed kernel.
+        These rows; empty with a precomputed kernel. They are training rows, and every saved model holds them.
     n_support_ : array (K,)
         The number of these rows in each class.
     dual_coef_ : array (1, n_support), or (K, n_support) for more than two classes
