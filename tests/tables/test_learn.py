@@ -282,6 +282,12 @@ def test_time_of_day_where_it_varies():
     np.testing.assert_allclose(X[:4, -2:], [[0, 1], [1, 0], [0, -1], [-1, 0]], atol=1e-6)
 
 
+def test_only_cycles_that_are_seen_whole():
+    days = [datetime(2022, 3, 1) + timedelta(days=d) for d in range(60)]
+    assert encoded(days)[0] == ["x", "x week sin", "x week cos"]
+    assert encoded(days[:5])[0] == ["x"]
+
+
 def test_dates_as_a_number_dropped_or_refused():
     days = [datetime(2022, 1, d) for d in range(1, 25)]
     assert encoded(days, dates="number")[0] == ["x"]
@@ -293,7 +299,7 @@ def test_dates_as_a_number_dropped_or_refused():
 def test_gaps_in_dates():
     names, X = encoded(["2022-01-01", "2022-01-03", "?", "2022-01-08"], scale="none")
     assert names[-1] == "x missing"
-    assert X[2].tolist() == [18995.0, 0, 0, 0, 0, 1]
+    assert X[2].tolist() == [18995.0, 0, 0, 1]
 
 
 # -- the whole table -------------------------------------------------------------------------------

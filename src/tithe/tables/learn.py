@@ -225,8 +225,10 @@ class _Learner:
             return column(what="constant")
         cycles: tuple[str, ...] = ()
         if self.options.dates == "parts":
-            times = present - np.floor(present)
-            cycles = ("year", "week", "day") if (times != times[0]).any() else ("year", "week")
+            span, times = np.ptp(present), present - np.floor(present)
+            # in less than a whole cycle its waves are no more than the number of days again
+            is_seen = {"year": span >= 365.0, "week": span >= 7.0, "day": (times != times[0]).any()}
+            cycles = tuple(cycle for cycle, seen in is_seen.items() if seen)
         center, spread = self._scaling(present)
         fill, marked = self._fill(present), self._marks(n_gaps)
         encoding = DateEncoding(center=center, spread=spread, cycles=cycles, fill=fill, marked=marked)
