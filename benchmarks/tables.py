@@ -141,7 +141,7 @@ def with_times(frame: pd.DataFrame) -> pd.DataFrame:
         times = frame.pop(name)
         frame[f"{name}_day"] = (times - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
         day = (times.dt.hour + times.dt.minute / 60) / 24
-        shares = {"year": (times.dt.dayofyear - 1 + day) / 365, "week": (times.dt.dayofweek + day) / 7, "day": day}
+        shares = {"year": (times.dt.day_of_year - 1 + day) / 365, "week": (times.dt.day_of_week + day) / 7, "day": day}
         for cycle, share in shares.items():
             frame[f"{name}_{cycle}_sin"] = np.sin(2 * np.pi * share)
             frame[f"{name}_{cycle}_cos"] = np.cos(2 * np.pi * share)
