@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from example_table import text_table, typed_table
 
+from tithe import CoresetKMeans, open_dataset
 from tithe.core.errors import FileFormatError
 from tithe.core.state_checks import check_loaded
 from tithe.storage.models import object_bytes, object_from
@@ -190,3 +191,11 @@ def test_a_number_too_large_for_single_precision_is_not_finite():
     for scale in ("none", "standard"):
         schema = learn_schema(table, TableOptions(scale=scale))
         assert schema.dtype == "float32" and not schema.encode_into(pa.table({"a": [1e300]}), out)
+
+
+def test_days_of_clusters_are_dates():
+    days = np.repeat(["2001-01-17", "2003-06-02"], 30)
+    frame = pa.table({"when": days, "size": np.tile([1.0, 2.0, 3.0], 20)})
+    model = CoresetKMeans(2, random_state=0).fit(open_dataset(frame))
+    assert model.schema_.day_features == {0}
+    assert {row["center"]["when"] for row in model.summary()["clusters"]} == set(days)

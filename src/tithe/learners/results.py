@@ -12,6 +12,7 @@ from tithe.core.data import Array, Block
 
 MAX_BARS = 20  # of a chart
 MAX_COLUMNS = 1000  # whose coefficients or centres are listed by name
+_MAX_DAYS = 3_000_000  # since 1970: dates of four digits end before
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def named_clusters(
     The columns that tell the clusters apart come first: by the variance of the centres in the space of X. The values of
     the typical rows are part of it if the ``coreset`` is given.
     """
-    names, share = column_names(learner), weights / weights.sum()
+    share = weights / weights.sum()
     spread = share @ np.square(centers - share @ centers)
     order = np.argsort(-spread, kind="stable")[:MAX_COLUMNS]
     values = in_units(learner, centers)
@@ -85,9 +86,9 @@ def named_clusters(
             "cluster": i,
             "weight": float(weights[i]),
             "share": float(share[i]),
-            "center": {names[j]: float(values[i, j]) for j in order},
+            "center": _named(learner, values[i], order),
             "typical_row": int(typical_rows[i]) if typical_rows[i] >= 0 else None,
-            **({} if rows is None or typical_rows[i] < 0 else {"typical_values": _named(names, rows[i], order)}),
+            **({} if rows is None or typical_rows[i] < 0 else {"typical_values": _named(learner, rows[i], order)}),
         }
         for i in range(len(centers))
     ]
@@ -100,8 +101,17 @@ def _rows_with_ids(learner: Any, coreset: Block, ids: Array) -> Array:
     return in_units(learner, rows if isinstance(rows, np.ndarray) else rows.toarray())
 
 
-def _named(names: list[str], row: Array, order: Array) -> dict[str, float]:
-    return {names[j]: float(row[j]) for j in order}
+def _named(learner: Any, row: Array, order: Array) -> dict[str, float | str]:
+    """Values of a row in the units of the columns, by name; days are written as dates."""
+    names, schema = column_names(learner), vars(learner).get("schema_")
+    days = frozenset() if schema is None else schema.day_features
+    return {names[j]: _date_text(row[j]) if j in days else float(row[j]) for j in order}
+
+
+def _date_text(days: float) -> str | float:
+    if not abs(days) < _MAX_DAYS:
+        return float(days)
+    return str(np.datetime64(round(days), "D"))
 
 
 def nearest_rows(labels: Array, costs: Array, ids: Array, n_clusters: int) -> Array:

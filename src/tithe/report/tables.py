@@ -86,6 +86,6 @@ def _columns(columns: list[dict[str, str]]) -> ResultTable:
     return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows)
 
 
-def number(value: float) -> str:
-    """A number with four digits."""
-    return f"{value:.4g}"
+def number(value: float | str) -> str:
+    """A number with four digits, or a date as it is."""
+    return value if isinstance(value, str) else f"{value:.4g}"

@@ -197,6 +197,12 @@ class TableSchema(Storable):
                 names[name] = None
         return list(names)
 
+    @cached_property
+    def day_features(self) -> frozenset[int]:
+        """The features that count days since 1970."""
+        firsts = np.cumsum([0, *(column.width for column in self.used)]).tolist()
+        return frozenset(j for j, c in zip(firsts, self.used, strict=False) if isinstance(c.encoding, DateEncoding))
+
     @property
     def sparse(self) -> bool:
         """Whether X is a CSR matrix."""
