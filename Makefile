@@ -57,6 +57,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/choose_k.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py
+	$(BIN)/python benchmarks/tables.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
 	$(BIN)/python benchmarks/regression.py --data $(DATA)
 	$(BIN)/python benchmarks/break_even.py --data $(DATA)

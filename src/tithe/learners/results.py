@@ -79,33 +79,37 @@ def named_clusters(
     share = weights / weights.sum()
     spread = share @ np.square(centers - share @ centers)
     order = np.argsort(-spread, kind="stable")[:MAX_COLUMNS]
-    values = in_units(learner, centers)
-    rows = None if coreset is None else _rows_with_ids(learner, coreset, typical_rows)
+    named_centers = named_values(learner, centers, order)
+    rows = None if coreset is None else named_values(learner, _rows_with_ids(coreset, typical_rows), order)
     return [
         {
             "cluster": i,
             "weight": float(weights[i]),
             "share": float(share[i]),
-            "center": _named(learner, values[i], order),
+            "center": named_centers[i],
             "typical_row": int(typical_rows[i]) if typical_rows[i] >= 0 else None,
-            **({} if rows is None or typical_rows[i] < 0 else {"typical_values": _named(learner, rows[i], order)}),
+            **({} if rows is None or typical_rows[i] < 0 else {"typical_values": rows[i]}),
         }
         for i in range(len(centers))
     ]
 
 
-def _rows_with_ids(learner: Any, coreset: Block, ids: Array) -> Array:
+def _rows_with_ids(coreset: Block, ids: Array) -> Array:
     """The rows of the coreset with these ids, the first row in place of an id of -1."""
     position = {int(row): at for at, row in enumerate(coreset.row_ids())}
     rows = coreset.X[np.array([position.get(int(row), 0) for row in ids])]
-    return in_units(learner, rows if isinstance(rows, np.ndarray) else rows.toarray())
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
-def _named(learner: Any, row: Array, order: Array) -> dict[str, float | str]:
-    """Values of a row in the units of the columns, by name; days are written as dates."""
+def named_values(learner: Any, points: Array, order: Array) -> list[dict[str, float | str]]:
+    """Points in the space of X by the names of their columns and in the units of these; days are written as dates.
+
+    ``order`` numbers the columns that are listed.
+    """
     names, schema = column_names(learner), vars(learner).get("schema_")
     days = frozenset() if schema is None else schema.day_features
-    return {names[j]: _date_text(row[j]) if j in days else float(row[j]) for j in order}
+    rows = in_units(learner, points)
+    return [{names[j]: _date_text(row[j]) if j in days else float(row[j]) for j in order} for row in rows]
 
 
 def _date_text(days: float) -> str | float:

@@ -24,7 +24,7 @@ from tithe.learners.online.chain import KERNELS, TINY, Chain
 from tithe.learners.online.finished import FinishedChain
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
-from tithe.learners.results import Described, column_names
+from tithe.learners.results import Described, named_values
 from tithe.learners.tables import checked_block
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 from tithe.tables.frames import is_frame
@@ -296,8 +296,8 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
 
     def summary(self) -> dict[str, Any]:
         """The number of rows so far, and the centres."""
-        names, centers = column_names(self), self.cluster_centers_.tolist()
-        return {"rows_so_far": self.n_rows_, "centers": [dict(zip(names, row, strict=True)) for row in centers]}
+        centers = named_values(self, self.cluster_centers_, np.arange(self.n_features_in_))
+        return {"rows_so_far": self.n_rows_, "centers": centers}
 
     def _chain_for(self, name: str) -> Chain | FinishedChain:
         if "_chain" not in self.__dict__:
@@ -350,11 +350,8 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         sizes = {"d": self._chain.centers.shape[1]}
         table = {"n_features_in_": Integer(least=1, size="d"), "labels_": Integers("n", dtypes=("int32",), least=0)}
         check_fields(self, table, optional=("labels_",), sizes=sizes)
-        names = {
-            "feature_names_in_": Labels("d"),
-            "_names": Each(Anything(), length="d"),
-            "schema_": Instance(TableSchema),
-        }
+        names = {"feature_names_in_": Labels("d"), "_names": Each(Anything(), length="d")}
+        names["schema_"] = Instance(TableSchema)
         check_fields(self, names, optional=names, sizes=sizes)
         expect("_home" not in self.__dict__, "a model says where it is kept")
 
