@@ -142,3 +142,12 @@ def test_a_search_hands_its_schema_to_the_winner():
     search.fit(frame, y)
     assert search.predict(frame.iloc[:, ::-1]).shape == (300,)
     assert search.best_estimator_.schema_ == search.schema_
+
+
+def test_text_that_is_no_utf8_is_named_when_a_schema_is_learned(tmp_path):
+    table = pa.table({"x": [1.0, 2.0, 4.0], "t": ["some", "words", "some"]})
+    pq.write_table(table, tmp_path / "t.parquet", compression="none", use_dictionary=False, write_statistics=False)
+    data = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(data.replace(b"words", b"wor\xffs"))
+    with pytest.raises(FileFormatError, match=r"t\.parquet', row group 0"):
+        open_dataset(tmp_path / "t.parquet")

@@ -212,6 +212,14 @@ class ParquetSource(Source):
             if wanted:
                 yield from self._runs_of(group, wanted, names)
 
+    def _validated(self, batch: Any, group: Group) -> Any:
+        """The batch, if it is sound: text that is no UTF-8 would be told only where it is used."""
+        try:
+            batch.validate(full=True)
+        except (ValueError, pa.ArrowException) as error:
+            raise self._broken(group, error) from error
+        return batch
+
     def _runs_of(self, group: Group, runs: Sequence[tuple[int, int]], names: Sequence[str]) -> Iterator[Any]:
         """Runs of neighbouring rows of a row group, which is read as far as the last of them."""
         first = 0
@@ -219,7 +227,7 @@ class ParquetSource(Source):
             for start, stop in runs:
                 part = batch[max(0, start - first) : max(0, stop - first)]
                 if part.num_rows:
-                    yield part
+                    yield self._validated(part, group)
             first += batch.num_rows
             if first >= runs[-1][1]:
                 return
