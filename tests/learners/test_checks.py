@@ -52,7 +52,7 @@ def _weights_change_the_draw(estimator: object) -> dict[str, str]:
         CoresetKMeans(3, coreset_size=15, random_state=0),
         CoresetLogisticRegression(coreset_size=15, random_state=0),
         CoresetRidge(coreset_size=15, random_state=0),
-        CoresetEstimator(Ridge(), coreset_size=15, random_state=0),
+        CoresetEstimator(Ridge(), coreset_size=20, random_state=0),
     ],
     expected_failed_checks=_weights_change_the_draw,
 )
