@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -13,6 +14,7 @@ from tithe.core.data import Block
 from tithe.sources.arrays import as_block
 from tithe.tables.frames import frame_table, is_frame
 from tithe.tables.learn import learn_schema
+from tithe.tables.scales import scaled_features, with_exact_scales
 from tithe.tables.schema import TableSchema
 
 
@@ -27,6 +29,8 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
         table = frame_table(X)
         if schema is None:
             schema = learn_schema(table)
+            if table.num_rows > schema.n_rows:  # it was learned from a sample
+                schema = with_exact_scales(schema, scaled_features(schema), [partial(schema.encode, table)])
             set_schema(learner, schema)
         return as_block(schema.encode(table), y, sample_weight)
     block = as_block(X, y, sample_weight)

@@ -12,11 +12,13 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
+from tithe.core.data import Array
 from tithe.core.params import Constraint, OneOf, check_params
 from tithe.tables.categories import CategoryEncoding
 from tithe.tables.kinds import NumberEncoding
 from tithe.tables.learn import learn_schema
 from tithe.tables.options import TableOptions
+from tithe.tables.scales import uncertain_features
 from tithe.tables.schema import TableSchema
 from tithe.tables.values import is_date, is_text, value_type
 
@@ -113,6 +115,7 @@ class Columns:
     choice: Choice
     schema: TableSchema
     target_type: pa.DataType | None
+    uncertain: Array = field(default_factory=lambda: np.empty(0, np.int64))  # see `uncertain_features`
 
     @cached_property
     def read(self) -> tuple[str, ...]:
@@ -163,14 +166,16 @@ def resolve_columns(
         The types of the columns of the sample, if they are others.
     """
     target_type = None if choice.target is None else _target_type(choice.target, fields.field(choice.target).type)
-    schema = choice.schema
+    schema, uncertain = choice.schema, np.empty(0, np.int64)
     if schema is None:
         sample_fields = fields if sample_fields is None else sample_fields
         table = pa.Table.from_batches([_cast(batch, sample_fields) for batch in sample], sample_fields)
         for name in choice.exclude:  # it is not read, but the schema names it
             table = table.append_column(name, pa.nulls(table.num_rows))
         schema = learn_schema(table, choice.options, target=choice.target, weight=choice.weight)
-    return Columns(choice=choice, schema=schema, target_type=target_type)
+        if choice.scale == "standard":
+            uncertain = uncertain_features(schema, table)
+    return Columns(choice=choice, schema=schema, target_type=target_type, uncertain=uncertain)
 
 
 def _cast(batch: Any, fields: pa.Schema) -> Any:

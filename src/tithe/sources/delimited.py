@@ -93,7 +93,7 @@ class DelimitedSource(Source):
         self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
         self._rows = csv_rows(self._dialects, self._schema_sample(pieces, known=choice.schema is not None), choice)
         self.n_bytes = sum(file.size for file in files)
-        self.schema = self._rows.columns.schema
+        self.schema, self.uncertain = self._rows.columns.schema, self._rows.columns.uncertain
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
         self.row_bytes = self.schema.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from tithe.core.data import Block
 from tithe.core.errors import unknown_name
 from tithe.sources.columns import Choice
 from tithe.sources.delimited import DelimitedSource
@@ -18,9 +20,11 @@ from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import find_files
 from tithe.sources.piped import PipedSource, open_piped
 from tithe.tables.frames import is_frame
+from tithe.tables.scales import with_exact_scales
 from tithe.tables.schema import TableSchema
 
-FileSource = ParquetSource | DelimitedSource | LibsvmSource | NumpySource | PipedSource | FrameSource
+TableSource = ParquetSource | DelimitedSource | FrameSource
+FileSource = TableSource | LibsvmSource | NumpySource | PipedSource
 
 _PIPED = ("csv", "libsvm", "arrow")
 _FORMATS = ("parquet", "npy", "npz", *_PIPED)
@@ -142,7 +146,7 @@ def open_dataset(
     if format not in ("auto", *_FORMATS):
         raise unknown_name("format", format, ["auto", *_FORMATS])
     if is_frame(where):
-        return FrameSource(where, choice)
+        return _with_exact_scales(partial(FrameSource, where), choice)
     if isinstance(where, str) and where == "-":
         if format not in ("auto", *_PIPED):
             raise ValueError(f"Standard input cannot be {format}: save it to a file first, or send csv or arrow.")
@@ -157,9 +161,23 @@ def open_dataset(
     if format not in ("parquet", "csv") and (schema is not None or exclude or na or scale == "robust"):
         raise ValueError(f"exclude, na, scale and schema are for tables (Parquet, CSV, frames); these are {format}.")
     if format == "parquet":
-        return ParquetSource(files, choice, limits)
+        return _with_exact_scales(partial(ParquetSource, files, limits=limits), choice)
     if format == "csv":
-        return DelimitedSource(files, choice, layout, limits)
+        return _with_exact_scales(partial(DelimitedSource, files, layout=layout, limits=limits), choice)
     if format == "libsvm":
         return LibsvmSource(files, choice, n_features, limits)
     return NumpySource(files, choice, format, limits)
+
+
+def _with_exact_scales(open_source: Callable[[Choice], TableSource], choice: Choice) -> TableSource:
+    """The source of a table. A pass over all rows measures the spread of columns that a sample leaves uncertain."""
+    source = open_source(choice)
+    if len(source.uncertain) == 0:
+        return source
+    schema = with_exact_scales(source.schema, source.uncertain, (partial(_rows_of, task) for task in source.tasks()))
+    known = Choice(target=choice.target, weight=choice.weight, bad_rows=choice.bad_rows, schema=schema)
+    return open_source(known)
+
+
+def _rows_of(task: Callable[[], Block]) -> Any:
+    return task().X

@@ -18,6 +18,7 @@ from tithe.sources.paths import DataFile, identity_of
 from tithe.sources.rows import BlockBuilder, Distinct, row_of
 from tithe.tables.frames import frame_table
 from tithe.tables.learn import spread_rows
+from tithe.tables.scales import scaled_features
 
 NAME = "the frame"
 
@@ -42,7 +43,9 @@ class FrameSource(Source):
         runs = [self._table.slice(first, last - first) for first, last in spread_rows(self.n_rows)]
         sample = [batch for run in runs for batch in run.to_batches()]
         self._columns = resolve_columns(self._table.schema, sample, choice)
-        self.schema = self._columns.schema
+        self.schema, self.uncertain = self._columns.schema, self._columns.uncertain
+        if choice.schema is None and choice.scale == "standard" and self.n_rows > self.schema.n_rows:
+            self.uncertain = scaled_features(self.schema)  # the rows are in memory: all spreads are measured
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
         self.row_bytes = self.schema.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)

@@ -84,7 +84,7 @@ class ParquetSource(Source):
         self._columns = resolve_columns(fields, self._schema_sample(fields.names), choice)
         self._dictionaries = self._columns.texts
         self.n_bytes = sum(file.size for file in files)
-        self.schema = self._columns.schema
+        self.schema, self.uncertain = self._columns.schema, self._columns.uncertain
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
         self.row_bytes = self.schema.row_bytes
         self.identity = identity_of("parquet", files, self._columns.about, self.n_rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -198,10 +198,15 @@ class TableSchema(Storable):
         return list(names)
 
     @cached_property
+    def first_features(self) -> list[int]:
+        """The number of the first feature of each column that is used."""
+        return [0, *accumulate(column.width for column in self.used[:-1])]
+
+    @cached_property
     def day_features(self) -> frozenset[int]:
         """The features that count days since 1970."""
-        firsts = np.cumsum([0, *(column.width for column in self.used)]).tolist()
-        return frozenset(j for j, c in zip(firsts, self.used, strict=False) if isinstance(c.encoding, DateEncoding))
+        firsts = zip(self.first_features, self.used, strict=True)
+        return frozenset(first for first, column in firsts if isinstance(column.encoding, DateEncoding))
 
     @property
     def sparse(self) -> bool:
