@@ -37,7 +37,6 @@ SAMPLE_RUNS = 64  # neighbouring rows are kept together: whether a column counts
 
 _PARSED_SHARE = 0.95  # of the texts of a column that must be numbers or dates
 _FEWEST_ROWS = 20  # with fewer, nothing is rare, and counting up is chance
-_RARE_SHARE = 0.0005  # of the rows: a value of a category that is rarer has no feature of its own
 _COVERED_SHARE = 0.9  # of the rows: if the frequent values of a category have fewer, all are hashed
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
@@ -294,7 +293,7 @@ class _Learner:
 
     def _category(self, counts: dict[str, int], n_gaps: int) -> ColumnEncoding:
         n_rows = sum(counts.values()) + n_gaps
-        fewest = max(2, _RARE_SHARE * n_rows) if n_rows >= _FEWEST_ROWS else 1
+        fewest = 2 if n_rows >= _FEWEST_ROWS else 1  # a value seen once falls under the others
         frequent = [text for text, times in counts.items() if times >= fewest]
         kept = sorted(frequent, key=lambda text: (-counts[text], text))[: self.options.max_categories]
         covered = sum(counts[text] for text in kept)
