@@ -12,9 +12,10 @@ from sklearn.utils.validation import validate_data
 from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.sources.arrays import as_block
+from tithe.tables.all_rows import counted_columns, scaled_features, with_all_values, with_exact_scales
 from tithe.tables.frames import frame_table, is_frame
 from tithe.tables.learn import learn_schema
-from tithe.tables.scales import scaled_features, with_exact_scales
+from tithe.tables.options import TableOptions
 from tithe.tables.schema import TableSchema
 
 
@@ -31,6 +32,8 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
             schema = learn_schema(table)
             if table.num_rows > schema.n_rows:  # it was learned from a sample
                 schema = with_exact_scales(schema, scaled_features(schema), [partial(schema.encode, table)])
+                values = table.select(counted_columns(schema)).to_batches()
+                schema = with_all_values(schema, TableOptions(), values)
             set_schema(learner, schema)
         return as_block(schema.encode(table), y, sample_weight)
     block = as_block(X, y, sample_weight)

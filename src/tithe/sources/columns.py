@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.params import Constraint, OneOf, check_params
+from tithe.tables.all_rows import uncertain_features
 from tithe.tables.categories import CategoryEncoding
 from tithe.tables.kinds import NumberEncoding
 from tithe.tables.learn import learn_schema
 from tithe.tables.options import TableOptions
-from tithe.tables.scales import uncertain_features
 from tithe.tables.schema import TableSchema
 from tithe.tables.values import is_date, is_text, value_type
 

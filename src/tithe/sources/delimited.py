@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -169,6 +169,7 @@ class DelimitedSource(Source):
             n_rows += block.n_rows
             if n_rows > SCHEMA_ROWS:
                 break
+        self.is_sampled = n_rows > SCHEMA_ROWS
         if 0 < n_rows <= SCHEMA_ROWS:
             return probes
         if not known:
@@ -186,17 +187,21 @@ class DelimitedSource(Source):
         """The rows of a piece of a file."""
         return RowReader(io.BytesIO(data), file.path, header=header, limits=self._limits)
 
+    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
+        """All rows of some columns, parsed, bad rows left out or refused."""
+        for block in self._cut(SAMPLE_ROWS):
+            dialect = self._dialects[block.file.path]
+            table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, names)
+            yield from table.to_batches()
+
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
         columns = self._rows.columns
         if columns.choice.target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
         collector = Distinct(columns.choice.target)
-        for block in self._cut(SAMPLE_ROWS):
-            dialect = self._dialects[block.file.path]
-            table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, [columns.choice.target])
-            for batch in table.to_batches():
-                collector.add(batch)
+        for batch in self.raw_batches([columns.choice.target]):
+            collector.add(batch)
         return collector.targets(columns.target_type)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
@@ -260,7 +265,7 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
     as_text = pa.schema([(name, pa.string() if name in types else fields.field(name).type) for name in fields.names])
     batches = [batch for table in tables for batch in table.to_batches()]
     columns = resolve_columns(fields, batches, choice, as_text)
-    return CsvRows(columns, {name: fields.field(name).type for name in columns.read} | columns.number_types)
+    return CsvRows(columns, {name: fields.field(name).type for name in fields.names} | columns.number_types)
 
 
 def _dialect(text: TextFile, layout: TextLayout, limits: Limits, constants: Constants) -> Dialect:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from tithe.core.data import Block
-from tithe.core.errors import unknown_name
+from tithe.core.errors import FileFormatError, unknown_name
 from tithe.sources.columns import Choice
 from tithe.sources.delimited import DelimitedSource
 from tithe.sources.dialect import TextLayout
@@ -19,8 +21,8 @@ from tithe.sources.npy import NumpySource
 from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import find_files
 from tithe.sources.piped import PipedSource, open_piped
+from tithe.tables.all_rows import counted_columns, with_all_values, with_exact_scales
 from tithe.tables.frames import is_frame
-from tithe.tables.scales import with_exact_scales
 from tithe.tables.schema import TableSchema
 
 TableSource = ParquetSource | DelimitedSource | FrameSource
@@ -146,7 +148,7 @@ def open_dataset(
     if format not in ("auto", *_FORMATS):
         raise unknown_name("format", format, ["auto", *_FORMATS])
     if is_frame(where):
-        return _with_exact_scales(partial(FrameSource, where), choice)
+        return _learned_from_all_rows(partial(FrameSource, where), choice)
     if isinstance(where, str) and where == "-":
         if format not in ("auto", *_PIPED):
             raise ValueError(f"Standard input cannot be {format}: save it to a file first, or send csv or arrow.")
@@ -161,20 +163,34 @@ def open_dataset(
     if format not in ("parquet", "csv") and (schema is not None or exclude or na or scale == "robust"):
         raise ValueError(f"exclude, na, scale and schema are for tables (Parquet, CSV, frames); these are {format}.")
     if format == "parquet":
-        return _with_exact_scales(partial(ParquetSource, files, limits=limits), choice)
+        return _learned_from_all_rows(partial(ParquetSource, files, limits=limits), choice)
     if format == "csv":
-        return _with_exact_scales(partial(DelimitedSource, files, layout=layout, limits=limits), choice)
+        return _learned_from_all_rows(partial(DelimitedSource, files, layout=layout, limits=limits), choice)
     if format == "libsvm":
         return LibsvmSource(files, choice, n_features, limits)
     return NumpySource(files, choice, format, limits)
 
 
-def _with_exact_scales(open_source: Callable[[Choice], TableSource], choice: Choice) -> TableSource:
-    """The source of a table. A pass over all rows measures the spread of columns that a sample leaves uncertain."""
+def _learned_from_all_rows(open_source: Callable[[Choice], TableSource], choice: Choice) -> TableSource:
+    """The source of a table whose schema is learned.
+
+    A pass over all rows measures the spreads that the sample leaves uncertain, another one, over the columns of
+    categories alone, counts their values.
+    """
     source = open_source(choice)
-    if len(source.uncertain) == 0:
+    if choice.schema is not None or not source.is_sampled:
         return source
-    schema = with_exact_scales(source.schema, source.uncertain, (partial(_rows_of, task) for task in source.tasks()))
+    schema = source.schema
+    if len(source.uncertain):
+        schema = with_exact_scales(schema, source.uncertain, (partial(_rows_of, task) for task in source.tasks()))
+    categories = counted_columns(schema)
+    if categories:
+        try:
+            schema = with_all_values(schema, choice.options, source.raw_batches(categories))
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise FileFormatError(f"A column of {', '.join(categories)} cannot be read as text: {error}") from error
+    if schema is source.schema:
+        return source
     known = Choice(target=choice.target, weight=choice.weight, bad_rows=choice.bad_rows, schema=schema)
     return open_source(known)
 

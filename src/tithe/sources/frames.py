@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,9 +16,9 @@ from tithe.sources.columns import Choice, common_fields, resolve_columns
 from tithe.sources.leaves import SAMPLE_ROWS, unless_all_bad, usual_leaf_rows
 from tithe.sources.paths import DataFile, identity_of
 from tithe.sources.rows import BlockBuilder, Distinct, row_of
+from tithe.tables.all_rows import scaled_features
 from tithe.tables.frames import frame_table
 from tithe.tables.learn import spread_rows
-from tithe.tables.scales import scaled_features
 
 NAME = "the frame"
 
@@ -44,7 +44,8 @@ class FrameSource(Source):
         sample = [batch for run in runs for batch in run.to_batches()]
         self._columns = resolve_columns(self._table.schema, sample, choice)
         self.schema, self.uncertain = self._columns.schema, self._columns.uncertain
-        if choice.schema is None and choice.scale == "standard" and self.n_rows > self.schema.n_rows:
+        self.is_sampled = self.n_rows > self.schema.n_rows
+        if self.is_sampled and choice.schema is None and choice.scale == "standard":
             self.uncertain = scaled_features(self.schema)  # the rows are in memory: all spreads are measured
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
         self.row_bytes = self.schema.row_bytes
@@ -78,13 +79,17 @@ class FrameSource(Source):
             builder.add(batch)
         return builder.block(ids, partial(row_of, NAME))
 
+    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
+        """All rows of some columns, as they were given."""
+        return iter(self._table.select(list(names)).to_batches())
+
     def classes(self) -> Array:
         """All values of the target, in ascending order."""
         target = self._columns.choice.target
         if target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
         collector = Distinct(target)
-        for batch in self._table.select([target]).to_batches():
+        for batch in self.raw_batches([target]):
             collector.add(batch)
         return collector.targets(self._columns.target_type)
 

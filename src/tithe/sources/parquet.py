@@ -85,6 +85,7 @@ class ParquetSource(Source):
         self._dictionaries = self._columns.texts
         self.n_bytes = sum(file.size for file in files)
         self.schema, self.uncertain = self._columns.schema, self._columns.uncertain
+        self.is_sampled = self.n_rows > self.schema.n_rows
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
         self.row_bytes = self.schema.row_bytes
         self.identity = identity_of("parquet", files, self._columns.about, self.n_rows)
@@ -231,6 +232,11 @@ class ParquetSource(Source):
             first += batch.num_rows
             if first >= runs[-1][1]:
                 return
+
+    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
+        """All rows of some columns, as they stand in the files."""
+        for group in self._groups:
+            yield from self._batches(group, names, use_threads=True)
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""

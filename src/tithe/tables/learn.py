@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -258,7 +258,7 @@ class _Learner:
 
     def _text(self, name: str, values: Any) -> Column:
         codes, texts = coded_texts(values, self.options.na)
-        counts = _counts(codes, texts)
+        counts = text_counts(codes, texts)
         n_present = sum(counts.values())
         n_gaps = len(codes) - n_present
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=len(counts))
@@ -289,9 +289,22 @@ class _Learner:
         if is_prose:
             words = WordsEncoding(n_hashes=self.options.n_hashes, bad=self.options.impute == "none")
             return column(what="text", encoding=words)
-        return column(what="category", encoding=self._category(counts, n_gaps))
+        return column(what="category", encoding=self.category(counts, n_gaps))
 
-    def _category(self, counts: dict[str, int], n_gaps: int) -> ColumnEncoding:
+    def counted(self, name: str, counts: dict[str, int]) -> Column:
+        """A column of which only the counts of its values are known."""
+        numbers, times = parsed_numbers(pa.array(list(counts))), np.array(list(counts.values()))
+        if not np.isfinite(numbers).all():
+            return Column(name=name, what="category", n_distinct=len(counts), encoding=self.category(counts, 0))
+        center, spread, fill = 0.0, 1.0, float(numbers[times.argmax()])
+        if self.options.scale != "none":
+            center = float(np.average(numbers, weights=times))
+            spread = float(np.sqrt(np.average((numbers - center) ** 2, weights=times))) or 1.0
+        bad = self.options.impute == "none"
+        encoding = NumberEncoding(center=center, spread=spread, fill=None if bad else fill, marked=False)
+        return Column(name=name, what="number", n_distinct=len(counts), encoding=encoding)
+
+    def category(self, counts: dict[str, int], n_gaps: int) -> ColumnEncoding:
         n_rows = sum(counts.values()) + n_gaps
         fewest = 2 if n_rows >= _FEWEST_ROWS else 1  # a value seen once falls under the others
         frequent = [text for text, times in counts.items() if times >= fewest]
@@ -304,7 +317,22 @@ class _Learner:
         return CategoryEncoding(values=tuple(sorted(kept)), other=len(kept) < len(counts), gaps=gaps)
 
 
-def _counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:
+def with_counts(schema: TableSchema, options: TableOptions, counts: Mapping[str, dict[str, int]]) -> TableSchema:
+    """The schema with categories, and columns constant in the sample, whose values were counted in all rows."""
+    learner = _Learner(options, explicit=True)
+    columns = []
+    for column in schema.columns:
+        of_values = counts.get(column.name, {})
+        if column.what == "constant" and len(of_values) > 1:
+            column = learner.counted(column.name, of_values)
+        elif column.encoding is not None and of_values:
+            encoding = learner.category(of_values, column.n_gaps)
+            column = replace(column, encoding=encoding, n_distinct=len(of_values))
+        columns.append(column)
+    return replace(schema, columns=tuple(columns))
+
+
+def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:
     """How often each text occurs, in ascending order of the texts."""
     times = np.bincount(codes[codes >= 0], minlength=len(texts))
     counts: dict[str, int] = {}

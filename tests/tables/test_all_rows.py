@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from tithe import CoresetRidge, open_dataset
+from tithe.tables.all_rows import scaled_features, uncertain_features
 from tithe.tables.learn import SAMPLE_ROWS, learn_schema
-from tithe.tables.scales import scaled_features, uncertain_features, with_exact_scales
 
 N = 2 * SAMPLE_ROWS
 
@@ -56,8 +54,19 @@ def test_spreads_are_those_of_all_rows(frame, kind, tmp_path) -> None:
         assert spread == pytest.approx(frame[name].std(ddof=0), rel=0.02 if name == "plain" else 1e-6)
 
 
-def test_a_sample_that_is_all_rows_is_kept() -> None:
-    table = pa.table({"x": np.append(np.zeros(999), 1e9)})
-    schema = learn_schema(table)
-    assert len(uncertain_features(schema, table)) == 1
-    assert with_exact_scales(schema, scaled_features(schema), [partial(schema.encode, table)]) is schema
+def test_values_and_columns_that_the_sample_misses(tmp_path) -> None:
+    n = 4 * SAMPLE_ROWS
+    colour, nearly, kind = np.full(n, "red", dtype=object), np.zeros(n), np.full(n, "a", dtype=object)
+    colour[::2] = "blue"
+    rare = [SAMPLE_ROWS + 5000, SAMPLE_ROWS + 5001]
+    colour[rare], nearly[rare], kind[rare] = "green", 7.0, "b"
+    frame = pd.DataFrame({"colour": colour, "nearly": nearly, "kind": kind, "constant": np.ones(n)})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=n // 4)
+    schemas = [open_dataset(where).schema for where in (frame, tmp_path / "rows.csv", tmp_path / "rows.parquet")]
+    for schema in schemas:
+        names = ["colour=blue", "colour=green", "colour=red", "nearly", "kind=a", "kind=b"]
+        assert schema.feature_names == names
+        (encoding,) = (column.encoding for column in schema.used if column.name == "nearly")
+        assert (encoding.center, encoding.spread, encoding.fill) == pytest.approx((nearly.mean(), nearly.std(), 0.0))
+        assert [column.what for column in schema.columns if column.name == "constant"] == ["constant"]

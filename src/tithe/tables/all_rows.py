@@ -1,8 +1,8 @@
-"""Centres and spreads of features from all rows, where a sample leaves them uncertain."""
+"""What is learned from all rows: values of categories, and spreads that a sample leaves uncertain."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -13,13 +13,47 @@ from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.parallel import available_threads
+from tithe.tables.categories import CategoryEncoding
 from tithe.tables.kinds import DateEncoding, NumberEncoding
+from tithe.tables.learn import text_counts, with_counts
+from tithe.tables.options import TableOptions
 from tithe.tables.schema import TableSchema
+from tithe.tables.values import coded_texts, one_array
 
 _N_RUNS = 64
 _MAX_ERROR = 0.02  # of a standard deviation that is taken from the sample
 
+_MAX_VALUES = 100_000  # of a category that are counted; with more, those of the sample are kept
+
 Sums = tuple[int, Array, Array]  # rows, and the sums of their features and of the squares
+
+
+def counted_columns(schema: TableSchema) -> list[str]:
+    """The categories with a feature for each value, and the columns that are constant in the sample."""
+    return [
+        column.name
+        for column in schema.columns
+        if column.what == "constant" or (isinstance(column.encoding, CategoryEncoding) and not column.encoding.n_hashes)
+    ]
+
+
+def with_all_values(schema: TableSchema, options: TableOptions, batches: Iterable[Any]) -> TableSchema:
+    """The schema with the values that its categories have in all rows. A column that is not constant becomes a feature.
+
+    Parameters
+    ----------
+    schema : TableSchema
+    options : TableOptions
+    batches : iterable of pyarrow.RecordBatch
+        All rows, with the columns of `counted_columns`.
+    """
+    counts: dict[str, Counter[str]] = {name: Counter() for name in counted_columns(schema)}
+    for batch in batches:
+        for name, values in list(counts.items()):
+            values.update(text_counts(*coded_texts(one_array(batch.column(name)), schema.na)))
+            if len(values) > _MAX_VALUES:
+                del counts[name]
+    return with_counts(schema, options, {name: dict(sorted(values.items())) for name, values in counts.items()})
 
 
 def scaled_features(schema: TableSchema) -> Array:
@@ -77,7 +111,7 @@ def with_exact_scales(schema: TableSchema, features: Array, tasks: Iterable[Call
         for future in waiting:
             total = _added(total, future.result())
     n_rows, first, second = total
-    if n_rows in (0, schema.n_rows):  # the sample was all rows
+    if n_rows == 0:
         return schema
     mean = first / n_rows
     deviation = np.sqrt(np.maximum(second / n_rows - mean * mean, 0.0))
