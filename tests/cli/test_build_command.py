@@ -338,7 +338,8 @@ def test_an_output_whose_name_ends_in_csv_is_csv(tmp_path, capsys) -> None:
     options = ["--target", "label", "-k", 3, "-m", 100]
     for name in ("c.parquet", "c.csv"):
         assert run("build", tmp_path / "rows.csv", *options, "-o", tmp_path / name) == 0
-    coreset, table = load_coreset(tmp_path / "c.parquet"), pd.read_csv(tmp_path / "c.csv")
+    coreset = load_coreset(tmp_path / "c.parquet")
+    table = pd.read_csv(tmp_path / "c.csv", float_precision="round_trip")
     assert list(table) == ["c0", "c1", "c2", "c3", "y", "sample_weight", "row_id"]
     np.testing.assert_array_equal(table[["c0", "c1", "c2", "c3"]], coreset.X)
     np.testing.assert_array_equal(table["sample_weight"], coreset.weights())

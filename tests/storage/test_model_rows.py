@@ -138,7 +138,7 @@ def test_patches_of_a_picture_are_left_out(tmp_path) -> None:
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("learner", [tithe.CoresetKMeans, tithe.CoresetLogisticRegression])
 def test_models_of_sparse_rows_are_saved(learner, rows: bool, tmp_path) -> None:
-    S = sparse.random_array((2000, 30), density=0.1, rng=1, format="csr")
+    S = sparse.random(2000, 30, density=0.1, random_state=1, format="csr")
     y = (S[:, [0]].toarray().ravel() > 0).astype(int)
     model = learner(coreset_size=150, random_state=0).fit(S, y)
     save_model(model, tmp_path / "model.skops", rows=rows)
@@ -147,7 +147,7 @@ def test_models_of_sparse_rows_are_saved(learner, rows: bool, tmp_path) -> None:
 
 def test_a_compressed_matrix_in_a_file_is_refused(tmp_path) -> None:
     """A few bytes could unpack to any amount of memory."""
-    S = sparse.random_array((500, 30), density=0.1, rng=1, format="csr")
+    S = sparse.random(500, 30, density=0.1, random_state=1, format="csr")
     model = tithe.CoresetKMeans(2, coreset_size=50, random_state=0).fit(S)
     save_model(model, tmp_path / "model.skops", rows=True)
     with zipfile.ZipFile(tmp_path / "model.skops") as archive:
