@@ -31,7 +31,7 @@ FOREIGN = {
     "cli/predict.py:predict": "available_if hides predict_proba; columns have names where the fit knew them",
     "learners/delegation.py:if_estimator_has.check": "scikit-learn's available_if asks the estimator inside",
     "learners/delegation.py:require_method": "an estimator of another library",
-    "learners/delegation.py:EstimatorAttribute.__get__": "a fitted attribute of the estimator inside, by name",
+    "learners/delegation.py:EstimatorAttribute._value": "a fitted attribute of the estimator inside, by name",
     "learners/delegation.py:EstimatorMethods._call": "a method of the estimator inside, by name",
     "learners/base.py:note_columns": "feature_names_in_ exists only where columns had names, as in scikit-learn",
     "learners/meta.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",

@@ -60,13 +60,15 @@ def test_values_and_columns_that_the_sample_misses(tmp_path) -> None:
     colour[::2] = "blue"
     rare = [SAMPLE_ROWS + 5000, SAMPLE_ROWS + 5001]
     colour[rare], nearly[rare], kind[rare] = "green", 7.0, "b"
-    frame = pd.DataFrame({"colour": colour, "nearly": nearly, "kind": kind, "constant": np.ones(n)})
+    day = np.full(n, "2024-02-01", dtype=object)
+    day[rare] = "2024-03-01"
+    frame = pd.DataFrame({"colour": colour, "nearly": nearly, "kind": kind, "day": day, "constant": np.ones(n)})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=n // 4)
     schemas = [open_dataset(where).schema for where in (frame, tmp_path / "rows.csv", tmp_path / "rows.parquet")]
     for schema in schemas:
         names = ["colour=blue", "colour=green", "colour=red", "nearly", "kind=a", "kind=b"]
-        assert schema.feature_names == names
+        assert schema.feature_names == [*names, "day", "day week sin", "day week cos"]
         (encoding,) = (column.encoding for column in schema.used if column.name == "nearly")
         assert (encoding.center, encoding.spread, encoding.fill) == pytest.approx((nearly.mean(), nearly.std(), 0.0))
         assert [column.what for column in schema.columns if column.name == "constant"] == ["constant"]

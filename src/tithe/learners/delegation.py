@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, TypeVar
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -30,20 +30,11 @@ def require_method(estimator: Any, method: str, *, needed_by: str) -> None:
         raise ValueError(f"{needed_by} needs {method}(), which {type(estimator).__name__} does not have.")
 
 
-class EstimatorAttribute(ComputedAttribute, Generic[T]):
+class EstimatorAttribute(ComputedAttribute[T]):
     """A fitted attribute of ``estimator_``. Without it, or without one before a fit, there is an AttributeError."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, learner: None, owner: type) -> Self: ...
-
-    @overload
-    def __get__(self, learner: Any, owner: type) -> T: ...
-
-    def __get__(self, learner: Any, owner: type) -> Any:
-        return self if learner is None else getattr(learner.estimator_, self._name)
+    def _value(self, learner: Any, owner: type) -> Any:
+        return getattr(learner.estimator_, self._name)
 
 
 class EstimatorMethods:

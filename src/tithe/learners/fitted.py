@@ -22,11 +22,29 @@ FLOATS = ("float64", "float32")
 _METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
 
-class ComputedAttribute:
-    """An attribute that may start a fit when it is read after `partial_fit`."""
+class ComputedAttribute(ABC, Generic[T]):
+    """An attribute with its type that may start a fit when it is read after `partial_fit`."""
+
+    _name: str
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, learner: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, learner: Any, owner: type) -> T: ...
+
+    def __get__(self, learner: Any, owner: type) -> Any:
+        return self if learner is None else self._value(learner, owner)
+
+    @abstractmethod
+    def _value(self, learner: Any, owner: type) -> T:
+        """The value, or AttributeError."""
 
 
-class FittedAttribute(ComputedAttribute, Generic[T]):
+class FittedAttribute(ComputedAttribute[T]):
     """A fitted attribute with its type: ``coef_ = FittedAttribute[Array]()``.
 
     After `fit` it has the value that was set. After `partial_fit`, reading any of them fits the model to all rows so
@@ -69,18 +87,7 @@ class FittedAttribute(ComputedAttribute, Generic[T]):
             self._check = check_of(kind)
         return self._check
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, learner: None, owner: type) -> Self: ...
-
-    @overload
-    def __get__(self, learner: Any, owner: type) -> T: ...
-
-    def __get__(self, learner: Any, owner: type) -> Any:
-        if learner is None:
-            return self
+    def _value(self, learner: Any, owner: type) -> Any:
         if self._from_stream and learner._is_behind:
             learner._catch_up(self._name)
         values = learner._fitted_values

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.sources.arrays import as_block
-from tithe.tables.all_rows import counted_columns, scaled_features, with_all_values, with_exact_scales
+from tithe.tables.all_rows import learn_from_all_rows, scaled_features
 from tithe.tables.frames import frame_table, is_frame
 from tithe.tables.learn import learn_schema
 from tithe.tables.options import TableOptions
@@ -31,9 +31,8 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
         if schema is None:
             schema = learn_schema(table)
             if table.num_rows > schema.n_rows:  # it was learned from a sample
-                schema = with_exact_scales(schema, scaled_features(schema), [partial(schema.encode, table)])
-                values = table.select(counted_columns(schema)).to_batches()
-                schema = with_all_values(schema, TableOptions(), values)
+                rows, features = [partial(schema.encode, table)], scaled_features(schema)
+                schema = learn_from_all_rows(schema, TableOptions(), features, rows, partial(_batches_of, table))
             set_schema(learner, schema)
         return as_block(schema.encode(table), y, sample_weight)
     block = as_block(X, y, sample_weight)
@@ -41,6 +40,11 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
         learner.__dict__.pop("schema_", None)
     validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
     return block
+
+
+def _batches_of(table: Any, names: list[str]) -> list[Any]:
+    batches: list[Any] = table.select(names).to_batches()
+    return batches
 
 
 def schema_of(learner: Any) -> TableSchema | None:

@@ -91,7 +91,8 @@ class DelimitedSource(Source):
         pieces = list(self._pieces(self._probe_bytes, 0.0))
         self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
         self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
-        self._rows = csv_rows(self._dialects, self._schema_sample(pieces, known=choice.schema is not None), choice)
+        probes, self.is_sampled = self._schema_sample(pieces, known=choice.schema is not None)
+        self._rows = csv_rows(self._dialects, probes, choice)
         self.n_bytes = sum(file.size for file in files)
         self.schema, self.uncertain = self._rows.columns.schema, self._rows.columns.uncertain
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
@@ -157,8 +158,8 @@ class DelimitedSource(Source):
             if lines:
                 yield Piece(file, lines, at + len(whole_lines) - len(lines), int(ends[number]) - file.size)
 
-    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> list[Probe]:
-        """Lines from which a schema is learned: all, unless they are many, else blocks from all over the files.
+    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> tuple[list[Probe], bool]:
+        """Lines from which a schema is learned, and whether these are not all, but blocks from all over the files.
 
         If it is ``known``, only types are told, and the ``pieces`` that were read are enough.
         """
@@ -169,13 +170,12 @@ class DelimitedSource(Source):
             n_rows += block.n_rows
             if n_rows > SCHEMA_ROWS:
                 break
-        self.is_sampled = n_rows > SCHEMA_ROWS
         if 0 < n_rows <= SCHEMA_ROWS:
-            return probes
+            return probes, False
         if not known:
             n_bytes = max(self._probe_bytes, int(self._bytes_per_row * SCHEMA_ROWS) // _MAX_PROBES)
             pieces = list(self._pieces(n_bytes, 0.0))
-        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces]
+        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces], True
 
     def _after_header(self, data: bytes, file: TextFile) -> bytes:
         """The beginning of a file without its header and byte-order mark."""

@@ -21,7 +21,7 @@ from tithe.sources.npy import NumpySource
 from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import find_files
 from tithe.sources.piped import PipedSource, open_piped
-from tithe.tables.all_rows import counted_columns, with_all_values, with_exact_scales
+from tithe.tables.all_rows import learn_from_all_rows
 from tithe.tables.frames import is_frame
 from tithe.tables.schema import TableSchema
 
@@ -180,15 +180,11 @@ def _learned_from_all_rows(open_source: Callable[[Choice], TableSource], choice:
     source = open_source(choice)
     if choice.schema is not None or not source.is_sampled:
         return source
-    schema = source.schema
-    if len(source.uncertain):
-        schema = with_exact_scales(schema, source.uncertain, (partial(_rows_of, task) for task in source.tasks()))
-    categories = counted_columns(schema)
-    if categories:
-        try:
-            schema = with_all_values(schema, choice.options, source.raw_batches(categories))
-        except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise FileFormatError(f"A column of {', '.join(categories)} cannot be read as text: {error}") from error
+    tasks = (partial(_rows_of, task) for task in source.tasks())
+    try:
+        schema = learn_from_all_rows(source.schema, choice.options, source.uncertain, tasks, source.raw_batches)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise FileFormatError(f"A column of categories holds what is no text: {error}") from error
     if schema is source.schema:
         return source
     known = Choice(target=choice.target, weight=choice.weight, bad_rows=choice.bad_rows, schema=schema)

@@ -28,12 +28,37 @@ _MAX_VALUES = 100_000  # of a category that are counted; with more, those of the
 Sums = tuple[int, Array, Array]  # rows, and the sums of their features and of the squares
 
 
+def learn_from_all_rows(
+    schema: TableSchema,
+    options: TableOptions,
+    uncertain: Array,
+    tasks: Iterable[Callable[[], Any]],
+    batches_of: Callable[[list[str]], Iterable[Any]],
+) -> TableSchema:
+    """The schema with what a sample cannot tell.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        Learned from a sample.
+    options : TableOptions
+    uncertain : array of int
+        Features whose spread is measured in one pass over all rows: the ``tasks``, each of which makes some of them.
+    batches_of : callable
+        Gives all rows of some columns, as Arrow batches: values of categories are counted in them.
+    """
+    if len(uncertain):
+        schema = with_exact_scales(schema, uncertain, tasks)
+    names = counted_columns(schema)
+    return with_all_values(schema, options, batches_of(names)) if names else schema
+
+
 def counted_columns(schema: TableSchema) -> list[str]:
     """The categories with a feature for each value, and the columns that are constant in the sample."""
     return [
         column.name
         for column in schema.columns
-        if column.what == "constant" or (isinstance(column.encoding, CategoryEncoding) and not column.encoding.n_hashes)
+        if column.is_constant or (isinstance(column.encoding, CategoryEncoding) and not column.encoding.n_hashes)
     ]
 
 
@@ -98,7 +123,8 @@ def with_exact_scales(schema: TableSchema, features: Array, tasks: Iterable[Call
 
     def sums(task: Callable[[], Any]) -> Sums:
         rows = _columns(task(), features)
-        return len(rows), rows.sum(axis=0), np.square(rows).sum(axis=0)
+        with np.errstate(over="ignore"):  # a feature whose squares overflow keeps its scale
+            return len(rows), rows.sum(axis=0), np.square(rows).sum(axis=0)
 
     total: Sums = (0, np.zeros(len(features)), np.zeros(len(features)))
     n_threads = available_threads()
@@ -114,7 +140,8 @@ def with_exact_scales(schema: TableSchema, features: Array, tasks: Iterable[Call
     if n_rows == 0:
         return schema
     mean = first / n_rows
-    deviation = np.sqrt(np.maximum(second / n_rows - mean * mean, 0.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = np.sqrt(np.maximum(second / n_rows - mean * mean, 0.0))
     known = np.isfinite(mean) & np.isfinite(deviation) & (deviation > 0.0)
     return _rescaled(schema, features[known], mean[known], deviation[known])
 

@@ -292,17 +292,17 @@ class _Learner:
         return column(what="category", encoding=self.category(counts, n_gaps))
 
     def counted(self, name: str, counts: dict[str, int]) -> Column:
-        """A column of which only the counts of its values are known."""
-        numbers, times = parsed_numbers(pa.array(list(counts))), np.array(list(counts.values()))
-        if not np.isfinite(numbers).all():
-            return Column(name=name, what="category", n_distinct=len(counts), encoding=self.category(counts, 0))
-        center, spread, fill = 0.0, 1.0, float(numbers[times.argmax()])
-        if self.options.scale != "none":
-            center = float(np.average(numbers, weights=times))
-            spread = float(np.sqrt(np.average((numbers - center) ** 2, weights=times))) or 1.0
-        bad = self.options.impute == "none"
-        encoding = NumberEncoding(center=center, spread=spread, fill=None if bad else fill, marked=False)
-        return Column(name=name, what="number", n_distinct=len(counts), encoding=encoding)
+        """A column of which the counts of its values are known, one of them by far the most frequent."""
+        times = np.array(list(counts.values()))
+        shown = np.maximum(1, times * SAMPLE_ROWS // times.sum())
+        column = self._text(name, pa.array(np.repeat(np.array(list(counts), dtype=object), shown)))
+        if not isinstance(column.encoding, NumberEncoding) or self.options.scale != "standard":
+            return column
+        numbers = parsed_numbers(pa.array(list(counts)))
+        numbers = np.where(np.isfinite(numbers), numbers, column.encoding.fill or 0.0)  # an odd value is a gap
+        center = float(np.average(numbers, weights=times))
+        spread = float(np.sqrt(np.average((numbers - center) ** 2, weights=times)))
+        return replace(column, encoding=replace(column.encoding, center=center, spread=spread or 1.0))
 
     def category(self, counts: dict[str, int], n_gaps: int) -> ColumnEncoding:
         n_rows = sum(counts.values()) + n_gaps
@@ -323,7 +323,7 @@ def with_counts(schema: TableSchema, options: TableOptions, counts: Mapping[str,
     columns = []
     for column in schema.columns:
         of_values = counts.get(column.name, {})
-        if column.what == "constant" and len(of_values) > 1:
+        if column.is_constant and len(of_values) > 1:
             column = learner.counted(column.name, of_values)
         elif column.encoding is not None and of_values:
             encoding = learner.category(of_values, column.n_gaps)

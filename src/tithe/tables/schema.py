@@ -78,6 +78,11 @@ class Column(Storable):
     def width(self) -> int:
         return 0 if self.encoding is None else self.encoding.width
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is left out and had one value in all rows that the schema was learned from."""
+        return self.encoding is None and self.n_distinct == 1 and not self.n_gaps
+
     def to_json(self) -> dict[str, Any]:
         encoding = None if self.encoding is None else self.encoding.to_json()
         counts = {"n_gaps": self.n_gaps, "n_distinct": self.n_distinct}
