@@ -17,6 +17,7 @@ from tithe.sources.paths import DataFile, is_visible
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
 _MEMBER_ENDINGS = (".csv", ".tsv", ".txt")
+# zipfile raises RuntimeError for a member with a password, NotImplementedError for an unknown compression
 _DAMAGES = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
