@@ -45,7 +45,8 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
 
     SOURCE is - for standard input, or files. Input may end, or be stopped with Ctrl-C, at any time: the state is
     written to the checkpoint and the coreset to OUTPUT. Later rows go on from there with --resume; where the same
-    files are given again, those of their rows that are in already are skipped.
+    files are given again, those of their rows that are in already are skipped. The columns of a new stream from
+    standard input are learned from its first 1,000 rows, which are waited for.
 
     \b
     Example:
