@@ -84,7 +84,7 @@ class Pool:
     documented : tuple of exception types
         What the function may raise.
     seconds : float
-        A call that takes longer hangs.
+        A call that takes longer hangs; long enough for a machine with much other work.
     memory : int
         Bytes of address space that a worker may take beyond what it has after ``warm``, where the system can limit it.
     warm : list of bytes
@@ -97,7 +97,7 @@ class Pool:
         function: Callable[[bytes], Any],
         *,
         documented: tuple[type[BaseException], ...] = DOCUMENTED,
-        seconds: float = 10.0,
+        seconds: float = 60.0,
         memory: int = 1 << 30,
         warm: Iterable[bytes] = (),
         n_workers: int = 2,

@@ -263,7 +263,7 @@ def _share_of_cycle(days: Array, cycle: str) -> Array:
         return weeks
     years = np.floor(days).astype(np.int64).view("datetime64[D]").astype("datetime64[Y]")
     first = years.astype("datetime64[D]").astype(np.int64)
-    after = (years + 1).astype("datetime64[D]").astype(np.int64)
+    after = (years + np.timedelta64(1, "Y")).astype("datetime64[D]").astype(np.int64)
     share: Array = (days - first) / (after - first)
     return share
 
