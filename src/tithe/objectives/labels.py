@@ -29,7 +29,11 @@ class LabelledObjective:
     classes: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
+        if self.classes is None:
+            return
+        if len(self.classes) == 1:
+            raise ValueError(f"There is only one class, {self.classes[0]!r}: at least two are needed.")
+        if len(set(self.classes)) < max(2, len(self.classes)):
             raise ValueError(f"classes must be at least two different labels, got {self.classes!r}.")
 
     @property
