@@ -211,7 +211,7 @@ def test_labels_that_are_none(y, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_coreset(np.ones((30, 1)), y, objective="logistic", coreset_size=5)
     for bad in ((0, 0, 1), (1,)):
-        with pytest.raises(ValueError, match="at least two different"):
+        with pytest.raises(ValueError, match="at least two"):
             LogisticObjective(classes=bad)
 
 
