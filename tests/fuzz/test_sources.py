@@ -189,7 +189,7 @@ def _assert_sound(name: str, outcomes: list[Any]) -> None:
 
 
 def test_damaged_files_are_read_or_refused() -> None:
-    with Pool(read_input, warm=_good(LOADERS), seconds=30, n_workers=1) as pool:
+    with Pool(read_input, warm=_good(LOADERS), seconds=60, n_workers=1) as pool:
         outcomes = {name: pool.run(_inputs(name, QUICK, seed=0)) for name in LOADERS}
     print(table(outcomes))
     for name, ended in outcomes.items():
@@ -199,7 +199,7 @@ def test_damaged_files_are_read_or_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOADERS)
 def test_many_damaged_files_are_read_or_refused(name: str) -> None:
-    with Pool(read_input, warm=_good([name]), seconds=30) as pool:
+    with Pool(read_input, warm=_good([name]), seconds=60) as pool:
         outcomes = pool.run(_inputs(name, MANY, seed=1))
     print(table({name: outcomes}))
     _assert_sound(name, outcomes)

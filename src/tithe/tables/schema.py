@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -332,8 +333,9 @@ class TableSchema(Storable):
     def _arrays(self, batch: Any) -> Iterator[Any]:
         """The columns that become features, in the order of the features."""
         names = batch.schema.names
+        times = Counter(names)
         for column in self.used:
-            n_found = names.count(column.name)
+            n_found = times[column.name]
             if n_found != 1:
                 shown = ", ".join(names[:_MAX_NAMES_SHOWN]) + ", ..." * (len(names) > _MAX_NAMES_SHOWN)
                 fault = (
