@@ -1,14 +1,14 @@
 """The base classes through which rooms call one another.
 
-An objective says what must be preserved, a construction chooses rows, a source reads them, and an engine (`core.tree`)
-runs the work. A room calls only methods that one of these classes declares. Methods with a default may be left out.
+An objective says what must be preserved, a construction chooses rows, a source reads them, and an engine runs the
+work. A room calls only methods that one of these classes declares. Methods with a default may be left out.
 `tithe.testing` has suites that check an implementation.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from tithe.core.data import Array, Block, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
 from tithe.core.state_checks import Storable
-from tithe.core.tree import Engine as Engine
 
 Params = Any
 
@@ -394,3 +393,13 @@ class Source(ABC):
 
         They come from across all of the data where it can be read again, else from its beginning.
         """
+
+
+class Engine(Storable, ABC):
+    """Runs the work on leaves. Every engine gives the same bits as the serial one."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        """``work(task(), number)`` of every task, in order, holding a bounded number of them."""

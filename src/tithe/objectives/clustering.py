@@ -17,7 +17,7 @@ from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
 from tithe.kernels.clustering.seeding import dz_seeds
-from tithe.kernels.columns import column_means
+from tithe.kernels.parts import column_means
 from tithe.kernels.sampling import sample_rows
 
 _STEPS_BETWEEN_SELECTIONS = 4  # steps after which the worse half of the searches is dropped

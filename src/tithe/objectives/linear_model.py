@@ -10,7 +10,7 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
-from tithe.kernels.columns import column_means
+from tithe.kernels.parts import column_means
 from tithe.objectives.linear_scores import LinearScoresObjective
 from tithe.solvers.descent import Descent, Metric
 from tithe.solvers.linear_algebra import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support

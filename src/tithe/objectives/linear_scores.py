@@ -14,7 +14,7 @@ from tithe.core.contracts import ConvexObjective, InfluenceObjective
 from tithe.core.data import Array, Block, Moments, Survey
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.state_checks import Floats, Optional
-from tithe.kernels.columns import column_means
+from tithe.kernels.parts import column_means
 from tithe.kernels.sampling import sample_rows
 
 _ROWS_EACH = 12  # drawn rows for each total: with fewer, calibration lost on all sets tried, with more it won

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.passes import Tree
 from tithe.core.state_checks import expect
-from tithe.core.tree import Tree
 from tithe.reduce.stream_state import StreamState, merging
 from tithe.sources.batches import is_like
 from tithe.storage.leaf_store import LeafStore

@@ -26,8 +26,8 @@ from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
 from tithe.learners.results import Described, named_values
 from tithe.learners.tables import checked_block
+from tithe.sources.arrays import is_frame
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
-from tithe.tables.frames import is_frame
 from tithe.tables.schema import TableSchema
 
 
