@@ -168,7 +168,7 @@ class ClusterBoundedObjective(SampledObjective):
         """``n_clusters`` clusters of the rows, or of the rows of each class."""
 
     @abstractmethod
-    def exact_clusters(self, block: Block, clusters: Any, *, codes: Array | None = None) -> ClusterSet:
+    def exact_clusters(self, block: Block, clusters: Any) -> ClusterSet:
         """The clusters with the exact means and weights of these rows."""
 
     @abstractmethod
@@ -227,11 +227,9 @@ class ConvexObjective(SampledObjective):
     def evaluation(self, sums: Any, params: Array) -> Evaluation:
         """Value, gradient, proved bound and totals of the moments, of all rows that were added up."""
 
-    def evaluate(
-        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
-    ) -> Evaluation:
-        """`evaluation` of the rows of one block; ``centre`` is for the diagonal."""
-        return self.evaluation(self.sums(block, params, diagonal=diagonal, centre=centre), params)
+    def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
+        """`evaluation` of the rows of one block."""
+        return self.evaluation(self.sums(block, params, diagonal=diagonal), params)
 
     @abstractmethod
     def metric(
@@ -336,30 +334,15 @@ class Source(ABC):
     """Gives rows leaf by leaf. Row ids are positions in all of the data, skipped rows included.
 
     A subclass sets ``n_features`` and defines `tasks` and `sample`. All else has a default.
-
-    Attributes
-    ----------
-    n_features : int
-    n_rows : int or None
-        None where it is not known before all rows were read.
-    replayable : bool
-        Whether `tasks` may be called again.
-    feature_names : sequence of str or None
-    n_bytes : int or None
-        Bytes on disk.
-    schema : TableSchema or None
-        How the columns of a table became features; None where there was no table.
-    leaf_rows : int
-        Rows of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size.
     """
 
     n_features: int
-    n_rows: int | None = None
-    replayable: bool = True
+    n_rows: int | None = None  # None where it is not known before all rows were read
+    replayable: bool = True  # whether `tasks` may be called again
     feature_names: Sequence[str] | None = None
-    n_bytes: int | None = None
-    schema: Any = None
-    leaf_rows: int = 0
+    n_bytes: int | None = None  # on disk
+    schema: Any = None  # a TableSchema: how the columns of a table became features; None where there was no table
+    leaf_rows: int = 0  # of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size
 
     @cached_property
     def identity(self) -> str:

@@ -10,12 +10,22 @@ from uuid import uuid4
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from tithe.core.copies import copy_with
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError, RowsNotSavedError
 from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, Storable, check_fields, expect
+from tithe.core.state_checks import (
+    Anything,
+    Each,
+    Instance,
+    Integer,
+    Integers,
+    Labels,
+    Storable,
+    check_fields,
+    copy_with,
+    expect,
+)
 from tithe.kernels.clustering.distances import assign
 from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
