@@ -16,7 +16,7 @@ from tithe.core.errors import warn_caller
 from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
-from tithe.kernels.clustering.distances import assign
+from tithe.kernels.clustering.centres import assign
 from tithe.learners.base import check_no_extra_arrays
 from tithe.learners.online.scale import SPLIT, apparent_split, apparent_variance
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective

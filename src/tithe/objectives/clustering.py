@@ -14,8 +14,7 @@ from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Sco
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Optional, expect
-from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
-from tithe.kernels.clustering.seeding import dz_seeds
+from tithe.kernels.clustering.centres import N_SUMS, assign, dz_seeds, point_costs
 from tithe.kernels.parts import column_means
 from tithe.kernels.sampling import sample_rows
 from tithe.objectives.queries import hard_centres, random_centres

@@ -26,7 +26,7 @@ from tithe.core.state_checks import (
     copy_with,
     expect,
 )
-from tithe.kernels.clustering.distances import assign
+from tithe.kernels.clustering.centres import assign
 from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
