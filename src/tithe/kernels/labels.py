@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts
-
-Array = np.ndarray[Any, Any]
 
 _MAX_EXACT_INTEGER = 1 << 53  # whole numbers beyond this are not exact as floats
 _PART_ROWS = 65_536

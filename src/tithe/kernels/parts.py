@@ -24,7 +24,7 @@ def part_rows(n_rows: int, partial_bytes: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _neumaier(parts, total):  # type: ignore[no-untyped-def]
+def _neumaier(parts, total):
     for j in range(parts.shape[1]):
         done, compensation = 0.0, 0.0
         for i in range(parts.shape[0]):
@@ -46,7 +46,7 @@ def add_parts(parts: Array) -> Array:
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _part_sums(X, weight, sums, first, last, rows):  # type: ignore[no-untyped-def]
+def _part_sums(X, weight, sums, first, last, rows):
     n, d = X.shape
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):

@@ -14,13 +14,13 @@ BLOCK_ROWS = 4096
 
 
 @njit(cache=True, nogil=True)
-def _score(cost, labels, slope, base, weight, i):  # type: ignore[no-untyped-def]
+def _score(cost, labels, slope, base, weight, i):
     score = slope * cost[i] + base[labels[i] if labels.size > 0 else 0]
     return score * weight[i] if weight.size > 0 else score
 
 
 @njit(cache=True, nogil=True)
-def _block_sums(cost, labels, slope, base, weight, sums, first, last):  # type: ignore[no-untyped-def]
+def _block_sums(cost, labels, slope, base, weight, sums, first, last):
     n = cost.shape[0]
     for block in range(first, last):
         total = 0.0
@@ -30,7 +30,7 @@ def _block_sums(cost, labels, slope, base, weight, sums, first, last):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def _locate(cost, labels, slope, base, weight, starts, targets, positions):  # type: ignore[no-untyped-def]
+def _locate(cost, labels, slope, base, weight, starts, targets, positions):
     n, n_blocks = cost.shape[0], starts.shape[0] - 1
     block, at, end, reached = -1, -1, -1, 0.0
     for t in range(targets.shape[0]):
@@ -109,7 +109,7 @@ def draw(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[A
 
 
 @njit(cache=True, nogil=True)
-def _class_sums(cost, slope, base, weight, codes, sums, counts, first, last):  # type: ignore[no-untyped-def]
+def _class_sums(cost, slope, base, weight, codes, sums, counts, first, last):
     for block in range(first, last):
         for i in range(block * BLOCK_ROWS, min(cost.shape[0], (block + 1) * BLOCK_ROWS)):
             score = (slope * cost[i] + base) * (weight[i] if weight.size > 0 else 1.0)
@@ -118,7 +118,7 @@ def _class_sums(cost, slope, base, weight, codes, sums, counts, first, last):  #
 
 
 @njit(cache=True, nogil=True)
-def _locate_in_classes(cost, slope, base, weight, codes, starts, targets, turns, draws, first, last):  # type: ignore[no-untyped-def]
+def _locate_in_classes(cost, slope, base, weight, codes, starts, targets, turns, draws, first, last):
     """Targets of class g are targets[turns[0, g] .. turns[-1, g]], those of block b from turns[b, g]."""
     n_classes = starts.shape[1]
     reached, turn, latest = np.empty(n_classes), np.empty(n_classes, np.int64), np.empty(n_classes, np.int64)

@@ -28,7 +28,7 @@ N_SUMS = 4  # columns of the cluster sums before the d columns of the direction
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _finish(points, nearest, centers, power, weight, cost, sums, part, start):  # type: ignore[no-untyped-def]
+def _finish(points, nearest, centers, power, weight, cost, sums, part, start):
     """Costs and sums of a tile whose nearest centres are known.
 
     It indexes whole arrays: a view per row would cost two atomic counts.
@@ -55,7 +55,7 @@ def _finish(points, nearest, centers, power, weight, cost, sums, part, start):  
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _assign_dense(X, weight, origin, scaled, norms, centers, slack, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
+def _assign_dense(X, weight, origin, scaled, norms, centers, slack, power, labels, cost, sums, first, last, rows):
     n, d = X.shape
     k = centers.shape[0]
     tile_rows = min(_TILE_ROWS, n)
@@ -107,7 +107,7 @@ def _assign_dense(X, weight, origin, scaled, norms, centers, slack, power, label
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _point_costs(X, weight, point, cost, totals, first, last, rows):  # type: ignore[no-untyped-def]
+def _point_costs(X, weight, point, cost, totals, first, last, rows):
     n, d = X.shape
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):
@@ -120,7 +120,7 @@ def _point_costs(X, weight, point, cost, totals, first, last, rows):  # type: ig
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _csr_distance(data, indices, indptr, i, transposed, norms, c):  # type: ignore[no-untyped-def]
+def _csr_distance(data, indices, indptr, i, transposed, norms, c):
     """From differences where entries are stored, plus what the centre has elsewhere."""
     total, stored = 0.0, 0.0
     for p in range(indptr[i], indptr[i + 1]):
@@ -134,7 +134,7 @@ def _csr_distance(data, indices, indptr, i, transposed, norms, c):  # type: igno
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels, cost, sums, first, last, rows):  # type: ignore[no-untyped-def]
+def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels, cost, sums, first, last, rows):
     n = indptr.shape[0] - 1
     k = transposed.shape[1]
     dots = np.empty(k, np.float64)
@@ -175,7 +175,7 @@ def _assign_csr(data, indices, indptr, weight, transposed, norms, power, labels,
                     cluster[4 + indices[p]] += strength * data[p]
 
 
-def _dense_runner(X, centers, u, power, labels, cost, sums, rows):  # type: ignore[no-untyped-def]
+def _dense_runner(X, centers, u, power, labels, cost, sums, rows):
     """The dense kernel over a range of parts, in the precision that the scale of the centres calls for."""
     origin = centers.mean(axis=0).astype(X.dtype)
     spread = float(np.abs(centers - origin).max(initial=0.0))
@@ -263,7 +263,7 @@ def point_costs(X: Any, point: Array, *, weight: Array | None = None) -> tuple[A
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _try_dense(X, squares, weight, points, norms, power, nearest, potential, first, last, rows):  # type: ignore[no-untyped-def]
+def _try_dense(X, squares, weight, points, norms, power, nearest, potential, first, last, rows):
     """The potential with each of the points added: by BLAS, exact enough to compare them."""
     n = X.shape[0]
     n_points = points.shape[0]
@@ -286,7 +286,7 @@ def _try_dense(X, squares, weight, points, norms, power, nearest, potential, fir
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _keep_dense(X, point, power, nearest, first, last, rows):  # type: ignore[no-untyped-def]
+def _keep_dense(X, point, power, nearest, first, last, rows):
     """Add the point: from differences, so that a row equal to it is at distance 0 exactly."""
     n, d = X.shape
     for i in range(first * rows, min(n, last * rows)):
@@ -300,7 +300,7 @@ def _keep_dense(X, point, power, nearest, first, last, rows):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _trial_csr(data, indices, indptr, weight, transposed, norms, power, nearest, potential, keep, first, last, rows):  # type: ignore[no-untyped-def]
+def _trial_csr(data, indices, indptr, weight, transposed, norms, power, nearest, potential, keep, first, last, rows):
     n = indptr.shape[0] - 1
     for part in range(first, last):
         for i in range(part * rows, min(n, (part + 1) * rows)):

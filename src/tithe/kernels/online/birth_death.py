@@ -24,7 +24,7 @@ _DOF = 3.0  # of the Student law
 
 
 @njit(cache=True, nogil=True)
-def _uniform(dice):  # type: ignore[no-untyped-def]
+def _uniform(dice):
     """SplitMix64: a number in (0, 1), both ends left out."""
     dice[0] += np.uint64(0x9E3779B97F4A7C15)
     z = dice[0]
@@ -35,7 +35,7 @@ def _uniform(dice):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _normals(dice, out):  # type: ignore[no-untyped-def]
+def _normals(dice, out):
     for i in range(0, out.shape[0], 2):
         radius, angle = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
         out[i] = radius * math.cos(angle)
@@ -44,7 +44,7 @@ def _normals(dice, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _square(point):  # type: ignore[no-untyped-def]
+def _square(point):
     total = 0.0
     for j in range(point.shape[0]):
         total += point[j] * point[j]
@@ -52,7 +52,7 @@ def _square(point):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _draw_student(dice, centre, tau, out):  # type: ignore[no-untyped-def]
+def _draw_student(dice, centre, tau, out):
     """m + sqrt(2) tau g / sqrt(chi2_3 / 3)."""
     normals = np.empty(3)
     _normals(dice, normals)
@@ -63,7 +63,7 @@ def _draw_student(dice, centre, tau, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _square_gap(point, others, a):  # type: ignore[no-untyped-def]
+def _square_gap(point, others, a):
     total = 0.0
     for j in range(point.shape[0]):
         gap = point[j] - others[a, j]
@@ -72,7 +72,7 @@ def _square_gap(point, others, a):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _log_student(point, draws, a):  # type: ignore[no-untyped-def]
+def _log_student(point, draws, a):
     """The log density of a draw round anchor ``a``."""
     anchors, taus, log_constants, _, _ = draws
     total = _square_gap(point, anchors, a)
@@ -80,7 +80,7 @@ def _log_student(point, draws, a):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
+def _draw_birth(dice, draws, ball, out):
     anchors, taus, _, _, _ = draws
     if anchors.shape[0] == 0 or _uniform(dice) < UNIFORM:
         _normals(dice, out)
@@ -96,7 +96,7 @@ def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
+def log_birth_density(point, draws, log_ball):
     """The log density of a new centre: uniform in the ball, or Student round one of the anchors."""
     anchors = draws[0]
     if anchors.shape[0] == 0:
@@ -117,7 +117,7 @@ def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
+def _distances(rows, n, point, out):
     """Squared distances of n rows to a point; three columns at a time, to read ``out`` less often."""
     for i in range(n):
         out[i] = 0.0
@@ -133,14 +133,14 @@ def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _copy(point, into, c):  # type: ignore[no-untyped-def]
+def _copy(point, into, c):
     """into[c] = point, by a loop: copies of whole arrays take seconds to compile."""
     for j in range(point.shape[0]):
         into[c, j] = point[j]
 
 
 @njit(cache=True, nogil=True)
-def _gain(columns, i, new):  # type: ignore[no-untyped-def]
+def _gain(columns, i, new):
     """Row i's g(new) - g(near) for g(l) = l + curb/2 (l - predicted)^2, without subtracting large numbers; weighted."""
     old = columns[NEAR, i]
     step = (new - old) * (1.0 + 0.5 * columns[ROW_CURB, i] * (new + old - 2.0 * columns[PREDICTED, i]))
@@ -148,7 +148,7 @@ def _gain(columns, i, new):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _assign_row(past, i, centers, k):  # type: ignore[no-untyped-def]
+def _assign_row(past, i, centers, k):
     """Nearest and second nearest centre of one row, from all centres."""
     rows, columns, labels = past
     best, next_best, at, next_at = np.inf, np.inf, -1, -1
@@ -165,14 +165,14 @@ def _assign_row(past, i, centers, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def look_at_all(past, centers, state):  # type: ignore[no-untyped-def]
+def look_at_all(past, centers, state):
     """Fill in the nearest and second nearest centres of all rows held."""
     for i in range(state[N]):
         _assign_row(past, i, centers, state[K])
 
 
 @njit(cache=True, nogil=True)
-def _change(past, n, c, gap):  # type: ignore[no-untyped-def]
+def _change(past, n, c, gap):
     """S after centre ``c`` (-1: none) has gone and one at the distances ``gap`` has come, less S."""
     _, columns, labels = past
     total = 0.0
@@ -185,7 +185,7 @@ def _change(past, n, c, gap):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _put(past, centers, state, k, c, point, gap):  # type: ignore[no-untyped-def]
+def _put(past, centers, state, k, c, point, gap):
     """Put centre ``c`` at ``point``; there are k then. Rows that had it, or one that is gone, are assigned again."""
     _, columns, labels = past
     _copy(point, centers, c)
@@ -202,7 +202,7 @@ def _put(past, centers, state, k, c, point, gap):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
-def _nearest_anchor(point, anchors, n_cut):  # type: ignore[no-untyped-def]
+def _nearest_anchor(point, anchors, n_cut):
     best, at = np.inf, 0
     for a in range(n_cut):
         total = _square_gap(point, anchors, a)
@@ -212,7 +212,7 @@ def _nearest_anchor(point, anchors, n_cut):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):  # type: ignore[no-untyped-def]
+def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):
     n, k = state[N], state[K]
     _draw_birth(dice, draws, prior[BALL], point)
     log_uniform = math.log(_uniform(dice))
@@ -229,7 +229,7 @@ def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice,
 
 
 @njit(cache=True, nogil=True)
-def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap):  # type: ignore[no-untyped-def]
+def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap):
     n, k = state[N], state[K]
     c, log_uniform = min(int(_uniform(dice) * k), k - 1), math.log(_uniform(dice))
     for i in range(n):
@@ -245,7 +245,7 @@ def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice,
 
 
 @njit(cache=True, nogil=True)
-def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):  # type: ignore[no-untyped-def]
+def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):
     """Move one centre: by a random walk, or to a draw round the anchor nearest to it."""
     anchors, taus, _, n_cut, _ = draws
     n, k, d = state[N], state[K], centers.shape[1]
@@ -273,7 +273,7 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
 
 
 @njit(cache=True, nogil=True)
-def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
+def _log_matched(centers, k, draws, in_order):
     """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
 
     Draws outside the cell of their anchor are rejected, so every set of centres comes about in one way only.
@@ -296,7 +296,7 @@ def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):  # type: ignore[no-untyped-def]
+def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):
     """Propose all centres, round the anchors of a level of k, k + 1 or k - 1: the paper's step, unordered."""
     (rows, columns, _), (anchors, taus, _, _, levels) = past, draws
     n, k, chance = state[N], state[K], _uniform(dice)
@@ -332,7 +332,7 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
 
 
 @njit(cache=True, nogil=True)
-def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):  # type: ignore[no-untyped-def]
+def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
     """Predict a row and take it in; returns its loss. ``law`` becomes that of the chain after it."""
     (rows, columns, _), anchors, i = past, draws[0], state[N]
     for s in range(i):
@@ -357,7 +357,7 @@ def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):  # t
 
 @njit(cache=True, nogil=True)
 def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay, law,
-              n_steps, n_centers, losses, accepted):  # type: ignore[no-untyped-def]  # fmt: skip
+              n_steps, n_centers, losses, accepted):  # fmt: skip
     """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
 
     If X is empty, it only samples after row ``first_row``. ``accepted`` counts the accepted steps after each row.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -307,3 +307,34 @@ class Chain(Storable):
         )  # fmt: skip
         look_at_all(self.past.arrays, self.centers, self.state)
         return int(accepted)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FinishedChain(Storable):
+    """What is left of a `Chain` when its rows are not saved: enough to predict, but not to take more rows."""
+
+    centers: Array
+    history: History
+    restarts: list[tuple[int, float]]
+    n_rows: int
+    radius: float
+
+    @classmethod
+    def of(cls, chain: Chain) -> FinishedChain:
+        return cls(
+            centers=chain.current,
+            history=chain.history,
+            restarts=chain.restarts,
+            n_rows=chain.n_rows,
+            radius=float(chain.radius),
+        )
+
+    @property
+    def current(self) -> Array:
+        """The centres: (k, d)."""
+        return self.centers.copy()
+
+    def _check_state(self) -> None:
+        table = {"centers": Floats("k", "d"), "n_rows": Integer(least=1), "radius": Number(least=0.0)}
+        sizes = check_fields(self, table)
+        expect(sizes["k"] > 0, "there are no centres")

@@ -30,8 +30,7 @@ from tithe.kernels.clustering.centres import assign
 from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
-from tithe.learners.online.chain import KERNELS, TINY, Chain
-from tithe.learners.online.finished import FinishedChain
+from tithe.learners.online.chain import KERNELS, TINY, Chain, FinishedChain
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
 from tithe.learners.results import Described, named_values
