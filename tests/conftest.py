@@ -28,5 +28,5 @@ def skewed() -> Block:
 @pytest.fixture
 def small_leaves(monkeypatch) -> None:
     """Few rows make many leaves."""
-    for room in ("batches", "leaves"):
-        monkeypatch.setattr(f"tithe.sources.{room}.LEAF_ROWS", 1000)
+    for module in ("reduce.plan", "sources.leaves"):
+        monkeypatch.setattr(f"tithe.{module}.LEAF_ROWS", 1000)

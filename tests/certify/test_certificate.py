@@ -8,7 +8,7 @@ from sklearn.linear_model import Ridge
 
 from tithe.certify import Certificate, cost_certificate
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import check_loaded
+from tithe.core.loaded import check_loaded
 from tithe.learners.cluster import CoresetKMeans
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.learners.logistic import CoresetLogisticRegression

@@ -22,9 +22,9 @@ PLAIN = ("--scale", "none", "--impute", "none")  # rows as they stand in the fil
 # leaves are made small, so that few rows make many; a test runner may have told its children to ignore Ctrl-C
 _PROGRAM = """
 import signal
-import tithe.sources.batches, tithe.sources.leaves
+import tithe.reduce.plan, tithe.sources.leaves
 from tithe.cli.main import main
-tithe.sources.batches.LEAF_ROWS = tithe.sources.leaves.LEAF_ROWS = {leaf_rows}
+tithe.reduce.plan.LEAF_ROWS = tithe.sources.leaves.LEAF_ROWS = {leaf_rows}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """

@@ -14,8 +14,8 @@ from running import PLAIN, rows_table, run, write_folder
 from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 from tithe import CoresetLogisticRegression, load_coreset, load_model, open_dataset
-from tithe.core.hashing import Split, key_of, uniform_of
 from tithe.core.passes import DataPass
+from tithe.core.seeding import Split, key_of, uniform_of
 from tithe.report.scores import held_out_scores
 from tithe.sources.mapped import SplitSource
 

@@ -27,11 +27,11 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 
 def _command(arguments: list[str]) -> None:
     """In a process of its own: a command on leaves that are small."""
-    import tithe.sources.batches
+    import tithe.reduce.plan
     import tithe.sources.leaves
     from tithe.cli.main import main
 
-    tithe.sources.batches.LEAF_ROWS = tithe.sources.leaves.LEAF_ROWS = 1000
+    tithe.reduce.plan.LEAF_ROWS = tithe.sources.leaves.LEAF_ROWS = 1000
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         main(arguments)
 

@@ -7,9 +7,9 @@ from scipy import sparse
 from leaf_source import fold
 from tithe import Block, Coreset
 from tithe.core.data import concat
+from tithe.core.passes import Tree
 from tithe.core.registry import make, names, resolve
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.tree import Tree
 
 
 def leaf(number: int) -> Coreset:

@@ -9,7 +9,8 @@ import pytest
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import check_loaded, check_of
+from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import check_of
 from tithe.learners.cluster import CoresetKMeans
 from tithe.learners.fitted import FittedAttribute
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from leaf_source import fold
 from tithe import Block, Coreset
-from tithe.core.tree import SerialEngine
+from tithe.core.passes import SerialEngine
 from tithe.engines.threads import ThreadEngine
 from tithe.testing import check_engine, engine_checks
 
@@ -26,8 +27,8 @@ def test_contract(check) -> None:
 class _Careless(SerialEngine):
     """Merges in order of arrival, backwards."""
 
-    def map_reduce(self, tasks, leaf, merge, **more) -> Coreset:
-        return super().map_reduce(reversed(list(tasks)), leaf, merge, **more)
+    def map(self, tasks, work) -> Iterator:
+        return super().map(reversed(list(tasks)), work)
 
 
 def test_the_suite_catches_an_engine_of_another_order() -> None:
@@ -38,14 +39,14 @@ def test_the_suite_catches_an_engine_of_another_order() -> None:
 class _Swallowing(SerialEngine):
     """Goes on without a leaf that failed."""
 
-    def map_reduce(self, tasks, leaf, merge, **more) -> Coreset:
-        def quiet(block: Block, key: tuple[int, int]) -> Coreset:
+    def map(self, tasks, work) -> Iterator:
+        def quiet(block: Block, number: int) -> object:
             try:
-                return leaf(block, key)
+                return work(block, number)
             except RuntimeError:
-                return leaf(block, (0, 0))
+                return None
 
-        return super().map_reduce(tasks, quiet, merge, **more)
+        return super().map(tasks, quiet)
 
 
 def test_the_suite_catches_an_engine_that_hides_errors() -> None:
@@ -65,8 +66,8 @@ def test_no_more_leaves_are_held_than_promised() -> None:
                 most = max(most, held)
             yield lambda: Block(X=np.zeros((1, 1)))
 
-    def leaf(block: Block, key: tuple[int, int]) -> Coreset:
-        return Coreset(X=block.X, n_seen=1, weight_seen=1.0, key=key)
+    def leaf(block: Block, number: int) -> Coreset:
+        return Coreset(X=block.X, n_seen=1, weight_seen=1.0, key=(0, number))
 
     def merge(left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
         nonlocal held
@@ -74,7 +75,7 @@ def test_no_more_leaves_are_held_than_promised() -> None:
             held -= 1
         return Coreset(X=left.X, n_seen=left.n_seen + right.n_seen, weight_seen=0.0, key=key)
 
-    assert ThreadEngine(2).map_reduce(tasks(), leaf, merge).n_seen == 40
+    assert fold(ThreadEngine(2).map(tasks(), leaf), merge).n_seen == 40
     assert most <= 4 + 6 + 2  # the window, one coreset a level, and the two that opened
 
 

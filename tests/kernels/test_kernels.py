@@ -8,11 +8,9 @@ from scipy import sparse, stats
 from sklearn.metrics import pairwise_distances
 
 from tithe.core.parallel import limit_threads, over_parts, single_blas_thread
-from tithe.kernels.clustering.distances import assign
-from tithe.kernels.clustering.seeding import dz_seeds
-from tithe.kernels.columns import column_sums
+from tithe.kernels.clustering.centres import assign, dz_seeds
 from tithe.kernels.labels import count_codes
-from tithe.kernels.parts import add_parts, part_rows
+from tithe.kernels.parts import add_parts, column_sums, part_rows
 from tithe.kernels.sampling import draw, locate_draws
 
 

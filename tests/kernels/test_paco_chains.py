@@ -14,9 +14,9 @@ from tithe.kernels.online.birth_death import (
     NEAR,
     SECOND,
     UNIFORM,
-    birth_death_chain,
     log_birth_density,
     look_at_all,
+    run_chain,
 )
 from tithe.kernels.online.swap import log_proposal, swap_chain
 from tithe.learners.online.schedule import jump_table, log_ball_density, log_student_constant
@@ -54,6 +54,17 @@ def exact_law() -> np.ndarray:
     for i in range(m):
         add(3, np.minimum(two, rows[i]), np.minimum(place_two, place[i]))
     return law / law.sum()
+
+
+def birth_death_chain(row, seed, past, centers, state, draws, prior, jumps, ratios, *law_and_steps) -> int:
+    """Steps of the chain after a row, at a given law; returns how many were accepted."""
+    *law, n_steps = law_and_steps
+    no_rows, no_numbers, accepted = np.empty((0, centers.shape[1])), np.empty(0), np.empty(1)
+    unused = (no_numbers, 1.0)  # what only rows need: the schedule and the decay
+    counts = (np.empty(0, np.int64), no_numbers, accepted)
+    clock, chance = np.zeros(2), (prior, jumps, ratios)
+    run_chain(no_rows, row, seed, past, centers, state, clock, draws, *chance, *unused, np.array(law), n_steps, *counts)
+    return int(accepted[0])
 
 
 class Sampler:

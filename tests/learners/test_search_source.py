@@ -11,7 +11,7 @@ from sklearn.model_selection import KFold
 
 from leaf_source import LeafSource
 from tithe import Block, Checkpoint, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV
-from tithe.core.hashing import Reservoir, fold_of, hashed, uniform_of
+from tithe.core.seeding import Reservoir, fold_of, hashed, uniform_of
 from tithe.learners.search import folds
 from tithe.learners.search.folds import Shares
 

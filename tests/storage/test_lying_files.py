@@ -15,7 +15,8 @@ from scipy import sparse
 from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetStream
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import Floats, Integer, Integers, Labels, check_fields, check_loaded
+from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import Floats, Integer, Integers, Labels, check_fields
 from tithe.objectives import KMeansObjective
 from tithe.odm import ODMClassifier
 from tithe.online import PACO

@@ -12,7 +12,7 @@ from example_table import text_table, typed_table
 
 from tithe import CoresetKMeans, open_dataset
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import check_loaded
+from tithe.core.loaded import check_loaded
 from tithe.storage.models import object_bytes, object_from
 from tithe.tables.learn import learn_schema
 from tithe.tables.options import TableOptions

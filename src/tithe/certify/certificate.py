@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tithe.core.contracts import Objective
-from tithe.core.data import Array, Block
-from tithe.core.passes import DataPass
 from tithe.core.state_checks import Number, Optional, Storable, check_fields, expect
 
 Kind = Literal["bound", "exact", "estimate"]
@@ -69,57 +65,6 @@ class Certificate(Storable):
         excess = self.quantity == "excess_loss"
         expect((self.relative_excess is not None) == excess, "relative_excess belongs to an excess loss")
         expect((self.coreset_error is None) == excess, "coreset_error belongs to a cost, score or error")
-
-
-def weighted_total(block: Block, cost: Array) -> float:
-    """sum u * cost, in float64."""
-    return float(cost.sum() if block.sample_weight is None else block.sample_weight @ cost)
-
-
-def certify_cost(objective: Objective, data: DataPass, params: Any, coreset: Block) -> Certificate:
-    """The exact cost of a solution on all rows, and the error of its cost on the coreset."""
-    full = total_cost(objective, data, params)
-    return cost_certificate(full, coreset_cost(objective, coreset, params), data.n_rows, passes=1)
-
-
-def total_cost(objective: Objective, data: DataPass, params: Any) -> float:
-    """The cost of a solution on all rows, in one pass."""
-    total: float = data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
-    return total
-
-
-def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:
-    """The cost of a solution on the coreset."""
-    return weighted_total(coreset, objective.cost(coreset, params))
-
-
-def relative_error(coreset_value: float, value: float) -> float:
-    """The error of ``coreset_value`` as a share of ``value``."""
-    if value == 0.0:
-        return 0.0 if coreset_value == 0.0 else math.inf
-    return (coreset_value - value) / abs(value)
-
-
-def coreset_clause(coreset_value: float, value: float, *, said_by: str = "the coreset says") -> str:
-    """A clause that compares the coreset's number; empty where both are equal."""
-    error = relative_error(coreset_value, value)
-    if error == 0.0:
-        return ""
-    off = f", which is {error:+.2%} off" if math.isfinite(error) else ""
-    return f"; {said_by} {coreset_value:.6g}{off}"
-
-
-def cost_certificate(full: float, coreset_value: float, n_rows: int, *, passes: int) -> Certificate:
-    """A certificate from the cost of one solution on all rows and that on the coreset."""
-    return Certificate(
-        kind="exact",
-        quantity="cost",
-        value=full,
-        coreset_error=relative_error(coreset_value, full),
-        n_rows=n_rows,
-        passes=passes,
-        sentence=f"The solution costs exactly {full:.6g} on all {n_rows} rows{coreset_clause(coreset_value, full)}.",
-    )
 
 
 def excess_certificate(

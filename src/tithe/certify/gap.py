@@ -12,9 +12,9 @@ from scipy.special import stdtrit
 from tithe.certify.certificate import Certificate, bound_certificate, exact_excess_certificate, excess_certificate
 from tithe.core.contracts import ConvexObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
-from tithe.core.hashing import uniform_of
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.passes import DataPass
+from tithe.core.seeding import uniform_of
 from tithe.solvers.descent import Metric
 
 CONFIDENCE = 0.95

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from tithe.certify.certificate import Certificate, coreset_clause, relative_error
+from tithe.certify.certificate import Certificate
+from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.hashing import Reservoir, uniform_of
 from tithe.core.passes import DataPass
-from tithe.core.seeding import rng_for
+from tithe.core.seeding import Reservoir, rng_for, uniform_of
 
 _N_PARTS = 20  # parts of the rows whose scores give the interval
 MIN_ROWS_TO_CERTIFY = 2 * _N_PARTS

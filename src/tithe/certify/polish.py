@@ -1,4 +1,4 @@
-"""Polish: improve a solution in a few more passes over all rows. A step that does not improve it is dropped."""
+"""Polish a convex objective: improve its solution in a few more passes. A step that does not improve it is dropped."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify.certificate import percent
+from tithe.certify.cost import polish_rounds
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
-from tithe.core.contracts import ConvexObjective, SteppedObjective
-from tithe.core.data import Array, Block, Coreset, Evaluation
+from tithe.core.contracts import ConvexObjective
+from tithe.core.data import Array, Coreset, Evaluation
 from tithe.core.errors import warn_caller
-from tithe.core.params import POLISH, check_value
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
 from tithe.solvers.descent import Descent, Metric
 
-AUTO_ROUNDS = 2  # rounds of polish="auto": on real data the first two bring nearly the whole gain
-AUTO_GAIN = 1e-3  # polish="auto" stops earlier if a round saves less than this share of the cost
 AUTO_DESCENT = 30  # most rounds where polish="auto" stops on a certificate
 _ROUNDS_BY_SAMPLE = 8  # after which the curvature of a sample, which mostly takes three or four, is given up
 _CAUTION_FACTOR, _MAX_CAUTION = 30.0, 1e6  # caution with the coreset's correlations after a round that failed
@@ -27,62 +25,6 @@ _MAX_STEPS_TRIED = 6  # in one round: each costs a pass over the data
 _MAX_NEWTON_COEFFICIENTS = 250  # up to this number the curvature is cheap to compute at every point
 _MAX_WORK = 20_000_000_000  # rows times squared coefficients: with more, the curvature of all rows is too expensive
 _MIN_COLUMN_SUPPORT = 300.0  # effective rows for which the curvature in a column is known to about 6 %
-
-
-@dataclass(frozen=True, kw_only=True)
-class Polished:
-    """A solution after some rounds on the full data.
-
-    ``curve`` holds the full-data cost before each round and at the end; it never rises.
-    ``labels`` are the assignments at the final solution, None where rows are not held in memory.
-    ``passes`` is the number of passes over the data, ``n_rows`` the number of rows.
-    """
-
-    params: Any
-    labels: Array | None
-    curve: list[float]
-    passes: int
-    n_rows: int
-
-
-def polish_rounds(polish: Any) -> tuple[int, float]:
-    """The largest number of rounds, and the relative gain below which to stop."""
-    if isinstance(polish, str) and polish == "auto":
-        return AUTO_ROUNDS, AUTO_GAIN
-    check_value("polish", polish, POLISH)
-    return int(polish), 0.0
-
-
-def polish_by_steps(objective: SteppedObjective, data: DataPass, params: Any, polish: Any) -> Polished:
-    """Rounds of the objective's own steps over all rows, and the final assignment.
-
-    A round is accepted only if the cost falls. The last pass gives labels and the exact cost, so a number of rounds
-    takes at most one pass more.
-    """
-    rounds, min_gain = polish_rounds(polish)
-    n_passes_before = data.n_passes
-
-    def make_pass(candidate: Any, *, last: bool) -> Any:
-        return data.total(lambda leaf: objective.evaluate_for_step(leaf, candidate, last=last))
-
-    result = make_pass(params, last=rounds == 0)
-    curve, labels = [result.total], result.labels
-    for number in range(1, rounds + 1):
-        candidate, gain = objective.step(result, params)
-        if gain <= min_gain * curve[-1]:
-            break  # rows that change clusters might save a little more, but too little for another pass
-        result = make_pass(candidate, last=number == rounds)
-        if result.total >= curve[-1]:
-            break
-        params, labels = candidate, result.labels
-        curve.append(result.total)
-    return Polished(
-        params=params,
-        labels=labels if isinstance(data.rows, Block) else None,
-        curve=curve,
-        passes=data.n_passes - n_passes_before,
-        n_rows=data.n_rows,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,7 +110,7 @@ def plan_table(
 ) -> list[list[str]]:
     """The rows of a table of what a run would take, measured by reading and reducing one leaf."""
     from tithe.core.parallel import available_threads
-    from tithe.reduce.build import resolve_size
+    from tithe.core.params import resolve_size
 
     if not source.replayable:
         raise click.UsageError("A dry run reads rows, and standard input can be read only once.")
@@ -162,8 +162,7 @@ def _one_leaf(
 
     from tithe.core.parallel import limit_threads, single_blas_thread
     from tithe.core.seeding import rng_for
-    from tithe.reduce.plan import Plan
-    from tithe.sources.batches import leaf_rows_for
+    from tithe.reduce.plan import Plan, leaf_rows_for
 
     with single_blas_thread(), limit_threads(1):
         task = next(source.tasks(leaf_rows=max(source.leaf_rows, leaf_rows_for(size))))

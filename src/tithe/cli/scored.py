@@ -45,7 +45,7 @@ class ScoredRows:
         share = cls._usual_share(source) if share is None else share
         if not share or not source.replayable:
             return cls(source=source, training=source, how=how)
-        from tithe.core.hashing import Split, key_of
+        from tithe.core.seeding import Split, key_of
         from tithe.sources.mapped import SplitSource
 
         key = key_of(seed, "held out")

@@ -9,8 +9,7 @@ import numpy as np
 
 from tithe.core.contracts import Construction, MeanPilotObjective, Objective, SensitivityObjective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
-from tithe.kernels.sampling import draw
-from tithe.kernels.strata import draw_in_classes
+from tithe.kernels.sampling import draw, draw_in_classes
 
 MIN_DRAWS_OF_A_CLASS = 10  # even if the scores of its rows are small
 

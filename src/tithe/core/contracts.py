@@ -1,14 +1,14 @@
 """The base classes through which rooms call one another.
 
-An objective says what must be preserved, a construction chooses rows, a source reads them, and an engine (`core.tree`)
-runs the work. A room calls only methods that one of these classes declares. Methods with a default may be left out.
+An objective says what must be preserved, a construction chooses rows, a source reads them, and an engine runs the
+work. A room calls only methods that one of these classes declares. Methods with a default may be left out.
 `tithe.testing` has suites that check an implementation.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from tithe.core.data import Array, Block, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
 from tithe.core.state_checks import Storable
-from tithe.core.tree import Engine as Engine
 
 Params = Any
 
@@ -169,7 +168,7 @@ class ClusterBoundedObjective(SampledObjective):
         """``n_clusters`` clusters of the rows, or of the rows of each class."""
 
     @abstractmethod
-    def exact_clusters(self, block: Block, clusters: Any, *, codes: Array | None = None) -> ClusterSet:
+    def exact_clusters(self, block: Block, clusters: Any) -> ClusterSet:
         """The clusters with the exact means and weights of these rows."""
 
     @abstractmethod
@@ -228,11 +227,9 @@ class ConvexObjective(SampledObjective):
     def evaluation(self, sums: Any, params: Array) -> Evaluation:
         """Value, gradient, proved bound and totals of the moments, of all rows that were added up."""
 
-    def evaluate(
-        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
-    ) -> Evaluation:
-        """`evaluation` of the rows of one block; ``centre`` is for the diagonal."""
-        return self.evaluation(self.sums(block, params, diagonal=diagonal, centre=centre), params)
+    def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
+        """`evaluation` of the rows of one block."""
+        return self.evaluation(self.sums(block, params, diagonal=diagonal), params)
 
     @abstractmethod
     def metric(
@@ -337,30 +334,15 @@ class Source(ABC):
     """Gives rows leaf by leaf. Row ids are positions in all of the data, skipped rows included.
 
     A subclass sets ``n_features`` and defines `tasks` and `sample`. All else has a default.
-
-    Attributes
-    ----------
-    n_features : int
-    n_rows : int or None
-        None where it is not known before all rows were read.
-    replayable : bool
-        Whether `tasks` may be called again.
-    feature_names : sequence of str or None
-    n_bytes : int or None
-        Bytes on disk.
-    schema : TableSchema or None
-        How the columns of a table became features; None where there was no table.
-    leaf_rows : int
-        Rows of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size.
     """
 
     n_features: int
-    n_rows: int | None = None
-    replayable: bool = True
+    n_rows: int | None = None  # None where it is not known before all rows were read
+    replayable: bool = True  # whether `tasks` may be called again
     feature_names: Sequence[str] | None = None
-    n_bytes: int | None = None
-    schema: Any = None
-    leaf_rows: int = 0
+    n_bytes: int | None = None  # on disk
+    schema: Any = None  # a TableSchema: how the columns of a table became features; None where there was no table
+    leaf_rows: int = 0  # of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size
 
     @cached_property
     def identity(self) -> str:
@@ -394,3 +376,13 @@ class Source(ABC):
 
         They come from across all of the data where it can be read again, else from its beginning.
         """
+
+
+class Engine(Storable, ABC):
+    """Runs the work on leaves. Every engine gives the same bits as the serial one."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        """``work(task(), number)`` of every task, in order, holding a bounded number of them."""

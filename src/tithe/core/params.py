@@ -171,3 +171,13 @@ def check_value(name: str, value: Any, constraint: Constraint) -> None:
     """Refuse a value that is none of the kinds that it may be."""
     if not constraint.accepts(value):
         raise ValueError(f"{name} must be {constraint}, got {value!r}.")
+
+
+def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
+    """Rows to keep: an integer of at least 1, or a fraction in (0, 1) of ``n_rows``."""
+    check_value("coreset_size", coreset_size, CORESET_SIZE)
+    if isinstance(coreset_size, numbers.Integral):
+        return int(coreset_size)
+    if n_rows is None:
+        raise ValueError("coreset_size must be an integer here: the number of rows is not known beforehand.")
+    return max(1, round(float(coreset_size) * n_rows))

@@ -52,7 +52,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "odm": "tithe.learners.odm.linear_classifier:LinearODMClassifier",
     },
     "engine": {
-        "serial": "tithe.core.tree:SerialEngine",
+        "serial": "tithe.core.passes:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
     },
 }

@@ -1,8 +1,8 @@
 """Checks of objects that were read from a file: types, shapes, ranges and indices.
 
 A file may be well formed and lie: an index out of bounds would be written to by a compiled loop. So a class that is
-stored declares what its attributes are, and `check_loaded` goes through everything that a file held before any of it
-is used. Such a class is `Storable`, and its method ``_check_state`` calls `check_fields` with a table such as ::
+stored declares what its attributes are, and `core.loaded.check_loaded` goes through everything that a file held before
+any of it is used. Such a class is `Storable`, and its method ``_check_state`` calls `check_fields` with a table ::
 
     {
         "max_clusters": Integer(least=1, size="p"),      # its value is the size p from here on
@@ -16,26 +16,24 @@ and then, with `expect`, says what else must hold. Parts are checked before the 
 
 from __future__ import annotations
 
-import functools
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from types import MethodType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from scipy import sparse
 
 from tithe.core.errors import FileFormatError
 
 Sizes = dict[str, int]
 Size = int | str | tuple[str, int]  # a number, the name of one, or a name and what is added to it
 LARGEST = 2**62  # the largest count or row id: sums with it must not overflow
-_MAX_DEPTH = 60  # of nested objects
-_PLAIN = (str, int, float, bool, bytes, type(None), np.generic, type, slice)
+PLAIN = (str, int, float, bool, bytes, type(None), np.generic, type, slice)
 _MISSING = object()
+T = TypeVar("T")
 
 
 def expect(holds: Any, fault: str) -> None:
@@ -267,7 +265,7 @@ def _check_size(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
 
 
 def _short_repr(value: Any) -> str:
-    text = repr(value) if isinstance(value, _PLAIN) else type(value).__name__
+    text = repr(value) if isinstance(value, PLAIN) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
@@ -279,7 +277,7 @@ class Storable:
     def _check_state(self) -> None:
         """Raise `FileFormatError` for a state that no object of this class can have; its parts were checked before."""
         check_fields(self, {})
-        _check_parameters(self)
+        check_parameters(self)
 
     def without_rows(self) -> Any:
         """The object as `save_model` writes it with ``rows=False``: itself where it holds no training rows."""
@@ -326,72 +324,14 @@ def _attribute(thing: Any, name: str) -> Any:
     return getattr(thing, name, _MISSING)
 
 
-def check_loaded(thing: Any, more: Callable[[Any], None] | None = None) -> Any:
-    """The object that was read from a file, all of it checked; ``more`` checks objects of other packages."""
-    try:
-        _walk(thing, more, set(), 0)
-    except FileFormatError:
-        raise
-    except Exception as error:  # objects of wrong types raise various errors when they are compared
-        raise FileFormatError(f"it cannot be what it says: {type(error).__name__}: {error}") from error
-    return thing
-
-
-def _walk(thing: Any, more: Callable[[Any], None] | None, seen: set[int], depth: int) -> None:
-    if isinstance(thing, _PLAIN) or id(thing) in seen:
-        return
-    expect(depth < _MAX_DEPTH, "objects are nested too deeply")
-    seen.add(id(thing))
-    for part in parts_of(thing):
-        _walk(part, more, seen, depth + 1)
-    if isinstance(thing, np.ndarray):
-        _check_array(thing)
-    elif sparse.issparse(thing):
-        _check_sparse(thing)
-    elif isinstance(thing, Storable):
-        thing._check_state()
-    else:
-        _check_parameters(thing)
-    if more is not None:
-        more(thing)
-
-
-def _check_parameters(thing: Any) -> None:
+def check_parameters(thing: Any) -> None:
     """Check the parameters of a dataclass as when an object is made."""
     if is_dataclass(thing) and callable(getattr(type(thing), "__post_init__", None)):
         thing.__post_init__()  # type: ignore[union-attr]
 
 
-def parts_of(thing: Any) -> Iterable[Any]:
-    """The parts of an object. Attributes that hide a method of the class are refused, and so are missing fields."""
-    if isinstance(thing, dict):
-        return [*thing.keys(), *thing.values()]
-    if isinstance(thing, (list, tuple, set, frozenset)):
-        return thing
-    if isinstance(thing, (np.ndarray, MethodType)) or sparse.issparse(thing):
-        return ()
-    if is_dataclass(thing):
-        for field in fields(thing):
-            expect(hasattr(thing, field.name), f"{type(thing).__name__} has no {field.name}")
-    attributes: dict[str, Any] = getattr(thing, "__dict__", {})
-    ours = type(thing).__module__.startswith("tithe.")
-    for name, value in attributes.items():
-        expect(not ours or not isinstance(value, type), f"{type(thing).__name__}.{name} is a class")
-        hidden = getattr(type(thing), name, None)
-        computed = callable(hidden) or hasattr(type(hidden), "__get__")
-        expect(not computed or isinstance(hidden, functools.cached_property), f"{name} would hide a method")
-    slots = [f.name for f in fields(thing)] if is_dataclass(thing) and not attributes else []
-    return [*attributes.values(), *(getattr(thing, name) for name in slots)]
-
-
-def _check_array(array: np.ndarray[Any, Any]) -> None:
-    """Refuse an array of a type that no object of ours has."""
-    expect(array.dtype.kind in "biufOUS" and array.dtype.isnative, f"an array holds {array.dtype}")
-    if array.dtype.kind == "O":
-        expect(all(isinstance(item, _PLAIN) or item is np.ma.masked for item in array.flat), "an array holds objects")
-
-
-def _check_sparse(matrix: Any) -> None:
-    expect(matrix.format in ("csr", "csc"), f"a matrix is stored as {matrix.format}")
-    expect(matrix.data.ndim == 1 and matrix.data.dtype in (np.float32, np.float64), f"a matrix holds {matrix.dtype}")
-    matrix.check_format(full_check=True)
+def copy_with(thing: T, attributes: Mapping[str, Any]) -> T:
+    """An object of the same class with these attributes and no others."""
+    copy = object.__new__(type(thing))
+    copy.__dict__.update(attributes)
+    return copy

@@ -12,9 +12,8 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts
-
-Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
 _INITIAL_CAPACITY = 64  # centres
@@ -22,7 +21,7 @@ _SCAN_SHARE = 0.03  # share of the rows from which a scan of all is faster than 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _apart_dense(X, i, sign, point, centre_sign, constant):  # type: ignore[no-untyped-def]
+def _apart_dense(X, i, sign, point, centre_sign, constant):
     """Squared distance of row i from a centre ``point`` (x of the centre, in float64) of sign ``centre_sign``."""
     same = 1.0 if sign == centre_sign else -1.0
     total = 0.0
@@ -33,14 +32,14 @@ def _apart_dense(X, i, sign, point, centre_sign, constant):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _measure_dense(X, signs, chosen, point, centre_sign, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
+def _measure_dense(X, signs, chosen, point, centre_sign, constant, apart, first, last, rows):
     """Squared distances of the rows ``chosen`` from a centre."""
     for k in range(first * rows, min(chosen.shape[0], last * rows)):
         apart[k] = _apart_dense(X, chosen[k], signs[chosen[k]], point, centre_sign, constant)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _apart_csr(data, indices, indptr, i, sign, point, square, centre_sign, constant):  # type: ignore[no-untyped-def]
+def _apart_csr(data, indices, indptr, i, sign, point, square, centre_sign, constant):
     same = 1.0 if sign == centre_sign else -1.0
     total, stored = 0.0, 0.0
     for p in range(indptr[i], indptr[i + 1]):
@@ -53,14 +52,14 @@ def _apart_csr(data, indices, indptr, i, sign, point, square, centre_sign, const
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _measure_csr(data, indices, indptr, signs, chosen, point, square, centre_sign, constant, apart, first, last, rows):  # type: ignore[no-untyped-def]
+def _measure_csr(data, indices, indptr, signs, chosen, point, square, centre_sign, constant, apart, first, last, rows):
     for k in range(first * rows, min(chosen.shape[0], last * rows)):
         i = chosen[k]
         apart[k] = _apart_csr(data, indices, indptr, i, signs[i], point, square, centre_sign, constant)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _gaps_dense(points, same, point):  # type: ignore[no-untyped-def]
+def _gaps_dense(points, same, point):
     gaps = np.empty(points.shape[0])
     for c in range(points.shape[0]):
         total = 0.0
@@ -72,7 +71,7 @@ def _gaps_dense(points, same, point):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _candidates(gaps, reach, head, next_row, best, chosen):  # type: ignore[no-untyped-def]
+def _candidates(gaps, reach, head, next_row, best, chosen):
     """Rows that may be closer to a new centre: farther from their own centre than half its distance to the new one."""
     count = 0
     for c in range(gaps.shape[0]):
@@ -87,7 +86,7 @@ def _candidates(gaps, reach, head, next_row, best, chosen):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _candidates_in_order(gaps, best, nearest, chosen):  # type: ignore[no-untyped-def]
+def _candidates_in_order(gaps, best, nearest, chosen):
     """The rows of `_candidates`, in the order of the rows: faster if they are many."""
     count = 0
     for i in range(best.shape[0]):
@@ -98,7 +97,7 @@ def _candidates_in_order(gaps, best, nearest, chosen):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, apart, number):  # type: ignore[no-untyped-def]
+def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, apart, number):
     """`_move_rows` for the rows of `_candidates_in_order`: all lists are built again, in the order of the rows."""
     for k in range(chosen.shape[0]):
         if apart[k] < best[chosen[k]]:
@@ -113,7 +112,7 @@ def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, 
 
 
 @njit(cache=True, nogil=True)
-def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, number):  # type: ignore[no-untyped-def]
+def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, number):
     """Move rows to the new centre where it is closer; ``apart`` are the distances of the candidates, in order.
 
     Rows of a centre c are the list head[c], after[head[c]], ...; the farthest is far[c], reach[c] away (squared).
@@ -144,7 +143,7 @@ def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, numb
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _assign_leaders(X, signs, groups, weight, limit, constant, centres, centre_sign, group, mass, ids, count, start):  # type: ignore[no-untyped-def]
+def _assign_leaders(X, signs, groups, weight, limit, constant, centres, centre_sign, group, mass, ids, count, start):
     """Rows from ``start`` on join the nearest leader within reach, or become leaders until the arrays are full."""
     for i in range(start, X.shape[0]):
         if weight[i] <= 0.0:

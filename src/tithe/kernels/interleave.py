@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numba import njit
 
-Array = np.ndarray[Any, Any]
+from tithe.core.data import Array
 
 _GROUP_COLUMNS = 64
 _BUFFER_BYTES = 2**18  # stays in the second-level cache beside the rows that are written
@@ -16,7 +15,7 @@ _PADDING = 16  # columns a power of two apart would share the same cache lines
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _transpose(columns, n_columns, n_rows, rows, first_row, first_column):  # type: ignore[no-untyped-def]
+def _transpose(columns, n_columns, n_rows, rows, first_row, first_column):
     """Write the columns into the rows; False if one of the values, in the type of the rows, is not finite."""
     for i in range(n_rows):
         for j in range(n_columns):
@@ -30,7 +29,7 @@ def _transpose(columns, n_columns, n_rows, rows, first_row, first_column):  # ty
 
 
 @njit(cache=True, nogil=True)
-def _scale(columns, n_columns, n_rows, centers, factors):  # type: ignore[no-untyped-def]
+def _scale(columns, n_columns, n_rows, centers, factors):
     """Centre and scale the columns in place; not in `_transpose`, whose loose arithmetic would change bits."""
     for j in range(n_columns):
         center = centers[j]

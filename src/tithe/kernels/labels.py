@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts
-
-Array = np.ndarray[Any, Any]
 
 _MAX_EXACT_INTEGER = 1 << 53  # whole numbers beyond this are not exact as floats
 _PART_ROWS = 65_536
@@ -80,9 +79,10 @@ def label_numbers(y: Array, labels: Array) -> Array:
             codes = np.empty(len(y), np.int32)
 
             def number(part: int, rows: slice) -> None:
-                # floats stay floats until they are clipped: a large one is beyond all whole numbers
-                part_values = values[rows] if values.dtype.kind == "f" else values[rows].astype(np.int64)
-                at = np.clip(part_values, low - 1, high + 1).astype(np.int64) - (low - 1)
+                part_values = values[rows]
+                if values.dtype.kind == "f":  # a large one is beyond all whole numbers
+                    part_values = np.clip(part_values, low - 1, high + 1)
+                at = part_values.astype(np.int64, copy=False) - (low - 1)  # what overflows ends up beyond the labels
                 np.take(table, at, out=codes[rows], mode="clip")
 
             _over(len(y), number)
@@ -108,7 +108,7 @@ def distinct_labels(y: Array) -> Array:
             present = np.zeros(high - low + 1, np.bool_)
 
             def mark(part: int, rows: slice) -> None:
-                present[values[rows].astype(np.int64) - low] = True
+                present[values[rows].astype(np.int64, copy=False) - low] = True
 
             _over(len(y), mark)
             labels: Array = (np.flatnonzero(present) + low).astype(y.dtype)

@@ -1,4 +1,4 @@
-"""Parts of rows, and sums over parts."""
+"""Parts of rows, sums over parts, and weighted column sums."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from scipy import sparse
 
-Array = np.ndarray[Any, Any]
+from tithe.core.data import Array, Block
+from tithe.core.parallel import over_parts
 
 _GRAIN_ROWS = 1024  # parts are multiples of this many rows
 _PART_ROWS = 16 * _GRAIN_ROWS  # rows whose sums are added in one go
@@ -22,7 +24,7 @@ def part_rows(n_rows: int, partial_bytes: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _neumaier(parts, total):  # type: ignore[no-untyped-def]
+def _neumaier(parts, total):
     for j in range(parts.shape[1]):
         done, compensation = 0.0, 0.0
         for i in range(parts.shape[0]):
@@ -41,3 +43,45 @@ def add_parts(parts: Array) -> Array:
     total = np.zeros(parts.shape[1:])
     _neumaier(parts.reshape(len(parts), total.size), total.reshape(-1))
     return total
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _part_sums(X, weight, sums, first, last, rows):
+    n, d = X.shape
+    for part in range(first, last):
+        for i in range(part * rows, min(n, (part + 1) * rows)):
+            u = weight[i] if weight.size > 0 else 1.0
+            for j in range(d):
+                sums[part, j] += u * X[i, j]
+
+
+def column_sums(X: Any, weight: Array | None = None) -> Array:
+    """Weighted column sums (d,) in float64. Not finite exactly when some entry is not, or the sum is too large."""
+    n, d = X.shape
+    if sparse.issparse(X):
+        return np.asarray(X.T @ (np.ones(n) if weight is None else weight), np.float64)
+    if weight is not None:
+        return _sum_parts(X, weight)
+    # short rows are read several at a time, as one longer row: loops of some length run faster
+    fold = max(1, 64 // d)
+    n_folded = n - n % fold
+    sums: Array = _sum_parts(X[:n_folded].reshape(n_folded // fold, fold * d), None).reshape(fold, d).sum(axis=0)
+    return sums + X[n_folded:].sum(axis=0, dtype=np.float64)
+
+
+def column_means(block: Block) -> Array:
+    """The weighted column means (d,); those of the block if it has them already."""
+    if block.mean is not None:
+        return block.mean
+    means: Array = column_sums(block.X, block.sample_weight) / block.total_weight
+    return means
+
+
+def _sum_parts(X: Array, weight: Array | None) -> Array:
+    n, d = X.shape
+    rows = part_rows(n, 8 * d)
+    n_parts = -(-n // rows)
+    sums = np.zeros((n_parts, d))
+    u = np.empty(0) if weight is None else weight
+    over_parts(lambda first, last: _part_sums(X, u, sums, first, last, rows), n_parts, serial=X.size < 100_000)
+    return add_parts(sums)

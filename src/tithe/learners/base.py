@@ -14,7 +14,7 @@ from tithe.certify import polish_rounds
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.core.params import Boolean, Option, WholeNumber, check_value
+from tithe.core.params import Boolean, Option, WholeNumber, check_value, resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
@@ -23,7 +23,7 @@ from tithe.core.state_checks import Sizes, Storable
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, check_learner
 from tithe.learners.results import Described
 from tithe.learners.tables import check_same_schema, checked_block, set_schema
-from tithe.reduce.build import reduce_rows, resolve_size
+from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import check_weights

@@ -13,13 +13,14 @@ import numpy as np
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, effective_sample_size
 from tithe.core.errors import warn_caller
+from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
-from tithe.kernels.clustering.distances import assign
+from tithe.kernels.clustering.centres import assign
 from tithe.learners.base import check_no_extra_arrays
 from tithe.learners.online.scale import SPLIT, apparent_split, apparent_variance
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective
-from tithe.reduce.build import reduce_rows, resolve_size
+from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.sources.arrays import as_block
 

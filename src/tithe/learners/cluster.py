@@ -29,7 +29,7 @@ from tithe.core.state_checks import Floats, Integers, Sizes, expect
 from tithe.learners.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.learners.fitted import FLOATS, FittedAttribute
-from tithe.learners.results import BarChart, named_clusters, nearest_rows
+from tithe.learners.results import BarChart, named_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective, search_centers
 
 _AUTO_ROWS_PER_CLUSTER = 100
@@ -241,7 +241,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         coreset, centers = self.coreset_, self.cluster_centers_
         labels = objective.assign(coreset, centers)
         self.cluster_weights_ = np.bincount(labels, weights=coreset.weights(), minlength=len(centers))
-        self.typical_rows_ = nearest_rows(labels, objective.cost(coreset, centers), coreset.row_ids(), len(centers))
+        self.typical_rows_ = _nearest_rows(labels, objective.cost(coreset, centers), coreset.row_ids(), len(centers))
         return labels
 
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
@@ -285,6 +285,15 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _nearest_rows(labels: Array, costs: Array, ids: Array, n_clusters: int) -> Array:
+    """The id of the row nearest to each centre, -1 for a cluster without rows: (k,). Of equal ones the first."""
+    order = np.lexsort((ids, costs, labels))
+    first = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    nearest = np.full(n_clusters, -1)
+    nearest[labels[order[first]]] = ids[order[first]]
+    return nearest
 
 
 _PARAMETERS = """

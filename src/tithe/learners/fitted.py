@@ -10,10 +10,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from tithe.core.copies import copy_with
 from tithe.core.data import Coreset
 from tithe.core.errors import RowsNotSavedError
-from tithe.core.state_checks import Check, Instance, Integer, Labels, Sizes, check_fields, check_of, expect
+from tithe.core.state_checks import Check, Instance, Integer, Labels, Sizes, check_fields, check_of, copy_with, expect
 from tithe.reduce.stream import CoresetStream
 from tithe.tables.schema import TableSchema
 

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
-from tithe.core.copies import copy_with
 from tithe.core.data import Array, Coreset, all_rows, concat
 from tithe.core.params import (
     CORESET_SIZE,
@@ -22,7 +21,7 @@ from tithe.core.params import (
 )
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Storable, check_fields, expect
+from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Storable, check_fields, copy_with, expect
 from tithe.images.averaging import Coder, averaged
 from tithe.images.clipping import ClippedNoise, find_clipping
 from tithe.images.inpaint import check_mask, filled

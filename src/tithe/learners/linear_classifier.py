@@ -82,9 +82,6 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
 
     # -- methods of the base class -------------------------------------------------------------
 
-    def _check_objective(self) -> None:
-        self._objective(classes=(0, 1))
-
     def _unlabelled_objective(self) -> Any:
         return replace(self._objective((0, 1)), classes=None)
 
@@ -103,15 +100,15 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def _prepare_block(self, block: Block, *, reset: bool) -> Block:
         """Classes as numbers, and class weights in the weights of the rows."""
         assert block.y is not None
-        if not reset:
-            codes = LabelledObjective(classes=tuple(self.classes_.tolist())).codes(block)
-            return Block(X=block.X, y=codes, sample_weight=self._with_class_weights(codes, block.sample_weight))
-        classes, codes = encoded_classes(block.y)
-        self._note_classes(classes)
-        weight = self._with_class_weights(codes, block.sample_weight)
-        if weight is not None and not np.bincount(codes, weights=weight, minlength=len(classes)).all():
+        if reset:
+            classes, codes = encoded_classes(block.y)
+            self._note_classes(classes)
+        else:
+            codes = LabelledObjective(classes=self._known_classes()).codes(block)
+        weight = weights_by_class(self.class_weight, self.classes_, codes, block.sample_weight)
+        if reset and weight is not None and not np.bincount(codes, weights=weight, minlength=len(self.classes_)).all():
             raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
-        return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean)
+        return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean if reset else None)
 
     def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
         source = data.rows
@@ -156,10 +153,6 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
                 f"Class {self.classes_.tolist()[missing[0]]!r} has no row of positive weight: give it one, or leave it "
                 "out of the classes."
             )
-
-    def _with_class_weights(self, codes: Array, weight: Array | None) -> Array | None:
-        """The weights of the rows times those of their classes."""
-        return weights_by_class(self.class_weight, self.classes_, codes, weight)
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
         size = super()._size(n_rows, n_features)

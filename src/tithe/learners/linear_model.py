@@ -94,10 +94,6 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     def _check_rows(self, block: Block) -> None:
         """Refuse rows that have no solution."""
 
-    def _check_objective(self) -> None:
-        """Refuse wrong parameters of the objective."""
-        self._objective()
-
     @limits_threads
     def fit(
         self,
@@ -242,7 +238,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     # -- checks --------------------------------------------------------------------------------
 
     def _check_options(self) -> None:
-        self._check_objective()
+        self._unlabelled_objective()  # refuses wrong parameters of the loss
         self._check_names()
         check_params(self, self._linear_constraints)
 

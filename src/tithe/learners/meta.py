@@ -22,11 +22,10 @@ from tithe.certify.held_out import (
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.hashing import HoldOut, key_of
 from tithe.core.params import Constraint, RealNumber, check_params
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
-from tithe.core.seeding import as_seed, rng_for
+from tithe.core.seeding import HoldOut, as_seed, key_of, rng_for
 from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
 from tithe.learners.base import CoresetLearner, limits_threads
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
@@ -49,8 +48,8 @@ from tithe.learners.other_estimators import (
     residuals,
 )
 from tithe.reduce.calibration import recalibrated
+from tithe.sources.arrays import is_frame
 from tithe.sources.mapped import MappedSource
-from tithe.tables.frames import is_frame
 
 
 class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstimatorMixin, BaseEstimator):

@@ -13,7 +13,7 @@ from tithe.core.data import Array, Block
 from tithe.core.state_checks import Each, Optional, Text
 from tithe.learners.fitted import FittedAttribute
 from tithe.learners.other_estimators import takes_weights
-from tithe.tables.frames import is_frame
+from tithe.sources.arrays import is_frame
 
 
 @dataclass(frozen=True, kw_only=True)

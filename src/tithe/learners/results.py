@@ -116,12 +116,3 @@ def _date_text(days: float) -> str | float:
     if not abs(days) < _MAX_DAYS:
         return float(days)
     return str(np.datetime64(round(days), "D"))
-
-
-def nearest_rows(labels: Array, costs: Array, ids: Array, n_clusters: int) -> Array:
-    """The id of the row nearest to each centre, -1 for a cluster without rows: (k,). Of equal ones the first."""
-    order = np.lexsort((ids, costs, labels))
-    first = np.flatnonzero(np.diff(labels[order], prepend=-1))
-    nearest = np.full(n_clusters, -1)
-    nearest[labels[order[first]]] = ids[order[first]]
-    return nearest

@@ -11,9 +11,9 @@ from sklearn.utils.validation import validate_data
 
 from tithe.core.contracts import Source
 from tithe.core.data import Block
-from tithe.sources.arrays import as_block
+from tithe.sources.arrays import as_block, is_frame
 from tithe.tables.all_rows import learn_from_all_rows, scaled_features
-from tithe.tables.frames import frame_table, is_frame
+from tithe.tables.frames import frame_table
 from tithe.tables.learn import learn_schema
 from tithe.tables.options import TableOptions
 from tithe.tables.schema import TableSchema

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,20 +10,16 @@ from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 
 from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective, SteppedObjective
-from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Rng, Scores, Survey
+from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Optional, expect
-from tithe.kernels.clustering.distances import N_SUMS, assign, point_costs
-from tithe.kernels.clustering.seeding import dz_seeds
-from tithe.kernels.columns import column_means
+from tithe.kernels.clustering.centres import N_SUMS, assign, dz_seeds, point_costs
+from tithe.kernels.parts import column_means
 from tithe.kernels.sampling import sample_rows
+from tithe.objectives.queries import hard_centres, random_centres
 
 _STEPS_BETWEEN_SELECTIONS = 4  # steps after which the worse half of the searches is dropped
-_JITTERS = (0.1, 1.0, 10.0)  # multiples of the spread of the columns
-_FAR_SHIFT = 100.0  # multiple of the spread of the columns
-_SAMPLE_ROWS = 5000  # rows that hard centres are fitted on
-Solve = Callable[[Block, int], Array]  # rows and the number of centres -> the best centres
 _MAX_DENSE_SIZE = 10_000_000  # entries of a sparse matrix up to which equal rows are looked for
 
 
@@ -301,40 +296,6 @@ class KMedianObjective(ClusteringObjective):
     name: ClassVar[str] = "kmedian"
     power: ClassVar[int] = 1
     ratio: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 1.0)
-
-
-def random_centres(block: Block, n_centers: int, *, n_bases: int, rng: Rng) -> list[Array]:
-    """Rows as centres, jittered at scales .1, 1 and 10, and moved far away."""
-    queries: list[Array] = []
-    spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
-    for _ in range(n_bases):
-        base = _dense(block, rng.choice(len(block), min(n_centers, len(block)), replace=False))
-        queries.append(base)
-        queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in _JITTERS]
-        queries.append(base + _FAR_SHIFT * spread)
-    return queries
-
-
-def hard_centres(block: Block, k: int, solve: Solve, rng: Rng) -> list[Array]:
-    """Solutions on tiny and larger subsets, with fewer centres, scaled by ten and a tenth, and centres in one place.
-
-    That place is the origin, the row farthest from it, or another far row.
-    """
-    sample = sample_rows(block, _SAMPLE_ROWS, rng)
-    base = solve(sample, k)
-    subsets = [solve(sample_rows(sample, size, rng), k) for size in (k + 2, 5 * k, 1000)]
-    fewer = [solve(sample, n) for n in {1, -(-k // 2)}]
-    norms = np.asarray(
-        sample.X.multiply(sample.X).sum(axis=1) if sparse.issparse(sample.X) else (sample.X**2).sum(axis=1)
-    )
-    order = np.argsort(-norms.ravel(), kind="stable")
-    far_rows = [np.repeat(_dense(sample, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
-    return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far_rows]
-
-
-def _dense(block: Block, rows: Array) -> Array:
-    chosen = block.X[np.sort(rows)]
-    return np.asarray(chosen.toarray() if sparse.issparse(chosen) else chosen, np.float64)
 
 
 def search_centers(objective: ClusteringObjective, coreset: Coreset, init: Any, rng: np.random.Generator) -> Array:

@@ -13,9 +13,9 @@ from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Optional, expect
-from tithe.kernels.clustering.distances import point_costs
-from tithe.kernels.columns import column_means
+from tithe.kernels.clustering.centres import point_costs
 from tithe.kernels.dictionary.subspaces import subspace_errors
+from tithe.kernels.parts import column_means
 from tithe.kernels.sampling import sample_rows
 from tithe.solvers.ksvd import Coding, data_atoms, learn_dictionary, unit
 

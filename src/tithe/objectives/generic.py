@@ -12,7 +12,7 @@ from tithe.core.contracts import MeanPilotObjective, SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.state_checks import Floats, Integer, Optional, check_fields, expect
-from tithe.kernels.columns import column_means, column_sums
+from tithe.kernels.parts import column_means, column_sums
 from tithe.kernels.sampling import sample_rows
 
 _CHUNK_ROWS = 8192

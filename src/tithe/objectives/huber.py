@@ -79,9 +79,9 @@ class HuberObjective(SingleScoreObjective):
     def _penalty(self) -> tuple[float, float]:
         return 2.0 * self.alpha, 0.0
 
-    def _flat(self, block: Block) -> Array:
+    def flat(self, block: Block) -> Array:
         """A constant, and the scale about it: the medians of rows of all weights, or the spread where that is 0."""
-        flat = super()._flat(block)
+        flat = super().flat(block)
         y = np.zeros(1) if block.y is None else block.y[block.weights() > 0.0].astype(np.float64)
         flat[0, -1] = np.median(y) if self.fit_intercept else 0.0
         away = np.abs(y - flat[0, -1])

@@ -96,8 +96,8 @@ class ClusterBounds(ClusterBoundedObjective):
             labels += [g] * len(class_centers)
         return Clusters(centers=np.concatenate(centers), labels=np.array(labels, np.int32))
 
-    def exact_clusters(self, block: Block, clusters: Clusters, *, codes: Array | None = None) -> Clusters:
-        return self._exact_clusters(block, clusters, self.codes(block) if codes is None else codes)[0]
+    def exact_clusters(self, block: Block, clusters: Clusters) -> Clusters:
+        return self._exact_clusters(block, clusters, self.codes(block))[0]
 
     def cluster_bound(
         self,

@@ -32,9 +32,7 @@ class SmoothedMargin(MarginObjective):
 
     temperature: float = 1.0
 
-    def evaluate(
-        self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None
-    ) -> Evaluation:
+    def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
         """Value and gradient; the bound is the value, and there are no totals."""
         codes, weight = self.codes(block), block.weights()
         unit = self._unit(block.total_weight)

@@ -35,9 +35,9 @@ class PoissonObjective(SingleScoreObjective):
     def _unit(self, weight: float) -> float:
         return 1.0 / weight if weight > 0.0 else 0.0
 
-    def _flat(self, block: Block) -> Array:
+    def flat(self, block: Block) -> Array:
         """The constant that fits best: coefficients 0, and the logarithm of the mean."""
-        flat = super()._flat(block)
+        flat = super().flat(block)
         if self.fit_intercept and block.y is not None:
             weight = block.weights()
             total = max(float(weight @ block.y), 0.5 * float(weight[weight > 0.0].min(initial=np.inf)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import os
 import time
 from collections.abc import Iterable
@@ -10,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
@@ -18,15 +16,14 @@ from tithe.core.contracts import Construction, Objective, SampledObjective, Sour
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import CORESET_SIZE, check_value
-from tithe.core.passes import DataPass
+from tithe.core.params import resolve_size
+from tithe.core.passes import DataPass, Tree
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
-from tithe.core.tree import Tree
-from tithe.reduce.plan import Plan, Reducer, resolve_pair
-from tithe.sources.arrays import as_block, block_identity
-from tithe.sources.batches import BatchSource, is_like, leaf_rows_for
+from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, resolve_pair
+from tithe.sources.arrays import as_block, block_identity, is_frame
+from tithe.sources.batches import BatchSource, is_like
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
 
@@ -246,16 +243,6 @@ class _CheckpointedBuild:
         return reducer, tree
 
 
-def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
-    """Rows to keep: an integer of at least 1, or a fraction in (0, 1) of ``n_rows``."""
-    check_value("coreset_size", coreset_size, CORESET_SIZE)
-    if isinstance(coreset_size, numbers.Integral):
-        return int(coreset_size)
-    if n_rows is None:
-        raise ValueError("coreset_size must be an integer here: the number of rows is not known beforehand.")
-    return max(1, round(float(coreset_size) * n_rows))
-
-
 def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:
     if isinstance(X, Source):
         if y is not None or sample_weight is not None:
@@ -276,9 +263,7 @@ def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | S
 
 
 def _is_table(X: Any) -> bool:
-    if isinstance(X, np.ndarray) or sparse.issparse(X) or hasattr(X, "__array__"):
-        return True
-    if isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame):
+    if sparse.issparse(X) or hasattr(X, "__array__") or is_frame(X):
         return True
     # a list of rows, as scikit-learn takes it; a list of two-dimensional batches is an iterable
     if not isinstance(X, (list, tuple)) or len(X) == 0 or len(getattr(X[0], "shape", ())) == 2:

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.passes import Tree
 from tithe.core.state_checks import expect
-from tithe.core.tree import Tree
 from tithe.reduce.stream_state import StreamState, merging
 from tithe.sources.batches import is_like
 from tithe.storage.leaf_store import LeafStore
@@ -60,8 +60,14 @@ def delete_rows(state: StreamState, ids: Array, store: LeafStore | None) -> tupl
     state = replace(state, rows=rows)
     if store is None:
         return state, n_deleted
-    state, n_in_leaves = rebuild(state, store, reduced_rows(state, ids))
-    return replace(state, times_forgotten=store.forgotten()[0]), n_deleted + n_in_leaves
+    in_leaves = _delete_in_leaves(state, store, reduced_rows(state, ids))
+    if state.pilot_leaf in in_leaves:
+        state = _rebuild_all(state, store, pilot=True)
+    elif in_leaves:
+        nodes = [_rebuilt_node(state, store, slot.key, set(in_leaves)) for slot in state.tree.slots]
+        tree = replace(state.tree, slots=tuple(node for node in nodes if node is not None))
+        state = replace(state, tree=tree)
+    return replace(state, times_forgotten=store.forgotten()[0]), n_deleted + sum(in_leaves.values())
 
 
 def catch_up(state: StreamState, store: LeafStore) -> StreamState:
@@ -73,18 +79,6 @@ def catch_up(state: StreamState, store: LeafStore) -> StreamState:
     in_pilot_leaf = bool((ids // state.rows.leaf_size == state.pilot_leaf).any())
     state = replace(state, rows=state.rows.without(ids), times_forgotten=times)
     return _rebuild_all(state, store, pilot=in_pilot_leaf)
-
-
-def rebuild(state: StreamState, store: LeafStore, ids: Array) -> tuple[StreamState, int]:
-    """The state with all nodes repeated that used one of the rows, and the number of rows deleted."""
-    n_deleted = _delete_in_leaves(state, store, ids)
-    if state.pilot_leaf in n_deleted:
-        state = _rebuild_all(state, store, pilot=True)
-    elif n_deleted:
-        nodes = [_rebuilt_node(state, store, slot.key, set(n_deleted)) for slot in state.tree.slots]
-        tree = replace(state.tree, slots=tuple(node for node in nodes if node is not None))
-        state = replace(state, tree=tree)
-    return state, sum(n_deleted.values())
 
 
 def _delete_in_leaves(state: StreamState, store: LeafStore, ids: Array) -> dict[int, int]:

@@ -26,8 +26,14 @@ from tithe.reduce.calibration import calibrated
 _FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
 _TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
 
+LEAF_ROWS = 65_536
 Notes = dict[str, str | int | float]
 _TINY = float(np.finfo(np.float64).tiny)
+
+
+def leaf_rows_for(coreset_size: int) -> int:
+    """Rows of a leaf for a coreset of that size: enough that reducing one is worth it."""
+    return max(LEAF_ROWS, 4 * coreset_size)
 
 
 def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:
@@ -139,20 +145,18 @@ class Plan(Storable):
         }
         return {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours != theirs}
 
-    def for_classes(self, at_hand: Block, classes: Array | None = None) -> Objective:
-        """The objective with its classes, if it has any: ``classes``, or those of the rows at hand."""
-        return self.objective.for_rows(at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes))
-
     def start(
         self, at_hand: Block, *, n_rows: int | None = None, classes: Array | None = None, later: bool = False
     ) -> Reducer:
         """The reducer, with its pilot and construction prepared on the rows at hand.
 
-        ``n_rows`` is the number of all rows, if known. ``later``: totals are taken in a second pass, at the solution
+        ``n_rows`` is the number of all rows, if known, and ``classes`` are all classes, if the rows at hand may lack
+        some. ``later``: totals are taken in a second pass, at the solution
         on the drawn rows. If not, and the objective wants its totals at the solution, the pilot is the solution on
         the rows at hand.
         """
-        objective, construction, pilot = self.for_classes(at_hand, classes), self.construction, None
+        labelled = at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes)
+        objective, construction, pilot = self.objective.for_rows(labelled), self.construction, None
         totals = self.calibrate and not later
         if n_rows is None or n_rows > self.size:
             construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))

@@ -13,14 +13,13 @@ from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
+from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Instance, Storable, check_fields, expect
-from tithe.reduce.build import resolve_size
 from tithe.reduce.deletion import catch_up, check_deletable, delete_rows
-from tithe.reduce.plan import Plan
+from tithe.reduce.plan import Plan, leaf_rows_for
 from tithe.reduce.stream_state import StreamState, absorb, collapse, push, restored, saved
-from tithe.sources.batches import LeafBuffer, leaf_rows_for
+from tithe.sources.batches import LeafBuffer
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 from tithe.storage.leaf_store import LeafStore
 

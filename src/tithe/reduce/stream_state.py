@@ -5,36 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import NoRowsError
-from tithe.core.state_checks import (
-    LARGEST,
-    Integer,
-    Optional,
-    Storable,
-    check_fields,
-    check_loaded,
-    expect,
-)
-from tithe.core.tree import Merge, Tree
+from tithe.core.loaded import check_loaded
+from tithe.core.passes import Merge, Tree
+from tithe.core.state_checks import LARGEST, Integer, Optional, Storable, check_fields, expect
 from tithe.reduce.plan import Plan, Reducer
 from tithe.sources.batches import LeafBuffer, difference, is_like
 from tithe.storage.checkpoint import restored_tree, saved_tree
+from tithe.storage.leaf_store import LeafStore
 
 _WINDOW_PARTS = 8  # parts of a window that are dropped one at a time
 _ABSORBED_LEVEL, _LAST_LEVEL = 62, 63  # above all levels of a tree: they seed the draws when streams are merged
-
-
-class Archive(Protocol):
-    """Keeps every full leaf and every node, so that rows can be deleted later."""
-
-    def on_leaf(self, number: int, block: Block) -> None: ...
-
-    def on_node(self, node: Coreset) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +71,7 @@ class StreamState(Storable):
             return None
         return max(0, int(math.log2(max(1, self.window // (_WINDOW_PARTS * self.rows.leaf_size)))))
 
-    def reduce_leaf(self, number: int, block: Block, archive: Archive | None) -> StreamState:
+    def reduce_leaf(self, number: int, block: Block, archive: LeafStore | None) -> StreamState:
         """The state with leaf ``number`` in its tree. The pilot is taken from the first leaf."""
         state = self
         if state.reducer is None:
@@ -118,7 +104,7 @@ class StreamState(Storable):
             self.reducer.construction.check_columns(rows.like.n_features, self.reducer.objective)
 
 
-def merging(reducer: Reducer, archive: Archive | None) -> Merge:
+def merging(reducer: Reducer, archive: LeafStore | None) -> Merge:
     """The merge function of a reducer; the archive gets every new node."""
     if archive is None:
         return reducer.merge
@@ -131,7 +117,7 @@ def merging(reducer: Reducer, archive: Archive | None) -> Merge:
     return merge
 
 
-def push(state: StreamState, rows: tuple[Any, Any, Any, Any], archive: Archive | None = None) -> StreamState:
+def push(state: StreamState, rows: tuple[Any, Any, Any, Any], archive: LeafStore | None = None) -> StreamState:
     """The state after more rows: X, y, sample_weight and row ids."""
     _check_labels(state, rows[1])
     buffer, leaves = state.rows.add(*rows, what=f"Push {state.n_pushes}")
@@ -184,7 +170,7 @@ def _collapsed(state: StreamState) -> tuple[Reducer, Coreset]:
     return reducer, reducer.merge(state.absorbed, tree.collapse(reducer.merge), (_LAST_LEVEL, 0))
 
 
-def absorb(state: StreamState, other: StreamState, archive: Archive | None = None) -> StreamState:
+def absorb(state: StreamState, other: StreamState, archive: LeafStore | None = None) -> StreamState:
     """The state with all rows of another one; their ids continue those of this state."""
     _check_mergeable(state, other)
     if other.rows.next_row == 0:

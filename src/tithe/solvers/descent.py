@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve
 
+from tithe.core.data import Array
 from tithe.solvers.linear_algebra import growing, jittered_cholesky
-
-Array = np.ndarray[Any, Any]
 
 _MAX_PAIRS = 10
 _MAX_HALVINGS = 30  # of a step in a line search: further ones are at rounding level

@@ -7,11 +7,17 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d
 
 from tithe.core.data import Array, Block
-from tithe.kernels.columns import column_sums
+from tithe.kernels.parts import column_sums
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a table with named columns."""
+    return isinstance(X, (pa.Table, pa.RecordBatch)) or nw.dependencies.is_into_dataframe(X)
 
 
 def as_matrix(X: Any) -> Any:

@@ -16,13 +16,7 @@ from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable,
 from tithe.sources.arrays import as_block, check_weights, plain_weights
 from tithe.sources.leaves import Loaded
 
-LEAF_ROWS = 65_536
 _MAX_ROW_ID = 2**62  # sums with it must not overflow
-
-
-def leaf_rows_for(coreset_size: int) -> int:
-    """Rows of a leaf for a coreset of that size: enough that reducing one is worth it."""
-    return max(LEAF_ROWS, 4 * coreset_size)
 
 
 @dataclass(frozen=True, kw_only=True)

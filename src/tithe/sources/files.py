@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError, unknown_name
+from tithe.sources.arrays import is_frame
 from tithe.sources.columns import Choice
 from tithe.sources.delimited import DelimitedSource
 from tithe.sources.dialect import TextLayout
@@ -22,7 +23,6 @@ from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import find_files
 from tithe.sources.piped import PipedSource, open_piped
 from tithe.tables.all_rows import learn_from_all_rows
-from tithe.tables.frames import is_frame
 from tithe.tables.schema import TableSchema
 
 TableSource = ParquetSource | DelimitedSource | FrameSource

@@ -10,7 +10,7 @@ import numpy as np
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
-from tithe.core.hashing import Split
+from tithe.core.seeding import Split
 
 Change = Callable[[Block], Block]
 

@@ -12,7 +12,7 @@ import numpy as np
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
-from tithe.kernels.columns import column_sums
+from tithe.kernels.parts import column_sums
 from tithe.sources.arrays import plain_weights
 from tithe.sources.columns import Choice, Numbered
 from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, unless_all_bad, usual_leaf_rows

@@ -12,7 +12,8 @@ from scipy import sparse
 
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import check_loaded, expect
+from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import expect
 
 _ZIP_MAGIC = b"PK"
 

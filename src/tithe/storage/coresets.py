@@ -21,7 +21,8 @@ from scipy import sparse
 from tithe.core.data import Array, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
-from tithe.core.state_checks import check_loaded, expect
+from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import expect
 from tithe.tables.schema import TableSchema
 
 _KEY = b"tithe"

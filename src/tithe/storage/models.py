@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from tithe.core.copies import copy_with
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
-from tithe.core.foreign_checks import check_foreign
+from tithe.core.loaded import check_loaded, parts_of
 from tithe.core.registry import registered_types
-from tithe.core.state_checks import Storable, check_loaded, parts_of
+from tithe.core.state_checks import Storable, copy_with
 from tithe.core.version import __version__
 from tithe.storage.blocks import check_uncompressed
 
@@ -58,7 +57,7 @@ def object_from(data: bytes) -> Any:
         if untrusted:
             raise FileFormatError(f"it wants to load {untrusted[0]}, which is not a type of tithe.")
         check_uncompressed(data)
-        return check_loaded(io.loads(data, trusted=io.get_untrusted_types(data=data)), check_foreign)
+        return check_loaded(io.loads(data, trusted=io.get_untrusted_types(data=data)))
     except FileFormatError:
         raise
     except Exception as error:  # a damaged archive fails in as many ways as there are bytes

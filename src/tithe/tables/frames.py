@@ -8,11 +8,6 @@ import narwhals.stable.v2 as nw
 import pyarrow as pa
 
 
-def is_frame(X: Any) -> bool:
-    """Whether X is a table with named columns."""
-    return isinstance(X, (pa.Table, pa.RecordBatch)) or nw.dependencies.is_into_dataframe(X)
-
-
 def frame_table(frame: Any) -> pa.Table:
     """A frame as an Arrow table, without its index. Columns of mixed Python objects become text.
 

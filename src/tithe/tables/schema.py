@@ -14,17 +14,8 @@ from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import (
-    Each,
-    Instance,
-    Integer,
-    Optional,
-    Storable,
-    Text,
-    check_fields,
-    check_loaded,
-    expect,
-)
+from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, Text, check_fields, expect
 from tithe.kernels.interleave import interleave
 from tithe.tables.categories import CategoryEncoding, WordsEncoding
 from tithe.tables.kinds import BooleanEncoding, ColumnEncoding, DateEncoding, DenseEncoding, NumberEncoding

@@ -52,17 +52,14 @@ def _one_leaf(engine: Any) -> None:
 
 
 def _error(engine: Any) -> None:
-    def leaf(block: Block, key: tuple[int, int]) -> Coreset:
-        if key[1] == 3:
+    def work(block: Block, number: int) -> int:
+        if number == 3:
             raise RuntimeError("leaf 3 is broken")
-        return Coreset(X=block.X, n_seen=1, weight_seen=1.0, key=key)
-
-    def merge(left: Coreset, right: Coreset, key: tuple[int, int]) -> Coreset:
-        return Coreset(X=left.X, n_seen=left.n_seen + right.n_seen, weight_seen=1.0, key=key)
+        return number
 
     tasks = [partial(Block, X=np.zeros((1, 1)))] * 6
     try:
-        make("engine", engine).map_reduce(tasks, leaf, merge)
+        list(make("engine", engine).map(tasks, work))
     except RuntimeError as error:
         assert "leaf 3" in str(error), f"the message was lost: {error}"
     else:

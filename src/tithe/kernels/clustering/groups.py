@@ -11,7 +11,7 @@ from tithe.kernels.parts import part_rows
 
 
 @njit(cache=True, nogil=True)
-def _ring_codes(cost, labels, factor, power, last_layer, codes, first, last, rows):  # type: ignore[no-untyped-def]
+def _ring_codes(cost, labels, factor, power, last_layer, codes, first, last, rows):
     for i in range(first * rows, min(cost.shape[0], last * rows)):
         scaled = cost[i] * factor
         layer = 0
@@ -35,7 +35,7 @@ def ring_codes(cost: Array, labels: Array | None, *, factor: float, power: int, 
 
 
 @njit(cache=True, nogil=True)
-def _masses(codes, weight, counts, masses):  # type: ignore[no-untyped-def]
+def _masses(codes, weight, counts, masses):
     for i in range(codes.shape[0]):
         u = weight[i] if weight.size > 0 else 1.0
         if u > 0.0:
@@ -44,7 +44,7 @@ def _masses(codes, weight, counts, masses):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _pick(codes, weight, keep_all, targets, draws, kept_rows):  # type: ignore[no-untyped-def]
+def _pick(codes, weight, keep_all, targets, draws, kept_rows):
     reached = np.zeros(keep_all.shape[0])
     n_drawn = np.zeros(keep_all.shape[0], np.int64)
     n_kept = 0

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.kernels.parts import part_rows
-
-Array = np.ndarray[Any, Any]
 
 _RUN_USERS = 4096  # users whose sums are added in one go
 _MAX_SERIAL_NUMBERS = 2_000_000  # numbers in the residuals of all users up to which one call on one thread is faster
@@ -27,7 +26,7 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 
 @njit(cache=True, nogil=True)
-def _count(chosen, counts, first, last, rows):  # type: ignore[no-untyped-def]
+def _count(chosen, counts, first, last, rows):
     for part in range(first, last):
         for i in range(part * rows, min(chosen.shape[0], (part + 1) * rows)):
             for t in range(chosen.shape[1]):
@@ -36,7 +35,7 @@ def _count(chosen, counts, first, last, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fill(chosen, values, at, users, x, first, last, rows):  # type: ignore[no-untyped-def]
+def _fill(chosen, values, at, users, x, first, last, rows):
     for part in range(first, last):
         for i in range(part * rows, min(chosen.shape[0], (part + 1) * rows)):
             for t in range(chosen.shape[1]):
@@ -67,7 +66,7 @@ def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _weighted_sums(residual, users, x, weight, start, stop, old, trial, refit, positive, sums, first, last):  # type: ignore[no-untyped-def]
+def _weighted_sums(residual, users, x, weight, start, stop, old, trial, refit, positive, sums, first, last):
     """sum w x E of each run, with the present coefficients x, or, with ``refit``, those of the trial atom."""
     d = old.shape[0]
     overlap = 0.0
@@ -95,7 +94,7 @@ def _weighted_sums(residual, users, x, weight, start, stop, old, trial, refit, p
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _second_moments(residual, users, x, weight, start, stop, old, sums, first, last):  # type: ignore[no-untyped-def]
+def _second_moments(residual, users, x, weight, start, stop, old, sums, first, last):
     """sum w E E' of each run, the lower triangle."""
     d = old.shape[0]
     e = np.empty(d)
@@ -113,7 +112,7 @@ def _second_moments(residual, users, x, weight, start, stop, old, sums, first, l
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _update_codes(residual, users, x, start, stop, old, new, positive, first, last):  # type: ignore[no-untyped-def]
+def _update_codes(residual, users, x, start, stop, old, new, positive, first, last):
     """The users' coefficients of the new atom, and their residuals."""
     d = old.shape[0]
     overlap = 0.0
@@ -137,7 +136,7 @@ def _update_codes(residual, users, x, start, stop, old, new, positive, first, la
 
 
 @njit(cache=True, nogil=True)
-def _direction(sums, n_runs, positive, old, new):  # type: ignore[no-untyped-def]
+def _direction(sums, n_runs, positive, old, new):
     """The unit vector along the sum of the runs, without its negative part if ``positive``; if zero, the old atom."""
     d, largest = new.shape[0], 0.0
     for j in range(d):
@@ -179,7 +178,7 @@ def _principal(sums: Array, old: Array) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds):  # type: ignore[no-untyped-def]
+def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds):
     """All atoms in one call, on one thread: the same sums in the same order as atom by atom."""
     d = atoms.shape[1]
     max_runs, first = 1, np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
@@ -230,7 +229,7 @@ def update_atoms(
         _update_one(residual, starts[c], starts[c + 1], users, x, u, atoms, c, positive, eigenvectors, rounds)
 
 
-def _update_one(residual, start, stop, users, x, u, atoms, c, positive, eigenvectors, rounds):  # type: ignore[no-untyped-def]
+def _update_one(residual, start, stop, users, x, u, atoms, c, positive, eigenvectors, rounds):
     d, n_runs = atoms.shape[1], -(-int(stop - start) // _RUN_USERS)
     if n_runs == 0:
         return
@@ -276,7 +275,7 @@ def main_direction(residual: Array, users: Array, weight: Array | None, start: A
 
 
 @njit(cache=True, nogil=True)
-def _keys(bits, drop, seed, keys, first, last, rows):  # type: ignore[no-untyped-def]
+def _keys(bits, drop, seed, keys, first, last, rows):
     """A number for each row that depends on its entries and the seed only (the mixer of SplitMix64)."""
     half = (np.uint64(1) << drop) >> np.uint64(1)
     for part in range(first, last):

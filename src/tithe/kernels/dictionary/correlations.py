@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import extending, njit, types
 from numba.core import cgutils
 
-Array = np.ndarray[Any, Any]
+from tithe.core.data import Array
 
 ATOM_MULTIPLE = 16  # the number of atoms must be a multiple of it
 _ROWS_AT_ONCE = 6  # rows at a time: with two vectors of a dozen sums each, what the registers of most CPUs hold
@@ -70,7 +70,7 @@ def _multiply(_typing: Any, rows: Any, panels: Any, panel: Any, out: Any, row: A
 
 
 @njit(cache=True, nogil=True)
-def _correlate(X, panels, first, last, alpha):  # type: ignore[no-untyped-def]
+def _correlate(X, panels, first, last, alpha):
     d, lanes = X.shape[1], panels.shape[2]
     tile = np.zeros((_TILE_ROWS, d), X.dtype)
     for start in range(first, last, _TILE_ROWS):

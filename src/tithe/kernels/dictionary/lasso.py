@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.kernels.dictionary.correlations import ATOM_MULTIPLE, as_panels, correlate, correlation_rows
 from tithe.kernels.parts import part_rows
-
-Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
 _TOLERANCE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
@@ -22,13 +19,13 @@ _row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ig
 
 
 @_row_njit
-def _subtract(alpha, i, gram, at, factor):  # type: ignore[no-untyped-def]
+def _subtract(alpha, i, gram, at, factor):
     for c in range(alpha.shape[1]):
         alpha[i, c] -= factor * gram[at, c]
 
 
 @_row_njit
-def _descend_on_chosen(alpha, i, gram, penalty, positive, close, picks, x, count):  # type: ignore[no-untyped-def]
+def _descend_on_chosen(alpha, i, gram, penalty, positive, close, picks, x, count):
     """Coordinate descent on the chosen atoms until none moves; ``alpha`` holds the correlations of the residual."""
     for _ in range(_MAX_SWEEPS):
         moved = 0.0
@@ -48,7 +45,7 @@ def _descend_on_chosen(alpha, i, gram, penalty, positive, close, picks, x, count
 
 
 @njit(cache=True, nogil=True)
-def _thin_out(atoms, picks, x, count):  # type: ignore[no-untyped-def]
+def _thin_out(atoms, picks, x, count):
     """Reduce a code of more atoms than columns to an equally good one of d atoms; returns their number.
 
     Among d + 1 atoms there are z with sum_t z_t atom_t = 0. Along z, on the side where |x|_1 does not grow, nothing
@@ -78,7 +75,7 @@ def _thin_out(atoms, picks, x, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken):  # type: ignore[no-untyped-def]
+def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken):
     """One signal: the atom that violates the conditions most joins, until none does."""
     count = np.int64(0)
     for c in range(len(taken)):
@@ -111,7 +108,7 @@ def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken): 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, first, last, alpha, atoms, gram, penalty, positive, relative, into):  # type: ignore[no-untyped-def]
+def _code(X, first, last, alpha, atoms, gram, penalty, positive, relative, into):
     """Codes of rows first to last, whose correlations are the first rows of ``alpha``."""
     chosen, values, error, residual = into
     d, k, max_atoms = X.shape[1], gram.shape[0], chosen.shape[1]

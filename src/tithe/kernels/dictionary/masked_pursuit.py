@@ -6,15 +6,12 @@ correlations are taken from the residual directly: k d products for each atom th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts
 from tithe.kernels.parts import part_rows
-
-Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz", "nnan"}
 _MIN_KNOWN_SHARE = 0.05  # squared share of an atom that must lie on known entries, apart from the atoms chosen before
@@ -22,7 +19,7 @@ _KNOWN_PER_ATOM = 4  # known entries for each atom that may be chosen
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _masked_norms(atoms, mask, n_known, norms):  # type: ignore[no-untyped-def]
+def _masked_norms(atoms, mask, n_known, norms):
     """Squares of the atoms on the known entries, less what a constant explains of them."""
     for c in range(atoms.shape[0]):
         square, total = 0.0, 0.0
@@ -34,7 +31,7 @@ def _masked_norms(atoms, mask, n_known, norms):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _choose(atoms, rest, norms):  # type: ignore[no-untyped-def]
+def _choose(atoms, rest, norms):
     """The atom that would take most out of the residual, -1 if none would take anything."""
     best, pick = rest.dtype.type(0.0), -1
     for c in range(atoms.shape[0]):
@@ -49,7 +46,7 @@ def _choose(atoms, rest, norms):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _orthogonal(atom, mask, Q, count, R):  # type: ignore[no-untyped-def]
+def _orthogonal(atom, mask, Q, count, R):
     """The masked atom less its shares in the directions before it, made unit; its squared length before that."""
     d = atom.shape[0]
     for j in range(d):
@@ -72,7 +69,7 @@ def _orthogonal(atom, mask, Q, count, R):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _complete(X, known, atoms, max_atoms, allowed, filled, first, last, rows):  # type: ignore[no-untyped-def]
+def _complete(X, known, atoms, max_atoms, allowed, filled, first, last, rows):
     n, d = X.shape
     k = atoms.shape[0]
     mask, rest, norms = np.empty(d), np.empty(d), np.empty(k, atoms.dtype)
@@ -143,7 +140,7 @@ def complete_rows(X: Array, known: Array, atoms: Array, *, n_nonzero: int, allow
 
 
 @njit(cache=True, nogil=True)
-def _add_at(rows, top, left, side, total, count):  # type: ignore[no-untyped-def]
+def _add_at(rows, top, left, side, total, count):
     for i in range(len(top)):
         for a in range(side):
             for b in range(side):

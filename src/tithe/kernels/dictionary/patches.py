@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts
 from tithe.kernels.parts import part_rows
-
-Array = np.ndarray[Any, Any]
 
 _BAND_COLUMNS = 256  # columns of a picture that one part adds to
 
 
 @njit(cache=True, nogil=True)
-def _cut(plane, top, left, side, centred, X, energy, first, last, rows):  # type: ignore[no-untyped-def]
+def _cut(plane, top, left, side, centred, X, energy, first, last, rows):
     n, d = X.shape
     for i in range(first * rows, min(n, last * rows)):
         y, x = top[i], left[i]
@@ -54,7 +51,7 @@ def cut_patches(plane: Array, top: Array, left: Array, side: int, *, centred: bo
 
 
 @njit(cache=True, nogil=True)
-def _add(rows, tops, lefts, side, into, first, last):  # type: ignore[no-untyped-def]
+def _add(rows, tops, lefts, side, into, first, last):
     width = into.shape[1]
     across = lefts.shape[0]
     for part in range(first, last):

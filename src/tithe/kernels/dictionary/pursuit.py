@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.kernels.dictionary.correlations import ATOM_MULTIPLE, as_panels, correlate, correlation_rows
 from tithe.kernels.parts import part_rows
 
-Array = np.ndarray[Any, Any]
 Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared errors, residuals
 
 _FAST = {"contract", "reassoc", "nsz", "nnan"}
@@ -36,7 +36,7 @@ _row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ig
 
 
 @_row_njit
-def _solve_up(low, dots, count, x):  # type: ignore[no-untyped-def]
+def _solve_up(low, dots, count, x):
     """x with low' x = along, low the lower triangle of the Cholesky factor."""
     for t in range(count - 1, -1, -1):
         total = dots[t]
@@ -46,7 +46,7 @@ def _solve_up(low, dots, count, x):  # type: ignore[no-untyped-def]
 
 
 @_row_njit
-def _residual(rows, i, atoms, picks, x, count, rest):  # type: ignore[no-untyped-def]
+def _residual(rows, i, atoms, picks, x, count, rest):
     """The residual of a signal with the chosen atoms; returns its square."""
     d = rows.shape[1]
     for j in range(d):
@@ -66,7 +66,7 @@ def _residual(rows, i, atoms, picks, x, count, rest):  # type: ignore[no-untyped
 
 
 @_row_njit
-def _largest(alpha, i, lanes):  # type: ignore[no-untyped-def]
+def _largest(alpha, i, lanes):
     for j in range(_LANES):
         lanes[j] = 0.0
     for b in range(0, alpha.shape[1], _LANES):
@@ -76,7 +76,7 @@ def _largest(alpha, i, lanes):  # type: ignore[no-untyped-def]
 
 
 @_row_njit
-def _find(alpha, i, lanes, floor):  # type: ignore[no-untyped-def]
+def _find(alpha, i, lanes, floor):
     """The atom with the largest correlation, -1 if it is below the floor."""
     a, b = lanes[0], lanes[1]
     for j in range(2, _LANES, 2):
@@ -94,7 +94,7 @@ def _find(alpha, i, lanes, floor):  # type: ignore[no-untyped-def]
 
 
 @_row_njit
-def _advance(alpha, i, V, last, gram, at, low, step, lanes):  # type: ignore[no-untyped-def]
+def _advance(alpha, i, V, last, gram, at, low, step, lanes):
     """The new direction against all atoms, its share taken out of the correlations, and the largest of these."""
     number = alpha.dtype.type
     k = alpha.shape[1]
@@ -121,7 +121,7 @@ def _advance(alpha, i, V, last, gram, at, low, step, lanes):  # type: ignore[no-
 @_row_njit
 def _omp(
     rows, row, i, atoms, gram, alpha, energy, limit, target, cancels, thin, floor, V, lanes, low, dots, picks, x, rest
-):  # type: ignore[no-untyped-def]
+):
     """Chooses and solves for one signal; returns how many atoms it took. Its correlations are used up."""
     error = energy
     count = np.int64(0)
@@ -156,7 +156,7 @@ def _omp(
 
 
 @_row_njit
-def _least_squares(gram, picks, b, active, n_active, thin, low, dots, s):  # type: ignore[no-untyped-def]
+def _least_squares(gram, picks, b, active, n_active, thin, low, dots, s):
     """The plain solution on the active atoms; the number of one that depends on those before, or -1."""
     for p in range(n_active):
         row = picks[active[p]]
@@ -179,7 +179,7 @@ def _least_squares(gram, picks, b, active, n_active, thin, low, dots, s):  # typ
 
 
 @_row_njit
-def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, dots, s):  # type: ignore[no-untyped-def]
+def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, dots, s):
     """Lawson and Hanson's method on the chosen atoms, from the solution without the newest one."""
     inside[count - 1] = True
     for _ in range(10 * count):  # it needs some two rounds for each atom; rounding must not make it turn for ever
@@ -219,7 +219,7 @@ def _nnls(gram, picks, b, count, thin, slack, x, inside, active, low, dots, s): 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _positive(rows, i, atoms, gram, alpha, limit, target, thin, floor, corr, low, dots, picks, x, rest, b):  # type: ignore[no-untyped-def]
+def _positive(rows, i, atoms, gram, alpha, limit, target, thin, floor, corr, low, dots, picks, x, rest, b):
     """Non-negative pursuit of one signal: the atom of largest correlation, then least squares >= 0 on all chosen."""
     inside, active, s = np.zeros(limit, np.bool_), np.empty(limit, np.int64), np.empty(limit)
     for c in range(len(corr)):
@@ -253,7 +253,7 @@ def _positive(rows, i, atoms, gram, alpha, limit, target, thin, floor, corr, low
 
 
 @_row_njit
-def _put(row, picks, x, count, rest, into):  # type: ignore[no-untyped-def]
+def _put(row, picks, x, count, rest, into):
     chosen, values, _error, residual = into
     for t in range(chosen.shape[1]):
         chosen[row, t] = picks[t] if t < count else -1
@@ -268,7 +268,7 @@ def _put(row, picks, x, count, rest, into):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
+def _code(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slack, into):
     V, lanes = np.zeros((limit, gram.shape[0]), atoms.dtype), np.empty(_LANES, atoms.dtype)
     low, dots, x = np.empty((limit, limit)), np.empty(limit), np.empty(limit)
     picks, rest = np.empty(limit, np.int64), np.empty(X.shape[1])
@@ -287,7 +287,7 @@ def _code(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slac
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _code_positive(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slack, into):  # type: ignore[no-untyped-def]
+def _code_positive(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slack, into):
     corr = np.empty(gram.shape[0], atoms.dtype)
     low, dots, x, b = np.empty((limit, limit)), np.empty(limit), np.empty(limit), np.empty(limit)
     picks, rest = np.empty(limit, np.int64), np.empty(X.shape[1])

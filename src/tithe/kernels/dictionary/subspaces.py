@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts
 from tithe.kernels.parts import part_rows
-
-Array = np.ndarray[Any, Any]
 
 
 # called for every row: without counting references, which would take half the time
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, _nrt=False)  # type: ignore[call-overload]
-def _squared_residual(X, i, bases, g, residual):  # type: ignore[no-untyped-def]
+def _squared_residual(X, i, bases, g, residual):
     """The squared residual of the projection of a row onto subspace g."""
     d = X.shape[1]
     for j in range(d):
@@ -33,7 +30,7 @@ def _squared_residual(X, i, bases, g, residual):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _nearest_subspaces(X, bases, labels, error, first, last, rows):  # type: ignore[no-untyped-def]
+def _nearest_subspaces(X, bases, labels, error, first, last, rows):
     residual = np.empty(X.shape[1])
     for part in range(first, last):
         for i in range(part * rows, min(X.shape[0], (part + 1) * rows)):

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.kernels.linear.logistic_tiles import MAX_CLASSES_APART, WIDE_COLUMNS, sweep_csr, sweep_dense, sweep_wide
 from tithe.kernels.parts import add_parts, part_rows
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

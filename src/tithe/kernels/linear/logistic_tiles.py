@@ -22,7 +22,7 @@ _MIN_EXPONENT = -700.0  # exp of anything smaller is negligible
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _exp(x, bits, n):  # type: ignore[no-untyped-def]
+def _exp(x, bits, n):
     """x <- exp(x) for x <= 0, to an ulp or two: 2^k times a polynomial in what is left, |r| <= ln(2)/2."""
     for i in range(n):
         v = max(x[i], _MIN_EXPONENT)
@@ -49,7 +49,7 @@ def _exp(x, bits, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _log1p(q):  # type: ignore[no-untyped-def]
+def _log1p(q):
     """ln(1 + q) for 0 <= q <= 1: twice the area tangent of q / (2 + q), whose square is at most 1/9."""
     w = q / (2.0 + q)
     s = w * w
@@ -74,7 +74,7 @@ def _log1p(q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _margins_dense(X, start, r, theta, margins):  # type: ignore[no-untyped-def]
+def _margins_dense(X, start, r, theta, margins):
     d = X.shape[1]
     for k in range(theta.shape[0]):
         for i in range(r):
@@ -85,7 +85,7 @@ def _margins_dense(X, start, r, theta, margins):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _margins_csr(data, indices, indptr, start, r, theta, margins):  # type: ignore[no-untyped-def]
+def _margins_csr(data, indices, indptr, start, r, theta, margins):
     d = theta.shape[1] - 1
     for k in range(theta.shape[0]):
         for i in range(r):
@@ -96,7 +96,7 @@ def _margins_csr(data, indices, indptr, start, r, theta, margins):  # type: igno
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part):  # type: ignore[no-untyped-def]
+def _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part):
     """Two classes, one margin: losses, residuals and curvatures of a tile."""
     label, margin, wrong, curve = y[start : start + r], margins[0], slopes[0], curves[0]
     for i in range(r):
@@ -148,7 +148,7 @@ def _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part):  # type: ignore[no-untyped-def]
+def _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part):
     """K classes, K margins: losses, residuals and curvatures of a tile."""
     n_classes = margins.shape[0]
     for i in range(r):
@@ -189,7 +189,7 @@ def _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curve
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, start, r, y, slopes, curves, centre, gradient, diagonal, part):  # type: ignore[no-untyped-def]
+def _add_dense(X, start, r, y, slopes, curves, centre, gradient, diagonal, part):
     d = X.shape[1]
     for i in range(r):
         c = y[start + i] if gradient.shape[1] > 1 else 0
@@ -210,7 +210,7 @@ def _add_dense(X, start, r, y, slopes, curves, centre, gradient, diagonal, part)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_csr(data, indices, indptr, start, r, y, slopes, curves, gradient, diagonal, part):  # type: ignore[no-untyped-def]
+def _add_csr(data, indices, indptr, start, r, y, slopes, curves, gradient, diagonal, part):
     d = gradient.shape[3] - 1
     for i in range(r):
         c = y[start + i] if gradient.shape[1] > 1 else 0
@@ -227,7 +227,7 @@ def _add_csr(data, indices, indptr, start, r, y, slopes, curves, gradient, diago
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows, many):  # type: ignore[no-untyped-def]
+def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows, many):
     """``many`` is None for two classes: then numba does not compile what is for more."""
     n, size = X.shape[0], theta.shape[0]
     margins, slopes, curves = np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS))
@@ -246,7 +246,7 @@ def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, f
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _sort_tile(X, y, start, r, n_classes, edges, position, tile):  # type: ignore[no-untyped-def]
+def _sort_tile(X, y, start, r, n_classes, edges, position, tile):
     """Rows of a tile in float64, in the order of their classes; ``edges`` says where each class begins."""
     edges[:] = 0
     for i in range(r):
@@ -265,7 +265,7 @@ def _sort_tile(X, y, start, r, n_classes, edges, position, tile):  # type: ignor
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
+def sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows):
     """Many classes and many columns: margins and sums are products of matrices, class by class."""
     n, d = X.shape
     size = theta.shape[0]
@@ -321,7 +321,7 @@ def sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, fi
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows, many):  # type: ignore[no-untyped-def]
+def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows, many):
     n, size = indptr.shape[0] - 1, theta.shape[0]
     margins, slopes, curves = np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS))
     spare, bits = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int64)

@@ -13,10 +13,9 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.kernels.parts import add_parts, part_rows
-
-Array = np.ndarray[Any, Any]
 
 MAX_CLASSES_APART = 32  # classes up to which gradients can be added up by class
 
@@ -26,7 +25,7 @@ _WIDE_COLUMNS = 64  # columns from which the scores of many classes are a produc
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores_dense(X, start, r, params, scores):  # type: ignore[no-untyped-def]
+def _scores_dense(X, start, r, params, scores):
     d = X.shape[1]
     for k in range(params.shape[0]):
         for i in range(r):
@@ -37,7 +36,7 @@ def _scores_dense(X, start, r, params, scores):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores_wide(X, start, r, params, tile, scores):  # type: ignore[no-untyped-def]
+def _scores_wide(X, start, r, params, tile, scores):
     d = X.shape[1]
     for i in range(r):
         for j in range(d):
@@ -50,7 +49,7 @@ def _scores_wide(X, start, r, params, tile, scores):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores_csr(data, indices, indptr, start, r, params, scores):  # type: ignore[no-untyped-def]
+def _scores_csr(data, indices, indptr, start, r, params, scores):
     d = params.shape[1] - 1
     for k in range(params.shape[0]):
         for i in range(r):
@@ -61,7 +60,7 @@ def _scores_csr(data, indices, indptr, start, r, params, scores):  # type: ignor
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part):  # type: ignore[no-untyped-def]
+def _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part):
     """Losses of a tile, their slopes (negative: below the band, positive: above) and second derivatives."""
     k = scores.shape[0]
     heavy, keep = weight.size > 0, cost.size > 0
@@ -94,7 +93,7 @@ def _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, riv
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _slope_of(codes, i, start, k, rival, slope):  # type: ignore[no-untyped-def]
+def _slope_of(codes, i, start, k, rival, slope):
     """The scores in which a row has a slope, and the slope; for two classes there is one score (the second is -1)."""
     c = codes[start + i]
     if k == 1:
@@ -103,7 +102,7 @@ def _slope_of(codes, i, start, k, rival, slope):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part):  # type: ignore[no-untyped-def]
+def _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part):
     d, k = X.shape[1], sides.shape[3]
     for i in range(r):
         if slope[i] == 0.0:
@@ -127,7 +126,7 @@ def _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part):  # type: ignore[no-untyped-def]
+def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part):
     d, k = sides.shape[4] - 1, sides.shape[3]
     for i in range(r):
         if slope[i] == 0.0:
@@ -149,7 +148,7 @@ def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, sides, diagonal, first, last, rows):  # type: ignore[no-untyped-def]
+def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, sides, diagonal, first, last, rows):
     n, d = X.shape
     k = params.shape[0]
     scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
@@ -172,7 +171,7 @@ def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, side
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _sweep_csr(
     data, indices, indptr, codes, weight, params, mu, theta, cost, counts, sides, diagonal, first, last, rows
-):  # type: ignore[no-untyped-def]
+):
     n, k = indptr.shape[0] - 1, params.shape[0]
     scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
     second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)

@@ -20,7 +20,7 @@ _BITS_OF_ROOT_HALF = 0x3FE6A09E667F3BCD  # sqrt(1/2) as an integer
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "nsz"}, error_model="numpy")
-def _terms(score, y, bits, as_number, loss, y_bits, first, mean):  # type: ignore[no-untyped-def]
+def _terms(score, y, bits, as_number, loss, y_bits, first, mean):
     n = score.shape[0]  # as_number and y_bits are the memory of bits and loss
     for i in range(n):  # exp(score) = 2^k times a polynomial in what is left, |r| <= ln(2)/2
         v = min(max(score[i], _MIN_EXPONENT), _MAX_EXPONENT)

@@ -15,7 +15,7 @@ BLOCK_ROWS = 4096
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
-def _dense_scores(X, codes, coef, bias, scale, norm_coef, low, high, scores, clipped, first, last):  # type: ignore[no-untyped-def]
+def _dense_scores(X, codes, coef, bias, scale, norm_coef, low, high, scores, clipped, first, last):
     n = X.shape[0]
     buffer, norms = np.empty(min(n, BLOCK_ROWS), X.dtype), np.zeros(min(n, BLOCK_ROWS))
     for block in range(first, last):
@@ -40,7 +40,7 @@ def _dense_scores(X, codes, coef, bias, scale, norm_coef, low, high, scores, cli
 
 
 @njit(cache=True, nogil=True)
-def _csr_scores(data, indices, indptr, codes, coef, bias, scale, norm_coef, low, high, scores, clipped, first, last):  # type: ignore[no-untyped-def]
+def _csr_scores(data, indices, indptr, codes, coef, bias, scale, norm_coef, low, high, scores, clipped, first, last):
     for block in range(first, last):
         for i in range(block * BLOCK_ROWS, min(codes.shape[0], (block + 1) * BLOCK_ROWS)):
             total, square = 0.0, 1.0

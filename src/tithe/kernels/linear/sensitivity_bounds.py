@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.kernels.linear.sensitivity_tiles import N_SUMS as N_SUMS
 from tithe.kernels.linear.sensitivity_tiles import assign, assign_mirrored, score
 from tithe.kernels.parts import add_parts, part_rows
-
-Array = np.ndarray[Any, Any]
 
 _TILE_ROWS = 512  # rows of one class whose distances are computed at a time: fewer if they are wide
 _MAX_TILE_ENTRIES = 1 << 17  # entries that a tile may have

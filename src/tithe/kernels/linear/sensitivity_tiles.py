@@ -44,7 +44,7 @@ def _fetch(_typing: Any, rows: Any, row: Any, column: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _decay(squares, n, radius, out):  # type: ignore[no-untyped-def]
+def _decay(squares, n, radius, out):
     """exp(-radius * distance) of the first n squared distances.
 
     x = m ln 2 + t with |t| <= ln 2 / 2; the Taylor sum of exp(t) to degree 13 errs by 4e-18, and
@@ -64,7 +64,7 @@ def _decay(squares, n, radius, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _by_class(codes, start, stop, bounds, order):  # type: ignore[no-untyped-def]
+def _by_class(codes, start, stop, bounds, order):
     """Positions of the rows of a span in the order of their classes; class g lies in bounds[g] .. bounds[g + 1]."""
     if bounds.shape[0] == 3:  # two classes: the next places stay in registers
         first, second = 0, stop - start
@@ -89,7 +89,7 @@ def _by_class(codes, start, stop, bounds, order):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _gather(X, origin, order, at, r, tile):  # type: ignore[no-untyped-def]
+def _gather(X, origin, order, at, r, tile):
     """Rows order[at] .. order[at + r - 1] from the origin, each followed by its square and 1; the largest square."""
     d, largest = X.shape[1], 0.0
     for i in range(r):
@@ -107,7 +107,7 @@ def _gather(X, origin, order, at, r, tile):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _dense_distances(tile, r, largest, factors, centers, norms, extra, g, flat):  # type: ignore[no-untyped-def]
+def _dense_distances(tile, r, largest, factors, centers, norms, extra, g, flat):
     """Squared distances (r, k) to the centres of class g: (x, |x|^2, 1) times (-2 c, 1, |c|^2 + extra)."""
     k, d = centers.shape[1], centers.shape[2]
     np.dot(tile[:r], factors[g], flat[: r * k].reshape(r, k))
@@ -129,7 +129,7 @@ def _dense_distances(tile, r, largest, factors, centers, norms, extra, g, flat):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _csr_distances(data, indices, indptr, order, at, r, centers, norms, extra, g, flat):  # type: ignore[no-untyped-def]
+def _csr_distances(data, indices, indptr, order, at, r, centers, norms, extra, g, flat):
     k, d = centers.shape[1], centers.shape[2]
     for i in range(r):
         row = order[at + i]
@@ -152,7 +152,7 @@ def _csr_distances(data, indices, indptr, order, at, r, centers, norms, extra, g
 
 
 @njit(cache=True, nogil=True)
-def _distances(rows, geometry, g, order, at, r, tile, flat):  # type: ignore[no-untyped-def]
+def _distances(rows, geometry, g, order, at, r, tile, flat):
     """Squared distances (r, k) of rows order[at] .. order[at + r - 1] to the centres that class g sees."""
     dense, data, indices, indptr, _codes, _weight = rows
     origin, factors, centers, norms, extra, _widths = geometry
@@ -164,7 +164,7 @@ def _distances(rows, geometry, g, order, at, r, tile, flat):  # type: ignore[no-
 
 
 @njit(cache=True, nogil=True)
-def _nearest_centres(flat, wide, k, r, nearest, smallest):  # type: ignore[no-untyped-def]
+def _nearest_centres(flat, wide, k, r, nearest, smallest):
     for i in range(r):
         best, at = flat[i * wide], 0
         for c in range(1, k):
@@ -176,7 +176,7 @@ def _nearest_centres(flat, wide, k, r, nearest, smallest):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add(rows, order, at, r, nearest, smallest, names, g, sign, labels, sums, part):  # type: ignore[no-untyped-def]
+def _add(rows, order, at, r, nearest, smallest, names, g, sign, labels, sums, part):
     """Rows order[at] .. order[at + r - 1], all of class g, enter the sums of their clusters."""
     dense, data, indices, indptr, _codes, weight = rows
     for i in range(r):
@@ -195,7 +195,7 @@ def _add(rows, order, at, r, nearest, smallest, names, g, sign, labels, sums, pa
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _stretch(flat, wide, clusters, r, order, at, weight, g, mass):  # type: ignore[no-untyped-def]
+def _stretch(flat, wide, clusters, r, order, at, weight, g, mass):
     """Squared distances to the own mean without the row: (W / (W - u))^2 times those with it."""
     for i in range(r):
         row = order[at + i]
@@ -207,7 +207,7 @@ def _stretch(flat, wide, clusters, r, order, at, weight, g, mass):  # type: igno
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _finish(flat, wide, clusters, r, order, at, weight, g, k, mass, by_mass, scores):  # type: ignore[no-untyped-def]
+def _finish(flat, wide, clusters, r, order, at, weight, g, k, mass, by_mass, scores):
     """u / (u + sum of mass * decay), the row's own share taken out: nothing overflows, no decay being above 1."""
     for i in range(r):
         row = order[at + i]
@@ -227,7 +227,7 @@ def _finish(flat, wide, clusters, r, order, at, weight, g, k, mass, by_mass, sco
 
 
 @njit(cache=True, nogil=True)
-def assign(rows, geometry, targets, radius, labels, sums, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
+def assign(rows, geometry, targets, radius, labels, sums, first, last, per_part, tile_rows):
     """Nearest centres and cluster sums; where radius >= 0, column 1 adds up decays instead of squares."""
     codes, centers, widths, (names, sign) = rows[4], geometry[2], geometry[5], targets
     n, wide = codes.shape[0], centers.shape[1]
@@ -250,7 +250,7 @@ def assign(rows, geometry, targets, radius, labels, sums, first, last, per_part,
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
+def assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_rows):
     """As _assign for two classes that see the same clusters, by plain products in the rows' own precision.
 
     Column 1 is left out, and a row between two centres may go to either.
@@ -281,7 +281,7 @@ def assign_mirrored(rows, mirrored, labels, sums, first, last, per_part, tile_ro
 
 
 @njit(cache=True, nogil=True)
-def score(rows, geometry, radius, mass, by_mass, clusters, scores, first, last, per_part, tile_rows):  # type: ignore[no-untyped-def]
+def score(rows, geometry, radius, mass, by_mass, clusters, scores, first, last, per_part, tile_rows):
     codes, weight, centers, widths = rows[4], rows[5], geometry[2], geometry[5]
     n, wide = codes.shape[0], centers.shape[1]
     tile = np.empty((tile_rows, centers.shape[2] + 2 if rows[3].shape[0] == 0 else 0))

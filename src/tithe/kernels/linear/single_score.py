@@ -17,7 +17,7 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores_dense(X, start, params, scores):  # type: ignore[no-untyped-def]
+def _scores_dense(X, start, params, scores):
     d = X.shape[1]
     for i in range(scores.shape[0]):
         total = params[d]
@@ -27,7 +27,7 @@ def _scores_dense(X, start, params, scores):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores_csr(data, indices, indptr, start, params, scores):  # type: ignore[no-untyped-def]
+def _scores_csr(data, indices, indptr, start, params, scores):
     d = params.shape[0] - 1
     for i in range(scores.shape[0]):
         total = params[d]
@@ -37,7 +37,7 @@ def _scores_csr(data, indices, indptr, start, params, scores):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_table(weight, start, scores, first, second, loss, more, slopes, table):  # type: ignore[no-untyped-def]
+def _add_table(weight, start, scores, first, second, loss, more, slopes, table):
     """Add to the table, and set the weighted first and second derivatives.
 
     Loops that add up write to no array. Otherwise the compiled code would ask where the arrays lie, and add in another
@@ -75,7 +75,7 @@ def _add_table(weight, start, scores, first, second, loss, more, slopes, table):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, start, n_rows, slopes, centre, gradient, diagonal):  # type: ignore[no-untyped-def]
+def _add_dense(X, start, n_rows, slopes, centre, gradient, diagonal):
     d = X.shape[1]
     if gradient.shape[0] > 0:
         for i in range(n_rows):
@@ -94,7 +94,7 @@ def _add_dense(X, start, n_rows, slopes, centre, gradient, diagonal):  # type: i
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_csr(data, indices, indptr, start, n_rows, slopes, gradient, diagonal):  # type: ignore[no-untyped-def]
+def _add_csr(data, indices, indptr, start, n_rows, slopes, gradient, diagonal):
     d = gradient.shape[1] - 1 if gradient.shape[0] > 0 else diagonal.shape[0] - 1
     for i in range(n_rows):
         r, b = slopes[0, i], slopes[1, i]

@@ -24,7 +24,7 @@ _DOF = 3.0  # of the Student law
 
 
 @njit(cache=True, nogil=True)
-def _uniform(dice):  # type: ignore[no-untyped-def]
+def _uniform(dice):
     """SplitMix64: a number in (0, 1), both ends left out."""
     dice[0] += np.uint64(0x9E3779B97F4A7C15)
     z = dice[0]
@@ -35,15 +35,7 @@ def _uniform(dice):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _set_dice(dice, seed, row):  # type: ignore[no-untyped-def]
-    """Throw for one row of one seed."""
-    dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
-    start = _uniform(dice) * 4503599627370496.0
-    dice[0] ^= np.uint64(start) << np.uint64(12)
-
-
-@njit(cache=True, nogil=True)
-def _normals(dice, out):  # type: ignore[no-untyped-def]
+def _normals(dice, out):
     for i in range(0, out.shape[0], 2):
         radius, angle = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
         out[i] = radius * math.cos(angle)
@@ -52,35 +44,47 @@ def _normals(dice, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _draw_student(dice, centre, tau, out):  # type: ignore[no-untyped-def]
+def _square(point):
+    total = 0.0
+    for j in range(point.shape[0]):
+        total += point[j] * point[j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _draw_student(dice, centre, tau, out):
     """m + sqrt(2) tau g / sqrt(chi2_3 / 3)."""
     normals = np.empty(3)
     _normals(dice, normals)
-    chi = normals[0] * normals[0] + normals[1] * normals[1] + normals[2] * normals[2]
+    stretch = math.sqrt(2.0 * _DOF / _square(normals)) * tau
     _normals(dice, out)
-    stretch = math.sqrt(2.0 * _DOF / chi) * tau
     for j in range(out.shape[0]):
         out[j] = centre[j] + stretch * out[j]
 
 
 @njit(cache=True, nogil=True)
-def _log_student(point, centre, tau, log_constant):  # type: ignore[no-untyped-def]
+def _square_gap(point, others, a):
     total = 0.0
     for j in range(point.shape[0]):
-        gap = point[j] - centre[j]
+        gap = point[j] - others[a, j]
         total += gap * gap
-    return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
+    return total
 
 
 @njit(cache=True, nogil=True)
-def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
+def _log_student(point, draws, a):
+    """The log density of a draw round anchor ``a``."""
+    anchors, taus, log_constants, _, _ = draws
+    total = _square_gap(point, anchors, a)
+    return log_constants[a] - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * taus[a] * taus[a]))
+
+
+@njit(cache=True, nogil=True)
+def _draw_birth(dice, draws, ball, out):
     anchors, taus, _, _, _ = draws
     if anchors.shape[0] == 0 or _uniform(dice) < UNIFORM:
         _normals(dice, out)
-        norm = 0.0
-        for j in range(out.shape[0]):
-            norm += out[j] * out[j]
-        stretch = ball * _uniform(dice) ** (1.0 / out.shape[0]) / math.sqrt(norm)
+        stretch = ball * _uniform(dice) ** (1.0 / out.shape[0]) / math.sqrt(_square(out))
         for j in range(out.shape[0]):
             out[j] *= stretch
     else:
@@ -92,9 +96,9 @@ def _draw_birth(dice, draws, ball, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
+def log_birth_density(point, draws, log_ball):
     """The log density of a new centre: uniform in the ball, or Student round one of the anchors."""
-    anchors, taus, log_constants, _, _ = draws
+    anchors = draws[0]
     if anchors.shape[0] == 0:
         return log_ball
     top, total = math.log(UNIFORM) + log_ball, 1.0
@@ -103,7 +107,7 @@ def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
     for a in range(anchors.shape[0]):
         if a == n_old:
             share = math.log((1.0 - UNIFORM) * 0.5 / LATEST)
-        term = share + _log_student(point, anchors[a], taus[a], log_constants[a])
+        term = share + _log_student(point, draws, a)
         if term > top:
             total = total * math.exp(top - term) + 1.0
             top = term
@@ -113,7 +117,7 @@ def log_birth_density(point, draws, log_ball):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
+def _distances(rows, n, point, out):
     """Squared distances of n rows to a point; three columns at a time, to read ``out`` less often."""
     for i in range(n):
         out[i] = 0.0
@@ -129,22 +133,14 @@ def _distances(rows, n, point, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _copy(point, into, c):  # type: ignore[no-untyped-def]
+def _copy(point, into, c):
     """into[c] = point, by a loop: copies of whole arrays take seconds to compile."""
     for j in range(point.shape[0]):
         into[c, j] = point[j]
 
 
 @njit(cache=True, nogil=True)
-def _inside(point, ball):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for j in range(point.shape[0]):
-        total += point[j] * point[j]
-    return total <= ball * ball
-
-
-@njit(cache=True, nogil=True)
-def _gain(columns, i, new):  # type: ignore[no-untyped-def]
+def _gain(columns, i, new):
     """Row i's g(new) - g(near) for g(l) = l + curb/2 (l - predicted)^2, without subtracting large numbers; weighted."""
     old = columns[NEAR, i]
     step = (new - old) * (1.0 + 0.5 * columns[ROW_CURB, i] * (new + old - 2.0 * columns[PREDICTED, i]))
@@ -152,7 +148,7 @@ def _gain(columns, i, new):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _assign_row(past, i, centers, k):  # type: ignore[no-untyped-def]
+def _assign_row(past, i, centers, k):
     """Nearest and second nearest centre of one row, from all centres."""
     rows, columns, labels = past
     best, next_best, at, next_at = np.inf, np.inf, -1, -1
@@ -169,35 +165,15 @@ def _assign_row(past, i, centers, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def look_at_all(past, centers, state):  # type: ignore[no-untyped-def]
+def look_at_all(past, centers, state):
     """Fill in the nearest and second nearest centres of all rows held."""
     for i in range(state[N]):
         _assign_row(past, i, centers, state[K])
 
 
 @njit(cache=True, nogil=True)
-def _birth_change(past, n, gap):  # type: ignore[no-untyped-def]
-    """S with one centre more, less S; ``gap`` holds the distances to it."""
-    columns = past[1]
-    total = 0.0
-    for i in range(n):
-        if gap[i] < columns[NEAR, i]:
-            total += _gain(columns, i, gap[i])
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _death_change(past, n, c):  # type: ignore[no-untyped-def]
-    _, columns, labels = past
-    total = 0.0
-    for i in range(n):
-        if labels[0, i] == c:
-            total += _gain(columns, i, columns[SECOND, i])
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _move_change(past, n, c, gap):  # type: ignore[no-untyped-def]
+def _change(past, n, c, gap):
+    """S after centre ``c`` (-1: none) has gone and one at the distances ``gap`` has come, less S."""
     _, columns, labels = past
     total = 0.0
     for i in range(n):
@@ -209,102 +185,69 @@ def _move_change(past, n, c, gap):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _note_nearer(past, i, c, distance):  # type: ignore[no-untyped-def]
-    """Row i has a new centre ``c`` at this distance."""
+def _put(past, centers, state, k, c, point, gap):
+    """Put centre ``c`` at ``point``; there are k then. Rows that had it, or one that is gone, are assigned again."""
     _, columns, labels = past
-    if distance < columns[NEAR, i]:
-        columns[SECOND, i], labels[1, i] = columns[NEAR, i], labels[0, i]
-        columns[NEAR, i], labels[0, i] = distance, c
-    elif distance < columns[SECOND, i]:
-        columns[SECOND, i], labels[1, i] = distance, c
-
-
-@njit(cache=True, nogil=True)
-def _note_new(past, n, c, gap):  # type: ignore[no-untyped-def]
-    """Centre ``c`` has come, at these distances."""
-    for i in range(n):
-        _note_nearer(past, i, c, gap[i])
-
-
-@njit(cache=True, nogil=True)
-def _note_death(past, n, centers, k, c):  # type: ignore[no-untyped-def]
-    """Centre ``c`` has gone and the last one, number ``k``, has taken its place."""
-    labels = past[2]
-    for i in range(n):
-        if labels[0, i] == c or labels[1, i] == c:
+    _copy(point, centers, c)
+    state[K] = k
+    for i in range(state[N]):
+        if labels[0, i] == c or labels[1, i] == c or labels[0, i] >= k or labels[1, i] >= k:
             _assign_row(past, i, centers, k)
-        else:
-            if labels[0, i] == k:
-                labels[0, i] = c
-            if labels[1, i] == k:
-                labels[1, i] = c
+        elif gap[i] < columns[NEAR, i]:
+            columns[SECOND, i], labels[1, i] = columns[NEAR, i], labels[0, i]
+            columns[NEAR, i], labels[0, i] = gap[i], c
+        elif gap[i] < columns[SECOND, i]:
+            columns[SECOND, i], labels[1, i] = gap[i], c
+    return 1
 
 
 @njit(cache=True, nogil=True)
-def _note_move(past, n, centers, k, c, gap):  # type: ignore[no-untyped-def]
-    labels = past[2]
-    for i in range(n):
-        if labels[0, i] == c or labels[1, i] == c:
-            _assign_row(past, i, centers, k)
-        else:
-            _note_nearer(past, i, c, gap[i])
-
-
-@njit(cache=True, nogil=True)
-def _nearest_anchor(point, anchors, n_cut):  # type: ignore[no-untyped-def]
+def _nearest_anchor(point, anchors, n_cut):
     best, at = np.inf, 0
     for a in range(n_cut):
-        total = 0.0
-        for j in range(point.shape[0]):
-            gap = point[j] - anchors[a, j]
-            total += gap * gap
+        total = _square_gap(point, anchors, a)
         if total < best:
             best, at = total, a
     return at
 
 
 @njit(cache=True, nogil=True)
-def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):  # type: ignore[no-untyped-def]
+def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):
     n, k = state[N], state[K]
     _draw_birth(dice, draws, prior[BALL], point)
     log_uniform = math.log(_uniform(dice))
-    if not _inside(point, prior[BALL]):
+    if _square(point) > prior[BALL] * prior[BALL]:
         return 0
     _distances(past[0], n, point, gap)
-    change = -rate * _birth_change(past, n, gap) - eta + prior[LOG_BALL]
+    change = -rate * _change(past, n, -1, gap) - eta + prior[LOG_BALL]
     lowest_density = math.log(UNIFORM) + prior[LOG_BALL]  # a bound that decides most births
     if log_uniform >= change - lowest_density + jump_ratios[k, 2]:
         return 0
     if log_uniform >= change - log_birth_density(point, draws, prior[LOG_BALL]) + jump_ratios[k, 2]:
         return 0
-    _copy(point, centers, k)
-    state[K] = k + 1
-    _note_new(past, n, k, gap)
-    return 1
+    return _put(past, centers, state, k + 1, k, point, gap)
 
 
 @njit(cache=True, nogil=True)
-def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice):  # type: ignore[no-untyped-def]
+def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap):
     n, k = state[N], state[K]
-    c = min(int(_uniform(dice) * k), k - 1)
-    log_uniform = math.log(_uniform(dice))
-    change, highest_density = -rate * _death_change(past, n, c) + eta - prior[LOG_BALL], prior[LOG_BALL]
+    c, log_uniform = min(int(_uniform(dice) * k), k - 1), math.log(_uniform(dice))
+    for i in range(n):
+        gap[i] = np.inf
+    change, highest_density = -rate * _change(past, n, c, gap) + eta - prior[LOG_BALL], prior[LOG_BALL]
     for log_constant in draws[2]:
         highest_density = max(highest_density, log_constant)  # a bound that decides most deaths
     if log_uniform >= change + highest_density + 1e-9 * abs(highest_density) + jump_ratios[k, 0]:
         return 0
     if log_uniform >= change + log_birth_density(centers[c], draws, prior[LOG_BALL]) + jump_ratios[k, 0]:
         return 0
-    _copy(centers[k - 1], centers, c)
-    state[K] = k - 1
-    _note_death(past, n, centers, k - 1, c)
-    return 1
+    return _put(past, centers, state, k - 1, c, centers[k - 1], gap)
 
 
 @njit(cache=True, nogil=True)
-def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):  # type: ignore[no-untyped-def]
+def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):
     """Move one centre: by a random walk, or to a draw round the anchor nearest to it."""
-    anchors, taus, log_constants, n_cut, _ = draws
+    anchors, taus, _, n_cut, _ = draws
     n, k, d = state[N], state[K], centers.shape[1]
     c = min(int(_uniform(dice) * k), k - 1)
     log_ratio = 0.0
@@ -319,50 +262,43 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
         a = _nearest_anchor(centers[c], anchors, n_cut)
         _draw_student(dice, anchors[a], taus[a], point)
         b = _nearest_anchor(point, anchors, n_cut)
-        log_ratio = _log_student(centers[c], anchors[b], taus[b], log_constants[b])
-        log_ratio -= _log_student(point, anchors[a], taus[a], log_constants[a])
+        log_ratio = _log_student(centers[c], draws, b) - _log_student(point, draws, a)
     log_uniform = math.log(_uniform(dice))
-    if not _inside(point, prior[BALL]):
+    if _square(point) > prior[BALL] * prior[BALL]:
         return 0
     _distances(past[0], n, point, gap)
-    if log_uniform >= -rate * _move_change(past, n, c, gap) + log_ratio:
+    if log_uniform >= -rate * _change(past, n, c, gap) + log_ratio:
         return 0
-    _copy(point, centers, c)
-    _note_move(past, n, centers, k, c, gap)
-    return 1
+    return _put(past, centers, state, k, c, point, gap)
 
 
 @njit(cache=True, nogil=True)
-def _log_matched(centers, k, draws, in_order):  # type: ignore[no-untyped-def]
+def _log_matched(centers, k, draws, in_order):
     """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
 
     Draws outside the cell of their anchor are rejected, so every set of centres comes about in one way only.
     """
-    anchors, taus, log_constants, _, levels = draws
+    anchors, _, _, _, levels = draws
     level, total, taken = levels[k], 0.0, np.zeros(k, np.bool_)
     if level[0] < 0:
         return -np.inf
     for c in range(k):
         best, at = np.inf, 0
         for m in range(k):
-            distance = 0.0
-            for j in range(centers.shape[1]):
-                gap = centers[c, j] - anchors[level[m], j]
-                distance += gap * gap
+            distance = _square_gap(centers[c], anchors, level[m])
             if distance < best:
                 best, at = distance, m
         if taken[at] or (in_order and at != c):
             return -np.inf
         taken[at] = True
-        total += _log_student(centers[c], anchors[level[at]], taus[level[at]], log_constants[level[at]])
+        total += _log_student(centers[c], draws, level[at])
     return total
 
 
 @njit(cache=True, nogil=True)
-def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):  # type: ignore[no-untyped-def]
+def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):
     """Propose all centres, round the anchors of a level of k, k + 1 or k - 1: the paper's step, unordered."""
-    rows, columns, _ = past
-    anchors, taus, _, _, levels = draws
+    (rows, columns, _), (anchors, taus, _, _, levels) = past, draws
     n, k, chance = state[N], state[K], _uniform(dice)
     log_backward = _log_matched(centers, k, draws, np.bool_(False))
     way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
@@ -372,7 +308,7 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
     trial = np.empty((new_k, centers.shape[1]))
     for c in range(new_k):
         _draw_student(dice, anchors[levels[new_k, c]], taus[levels[new_k, c]], trial[c])
-        if not _inside(trial[c], prior[BALL]):
+        if _square(trial[c]) > prior[BALL] * prior[BALL]:
             return 0
     log_forward, log_uniform = _log_matched(trial, new_k, draws, np.bool_(True)), math.log(_uniform(dice))
     if log_forward == -np.inf:
@@ -396,14 +332,11 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
 
 
 @njit(cache=True, nogil=True)
-def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):  # type: ignore[no-untyped-def]
+def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
     """Predict a row and take it in; returns its loss. ``law`` becomes that of the chain after it."""
-    rows, columns, _ = past
-    anchors = draws[0]
-    i = state[N]
-    if decay < 1.0:
-        for s in range(i):
-            columns[WEIGHT, s] *= decay
+    (rows, columns, _), anchors, i = past, draws[0], state[N]
+    for s in range(i):
+        columns[WEIGHT, s] *= decay
     for j in range(x.shape[0]):
         rows[j, i] = x[j]
     _assign_row(past, i, centers, state[K])
@@ -423,23 +356,34 @@ def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):  # t
 
 
 @njit(cache=True, nogil=True)
-def _run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay, law,
-         n_steps, n_centers, losses, accepted):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The only kernel that the chain is compiled into: of `take_rows`, and of `birth_death_chain` if X is empty."""
+def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay, law,
+              n_steps, n_centers, losses, accepted):  # fmt: skip
+    """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
+
+    If X is empty, it only samples after row ``first_row``. ``accepted`` counts the accepted steps after each row.
+    ``past`` is (rows, columns, labels): labels number the nearest and second nearest centres, and columns hold weight,
+    prediction, curb and the distances to these two. ``draws`` (anchors, taus, log_constants, n_cut, levels) says where
+    centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of them at a time round those
+    numbered levels[k, :k] (-1: there are none). ``law`` is the inverse temperature, the penalty of a centre and the
+    weight of the past, which only scales the walk; a row sets it. At row t, with W the weight after it, the inverse
+    temperature is schedule[RATE] / sqrt(max(1, W - schedule[LAG])) and the penalty schedule[ETA] + schedule[ETA_SHARE]
+    * that * W; the row's own curb is schedule[CURB] / sqrt(max(1, W before it)), but at most schedule[CURB_MOST] over
+    its loss. A row whose loss is above schedule[SURPRISE] becomes one of the last anchors: a cluster may begin there.
+    ``clock[0]`` is the weight of all rows so far, ``clock[1]`` the norm of the row that stopped it.
+    """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
     n_rows = X.shape[0]
     for r in range(max(n_rows, 1)):
         if n_rows > 0:
-            norm = 0.0
-            for j in range(X.shape[1]):
-                norm += X[r, j] * X[r, j]
-            norm = math.sqrt(norm)
+            norm = math.sqrt(_square(X[r]))
             if norm > prior[RADIUS] * SLACK:
                 clock[1] = norm
                 return r
             n_centers[r] = state[K]
             losses[r] = _take_row(X[r], past, centers, state, clock, draws, schedule, decay, law)
-        _set_dice(dice, seed, first_row + r)
+        dice[0] = np.uint64(seed) + np.uint64(first_row + r) * np.uint64(0xD1342543DE82EF95)
+        start = np.uint64(_uniform(dice) * 4503599627370496.0)
+        dice[0] ^= start << np.uint64(12)
         rate, eta, total, count = law[0], law[1], law[2], 0
         for _ in range(n_steps):
             if _uniform(dice) < _SWAP_SHARE:
@@ -449,42 +393,8 @@ def _run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, j
             if chance < jumps[k, 2]:
                 count += _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap)
             elif chance < jumps[k, 2] + jumps[k, 0]:
-                count += _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice)
+                count += _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap)
             else:
                 count += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
         accepted[r] = count
     return n_rows
-
-
-def birth_death_chain(
-    row, seed, past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, total, n_steps
-) -> int:  # type: ignore[no-untyped-def]
-    """Steps of the chain after row number ``row``; returns how many were accepted.
-
-    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre; ``total``, the weight of
-    the past, only scales the walk. ``past`` is (rows, columns, labels): columns hold weight, prediction, curb, and the
-    distances to the nearest and second nearest centres, which labels number. ``draws`` (anchors, taus, log_constants,
-    n_cut, levels) says where centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of
-    them at a time round those numbered levels[k, :k] (-1: there are none).
-    """
-    no_rows, unused, accepted = np.empty((0, centers.shape[1])), np.empty(0), np.empty(1)
-    law = np.array([rate, eta, total])
-    _run(no_rows, row, seed, past, centers, state, unused, draws, prior, jumps, jump_ratios, unused, 1.0, law, n_steps,
-         np.empty(0, np.int64), unused, accepted)  # fmt: skip
-    return int(accepted[0])
-
-
-def take_rows(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
-              n_steps, n_centers, losses, accepted) -> int:  # type: ignore[no-untyped-def]  # fmt: skip
-    """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
-
-    ``clock[0]`` is the weight of all rows so far, ``clock[1]`` the norm of the row that stopped it. At row t, with W
-    the weight after it, the chain has the inverse temperature schedule[RATE] / sqrt(max(1, W - schedule[LAG]))
-    and the penalty of a centre schedule[ETA] + schedule[ETA_SHARE] * that * W; the row's own curb is
-    schedule[CURB] / sqrt(max(1, W before it)), but at most schedule[CURB_MOST] over its loss. A row whose loss is
-    above schedule[SURPRISE] becomes one of the last anchors: a cluster may begin there.
-    """
-    if len(X) == 0:
-        return 0
-    return int(_run(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay,
-                    np.empty(3), n_steps, n_centers, losses, accepted))  # fmt: skip

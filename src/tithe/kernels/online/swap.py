@@ -16,7 +16,7 @@ _MAX_START_DRAWS = 100  # to start a chain inside the ball
 
 
 @njit(cache=True, nogil=True)
-def _uniform(dice):  # type: ignore[no-untyped-def]
+def _uniform(dice):
     """SplitMix64: a number in (0, 1), both ends left out."""
     dice[0] += np.uint64(0x9E3779B97F4A7C15)
     z = dice[0]
@@ -27,7 +27,7 @@ def _uniform(dice):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _set_dice(dice, seed, row, purpose):  # type: ignore[no-untyped-def]
+def _set_dice(dice, seed, row, purpose):
     """Throw for one purpose after one row of one seed."""
     dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
     dice[0] += np.uint64(purpose) * np.uint64(0xA0761D6478BD642F)
@@ -36,12 +36,12 @@ def _set_dice(dice, seed, row, purpose):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _normal(dice):  # type: ignore[no-untyped-def]
+def _normal(dice):
     return math.sqrt(-2.0 * math.log(_uniform(dice))) * math.cos(2.0 * math.pi * _uniform(dice))
 
 
 @njit(cache=True, nogil=True)
-def _losses(rows, n, centers, k, out):  # type: ignore[no-untyped-def]
+def _losses(rows, n, centers, k, out):
     """Squared distance of every row to the nearest of k centres."""
     d = rows.shape[0]
     for i in range(n):
@@ -56,7 +56,7 @@ def _losses(rows, n, centers, k, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _seed_means(rows, weight, n, k, dice, gap, out):  # type: ignore[no-untyped-def]
+def _seed_means(rows, weight, n, k, dice, gap, out):
     """D^2 seeding; if all rows lie on the centres so far, the mean of all rows is repeated."""
     d = rows.shape[0]
     mean, total = np.zeros(d), 0.0
@@ -94,7 +94,7 @@ def _seed_means(rows, weight, n, k, dice, gap, out):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _lloyd(rows, weight, n, means, k, mean):  # type: ignore[no-untyped-def]
+def _lloyd(rows, weight, n, means, k, mean):
     """A few steps of k-means from ``means``, which are replaced; empty ones go to ``mean``. Returns the last cost."""
     d = rows.shape[0]
     sums, mass = np.empty((k, d)), np.empty(k)
@@ -128,14 +128,14 @@ def _lloyd(rows, weight, n, means, k, mean):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _copy(source, k, out):  # type: ignore[no-untyped-def]
+def _copy(source, k, out):
     for c in range(k):
         for j in range(source.shape[1]):
             out[c, j] = source[c, j]
 
 
 @njit(cache=True, nogil=True)
-def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):  # type: ignore[no-untyped-def]
+def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):
     """k-means of the past, once for each k after a row: a function of row and k, not of the state of the chain."""
     if stamps[k] == row:
         return
@@ -149,7 +149,7 @@ def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _draw(dice, anchors, k, tau, shuffle, out):  # type: ignore[no-untyped-def]
+def _draw(dice, anchors, k, tau, shuffle, out):
     d = out.shape[1]
     for c in range(k):
         chi = 0.0
@@ -167,7 +167,7 @@ def _draw(dice, anchors, k, tau, shuffle, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _log_student(point, centre, tau, log_constant):  # type: ignore[no-untyped-def]
+def _log_student(point, centre, tau, log_constant):
     total = 0.0
     for j in range(point.shape[0]):
         gap = point[j] - centre[j]
@@ -176,7 +176,7 @@ def _log_student(point, centre, tau, log_constant):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def log_proposal(centers, anchors, k, tau, log_constant, symmetric):  # type: ignore[no-untyped-def]
+def log_proposal(centers, anchors, k, tau, log_constant, symmetric):
     """ln of the density of k centres: in the order of the places, or in any order (permanent / k!)."""
     if not symmetric:
         total = 0.0
@@ -208,7 +208,7 @@ def log_proposal(centers, anchors, k, tau, log_constant, symmetric):  # type: ig
 
 
 @njit(cache=True, nogil=True)
-def _all_inside(centers, k, ball):  # type: ignore[no-untyped-def]
+def _all_inside(centers, k, ball):
     for c in range(k):
         total = 0.0
         for j in range(centers.shape[1]):
@@ -220,7 +220,7 @@ def _all_inside(centers, k, ball):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant, symmetric, fresh, prior, jumps,
-               jump_ratios, rate, eta, n_steps):  # type: ignore[no-untyped-def]  # fmt: skip
+               jump_ratios, rate, eta, n_steps):  # fmt: skip
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
     The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``past`` is (rows, columns,

@@ -7,7 +7,7 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def ward_tree(centers, weights):  # type: ignore[no-untyped-def]
+def ward_tree(centers, weights):
     """Repeatedly join the two clusters whose union costs least.
 
     Joining clusters of weights a and b costs a b / (a + b) |c_a - c_b|^2, which is what the k-means cost grows by.

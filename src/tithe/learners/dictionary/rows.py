@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array
 
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
-from tithe.kernels.columns import column_means, column_sums
+from tithe.kernels.parts import column_means, column_sums
 from tithe.solvers.ksvd import Coding, cosine_atoms, data_atoms, unit
 
 _CHUNK_ROWS = 1 << 15  # rows coded at a time, which limits the memory for their codes

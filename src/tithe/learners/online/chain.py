@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,8 @@ from tithe.kernels.online.birth_death import (
     RATE,
     K,
     N,
-    birth_death_chain,
     look_at_all,
-    take_rows,
+    run_chain,
 )
 from tithe.kernels.online.swap import LARGEST, swap_chain
 from tithe.learners.online.history import History
@@ -250,11 +249,8 @@ class Chain(Storable):
                 steps = 0 if alone or not self.radius else self.options["n_samples"]
                 held = int(self.state[N])
                 try:
-                    take_rows(
-                        X[done : done + m], self.n_rows, self.dice, self.past.arrays, self.centers, self.state,
-                        self.clock, self.draws, self.prior, self.jumps, self.jump_ratios, self.schedule, self.decay,
-                        steps, n_centers[done:], losses[done:], accepted[done:],
-                    )  # fmt: skip
+                    rows = X[done : done + m]
+                    self._run(rows, self.n_rows, np.empty(3), steps, n_centers[done:], losses[done:], accepted[done:])
                 finally:  # an interrupt is raised when the kernel returns; its rows must be counted
                     n_added = int(self.state[N]) - held
                     self.n_rows += n_added
@@ -275,7 +271,7 @@ class Chain(Storable):
         self.next_survey = self.n_rows + max(1, min(self.n_rows // _SURVEY_SHARE, _MAX_SURVEY_ROWS))
 
     def _temperature(self) -> tuple[float, float, float]:
-        """Inverse temperature, penalty of a centre and weight of the past, as `take_rows` computes them."""
+        """Inverse temperature, penalty of a centre and weight of the past, as `run_chain` computes them."""
         total = float(self.clock[0])
         rate = self.schedule[RATE] / math.sqrt(max(1.0, total - self.schedule[LAG]))
         return rate, self.schedule[ETA] + self.schedule[ETA_SHARE] * rate * total, total
@@ -285,9 +281,17 @@ class Chain(Storable):
         rate, eta, total = self._temperature()
         assert self.scale is not None
         self.draws = anchors_of(self.scale, rate, self.prior[1])
-        return birth_death_chain(
-            self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.draws, self.prior, self.jumps,
-            self.jump_ratios, rate, eta, total, self.options["n_samples"],
+        no_rows, no_numbers, accepted = np.empty((0, self.centers.shape[1])), np.empty(0), np.empty(1)
+        law, n_steps = np.array([rate, eta, total]), self.options["n_samples"]
+        self._run(no_rows, self.n_rows - 1, law, n_steps, np.empty(0, np.int64), no_numbers, accepted)
+        return int(accepted[0])
+
+    def _run(
+        self, X: Array, first_row: int, law: Array, n_steps: int, n_centers: Array, losses: Array, accepted: Array
+    ) -> None:
+        run_chain(
+            X, first_row, self.dice, self.past.arrays, self.centers, self.state, self.clock, self.draws, self.prior,
+            self.jumps, self.jump_ratios, self.schedule, self.decay, law, n_steps, n_centers, losses, accepted,
         )  # fmt: skip
 
     def _swap(self) -> int:
@@ -303,3 +307,34 @@ class Chain(Storable):
         )  # fmt: skip
         look_at_all(self.past.arrays, self.centers, self.state)
         return int(accepted)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FinishedChain(Storable):
+    """What is left of a `Chain` when its rows are not saved: enough to predict, but not to take more rows."""
+
+    centers: Array
+    history: History
+    restarts: list[tuple[int, float]]
+    n_rows: int
+    radius: float
+
+    @classmethod
+    def of(cls, chain: Chain) -> FinishedChain:
+        return cls(
+            centers=chain.current,
+            history=chain.history,
+            restarts=chain.restarts,
+            n_rows=chain.n_rows,
+            radius=float(chain.radius),
+        )
+
+    @property
+    def current(self) -> Array:
+        """The centres: (k, d)."""
+        return self.centers.copy()
+
+    def _check_state(self) -> None:
+        table = {"centers": Floats("k", "d"), "n_rows": Integer(least=1), "radius": Number(least=0.0)}
+        sizes = check_fields(self, table)
+        expect(sizes["k"] > 0, "there are no centres")

@@ -10,24 +10,33 @@ from uuid import uuid4
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from tithe.core.copies import copy_with
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError, RowsNotSavedError
 from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import Anything, Each, Instance, Integer, Integers, Labels, Storable, check_fields, expect
-from tithe.kernels.clustering.distances import assign
+from tithe.core.state_checks import (
+    Anything,
+    Each,
+    Instance,
+    Integer,
+    Integers,
+    Labels,
+    Storable,
+    check_fields,
+    copy_with,
+    expect,
+)
+from tithe.kernels.clustering.centres import assign
 from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
-from tithe.learners.online.chain import KERNELS, TINY, Chain
-from tithe.learners.online.finished import FinishedChain
+from tithe.learners.online.chain import KERNELS, TINY, Chain, FinishedChain
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
 from tithe.learners.results import Described, named_values
 from tithe.learners.tables import checked_block
+from tithe.sources.arrays import is_frame
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
-from tithe.tables.frames import is_frame
 from tithe.tables.schema import TableSchema
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tithe.core.data import Array, Block
 from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, check_fields, expect
-from tithe.kernels.clustering.distances import assign
+from tithe.kernels.clustering.centres import assign
 from tithe.kernels.online.ward import ward_tree
 from tithe.objectives.clustering import KMeansObjective
 

@@ -43,7 +43,7 @@ PRESETS = {
 
 
 def schedule(preset: str, d: int, radius: float, eta: float, temperature: float, scale: Scale | None) -> Array:
-    """Numbers from which `tithe.kernels.online.birth_death.take_rows` computes temperatures, curbs and penalties."""
+    """Numbers from which `tithe.kernels.online.birth_death.run_chain` computes temperatures, curbs and penalties."""
     hot, never = (d + 2) / (2.0 * radius**2), np.inf
     if preset == "theory":
         return np.array([hot / temperature, 0.0, hot / temperature, never, eta, 0.0, never])

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber, check_params
+from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber, check_params, resolve_size
 from tithe.core.registry import make
 from tithe.learners.base import CoresetLearner
 from tithe.learners.other_estimators import check_learns_from_coresets, last_step
 from tithe.learners.search.evaluate import Params, candidate
 from tithe.learners.search.results import check_refit
 from tithe.learners.search.scoring import Scoring, is_multimetric
-from tithe.reduce.build import resolve_size
 
 _UNUSED = ("coreset_size", "construction", "calibrate")  # parameters without effect in a search
 

@@ -13,15 +13,15 @@ from sklearn.model_selection import check_cv
 
 from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset, all_rows
-from tithe.core.hashing import Reservoir, fold_of, key_of
+from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
-from tithe.core.seeding import rng_for
+from tithe.core.seeding import Reservoir, fold_of, key_of, rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.learners.labels import objective_for
 from tithe.learners.linear_model import linear_auto_size
 from tithe.learners.search.scoring import Scoring
-from tithe.reduce.build import reduce_rows, resolve_size
+from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import plain_weights

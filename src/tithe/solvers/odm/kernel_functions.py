@@ -13,8 +13,8 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from tithe.core.data import Array, Block
 from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.kernels.columns import column_means
 from tithe.kernels.odm.gram import row_squares
+from tithe.kernels.parts import column_means
 from tithe.solvers.linear_algebra import jittered_cholesky
 from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, kernel_not_psd_error
 
