@@ -32,15 +32,9 @@ class Linear(Storable):
     norm_coef: float
 
     def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "coef": Floats("d", contiguous=False),
-                "bias": Floats("c", contiguous=False),
-                "scale": Floats("c", contiguous=False),
-                "norm_coef": Number(),
-            },
-        )
+        bias, scale = Floats("c", contiguous=False), Floats("c", contiguous=False)
+        table = {"coef": Floats("d", contiguous=False), "bias": bias, "scale": scale, "norm_coef": Number()}
+        check_fields(self, table)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -87,15 +87,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         """The loss that a coreset has to preserve."""
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept. The coefficients are computed when an attribute is read.
-
-        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
-
-        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows (``"auto"``: 10,000,
-        or 20 for each column) are all used, as in `fit`; beyond that a `CoresetStream` keeps a coreset. There is no
-        polish and no certificate, because the rows are not kept: use `certify` on rows that you have. The first call
-        after a `fit` starts anew.
-        """
+        """Add rows, which need not be kept; see `CoresetLogisticRegression.partial_fit`."""
         return self._push(X, self._required(y), sample_weight)
 
     def predict(self, X: Any) -> Array:
