@@ -12,8 +12,17 @@ from typing import Any
 import click
 
 from tithe.cli.messages import Command, in_options
-from tithe.cli.options import Value, default_of, jobs_option, make_engine, parameter_options, seed_option, size_option
-from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
+from tithe.cli.options import (
+    EPS,
+    Value,
+    default_of,
+    jobs_option,
+    make_engine,
+    parameter_options,
+    seed_option,
+    size_option,
+)
+from tithe.cli.plan import Earlier, checkpoint_options, choose_size, earlier_run, plan_table
 from tithe.cli.progress import Stop
 from tithe.cli.scored import ScoredRows
 from tithe.cli.sources import SourceOptions, check_apart, skipped_rows, source_options
@@ -74,6 +83,12 @@ def fit() -> None:
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @size_option
 @click.option(
+    "--eps",
+    type=EPS,
+    help="Keep as many rows as a fit takes that costs at most this share more than one on all rows, in 95 % of draws, "
+    "without passes that improve it. Measured on a sample.",
+)
+@click.option(
     "--holdout",
     type=click.FloatRange(0, 1, max_open=True),
     help="Share of the rows that are not learned from, to score the model on. [default: 0.05; 0 with --test]",
@@ -85,8 +100,8 @@ def fit() -> None:
 @jobs_option
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
-    name, cls, where, how, output, size, polish, holdout, test, keep_rows, seed, jobs, checkpoint, checkpoint_every,
-    resume, dry_run, **parameters,
+    name, cls, where, how, output, size, eps, polish, holdout, test, keep_rows, seed, jobs, checkpoint,
+    checkpoint_every, resume, dry_run, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
     model.skops, report.html and results.json.
@@ -96,6 +111,8 @@ def _fit(  # type: ignore[no-untyped-def]
     check_apart(output, where)
     if size is not None:
         parameters["coreset_size"] = size
+        if eps is not None:
+            raise click.UsageError("Give --size or --eps, not both.")
     model = cls(polish=polish, engine=make_engine(jobs), random_state=seed, **parameters)
     how.check_target(where, _target_of(model))
     from tithe.core.progress import Checkpoint
@@ -105,11 +122,17 @@ def _fit(  # type: ignore[no-untyped-def]
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         source = how.open(where)
-        scored = ScoredRows.of(source, holdout, test, how, seed)
+        scored = ScoredRows.of(source, holdout, test, how, seed, has_classes=_target_of(model) == "class")
+        earlier = Earlier() if dry_run else earlier_run(checkpoint, resume)
+        why = "asked for, or the default"
+        if eps is not None:
+            goal, _ = model.planned(source.n_rows, source.n_features)
+            size, why = choose_size(scored.training, goal, None, eps=eps, promise="fit", seed=seed, earlier=earlier)
+            model.set_params(coreset_size=size)
+            click.echo(f"{size:,} rows are kept, {why}.", err=True)
         if dry_run:
-            _print_plan(source, model, where, output, jobs, seed, scored)
+            _print_plan(source, model, where, output, jobs, seed, scored, why)
             return
-        earlier = earlier_run(checkpoint, resume)
         second = "certifying" if polish == 0 else "polishing"
         with (
             saying_how_to_go_on(checkpoint),
@@ -199,7 +222,7 @@ def _about(results: dict[str, Any]) -> list[list[str]]:
 
 
 def _print_plan(
-    source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int, scored: ScoredRows
+    source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int, scored: ScoredRows, why: str
 ) -> None:
     goal, size = model.planned(source.n_rows, source.n_features)
     rounds = model.usual_rounds if model.polish == "auto" else model.polish
@@ -209,7 +232,7 @@ def _print_plan(
         where,
         construction="auto",
         size=size,
-        why="asked for, or the default",
+        why=why,
         calibrate=True,
         seed=seed,
         jobs=jobs,
