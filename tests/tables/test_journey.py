@@ -1,5 +1,6 @@
 """An ordinary table, with every kind of column and every trouble, goes through every command in every format."""
 
+import importlib
 import io
 import json
 import sys
@@ -13,6 +14,7 @@ import pytest
 from example_table import text_table, typed_table
 
 from tithe import (
+    CoresetEstimator,
     CoresetKMeans,
     CoresetLogisticRegression,
     CoresetRidge,
@@ -111,6 +113,52 @@ def test_every_format_gives_the_same_model_and_predictions(folder, learner) -> N
     first = predictions[0][0]
     assert all(np.array_equal(first, other) for pair in predictions for other in pair)
     assert len(np.unique(first)) > 1
+
+
+TREES = "sklearn.ensemble.HistGradientBoostingClassifier"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "options"),
+    [
+        (TREES, "churned", ["-p", "max_iter=20"]),
+        ("sklearn.naive_bayes.GaussianNB", "churned", []),
+        ("sklearn.linear_model.Ridge", "spent", ["-p", "alpha=2.5"]),
+    ],
+)
+def test_an_installed_estimator(folder, tmp_path, capsys, name, target, options) -> None:
+    other = "spent" if target == "churned" else "churned"
+    given = [*options, "--target", target, "--exclude", other, "-m", 200, "--holdout", 0]
+    written = []
+    for format in ("csv", "parquet"):
+        out = tmp_path / format
+        assert run("fit", name, folder / f"train.{format}", *given, "--predict", folder / "new.csv", "-o", out) == 0
+        written.append(pd.read_parquet(out / "predictions.parquet"))
+        assert (out / "model.skops").exists() == (name != TREES)
+        assert ("no model.skops" in capsys.readouterr().out) == (name == TREES)
+        if name != TREES:
+            more = tmp_path / "p.parquet"
+            proba = ["--proba"] if target == "churned" else []
+            assert run("predict", out / "model.skops", folder / "new.parquet", *proba, "-o", more) == 0
+            written.append(pd.read_parquet(more))
+    for other_rows in written[1:]:
+        pd.testing.assert_frame_equal(written[0], other_rows)
+    module, _, cls = name.rpartition(".")
+    estimator = getattr(importlib.import_module(module), cls)()
+    estimator.set_params(**{option.split("=")[0]: json.loads(option.split("=")[1]) for option in options[1::2]})
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=0)
+    model = CoresetEstimator(estimator, coreset_size=200, validation_fraction=0.0, random_state=0)
+    model.fit(opened(folder, "train", "frame", target=target, exclude=[other]))
+    frame = pd.read_parquet(folder / "new.parquet")
+    assert written[0]["prediction"].tolist() == model.predict(frame).tolist()
+    assert json.loads((out / "results.json").read_text())["parameters"]["estimator"].startswith(cls)
+
+
+@pytest.mark.parametrize("name", ["sklearn.nothing.At", "sklearn.linear_model.Nothing", "tithe.open_dataset"])
+def test_what_is_no_installed_estimator(folder, tmp_path, capsys, name) -> None:
+    assert run("fit", name, folder / "train.csv", "--target", "churned", "-o", tmp_path / "out") == 2
+    assert f"no estimator '{name}'" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

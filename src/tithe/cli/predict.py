@@ -44,7 +44,6 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     from sklearn.utils import get_tags
 
     from tithe.core.files import check_output
-    from tithe.core.passes import DataPass
     from tithe.storage.models import load_model
 
     check_output(output)
@@ -54,34 +53,47 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
-    schema = vars(fitted).get("schema_")
-    if schema is not None:
+    if vars(fitted).get("schema_") is not None:
         refuse_given(TABLE_OPTIONS, "the model knows what becomes of each column")
     else:
-        _take_numbers(how, fitted, where)
+        refuse_given(
+            ("scale", "impute", "dates", "na"), "the model was fitted on numbers as they are, without a schema"
+        )
     try:
         with Stop() as stop:
-            source = how.open(where, schema=schema)
-            if source.n_features != fitted.n_features_in_:
-                raise ValueError(
-                    f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
-                    "Name those to use with --columns."
-                )
-            with ProgressBar(source.n_rows, "predicting") as reading:
-                progress = stop.after_leaves(reading) if source.replayable else reading
-                data = DataPass(source, make_engine(jobs), progress)
-                n_rows, n_empty = _write(output, fitted, data, proba=proba, skips=how["bad_rows"] == "skip")
+            rows = write_predictions(output, fitted, where, how, stop, proba=proba, jobs=jobs)
     except KeyboardInterrupt:
         raise Stopped("Stopped; nothing was written.") from None
+    print_table(output, ["", ""], [*rows, ["model", type(fitted).__name__]])
+
+
+def write_predictions(
+    output: str, fitted: Any, where: Sequence[str], how: SourceOptions, stop: Stop, *, proba: bool, jobs: int | None
+) -> list[list[str]]:
+    """Write the predictions of a model for the rows of files; says how many there are."""
+    from tithe.core.passes import DataPass
+
+    schema = vars(fitted).get("schema_")
+    if schema is None:
+        _take_numbers(how, fitted, where)
+    source = how.open(where, schema=schema)
+    if source.n_features != fitted.n_features_in_:
+        raise ValueError(
+            f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
+            "Name those to use with --columns."
+        )
+    with ProgressBar(source.n_rows, "predicting") as reading:
+        progress = stop.after_leaves(reading) if source.replayable else reading
+        data = DataPass(source, make_engine(jobs), progress)
+        n_rows, n_empty = _write(output, fitted, data, proba=proba, skips=how["bad_rows"] == "skip")
     empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
-    print_table(output, ["", ""], [["rows", f"{n_rows:,}"], *empty, ["model", type(fitted).__name__]])
+    return [["rows", f"{n_rows:,}"], *empty]
 
 
 def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:
     """Read numbers as they are: the model was not fitted on a table, so it has no schema."""
     if how.format_of(where) not in TABLE_FORMATS:
         return
-    refuse_given(("scale", "impute", "dates", "na"), "the model was fitted on numbers as they are, without a schema")
     how |= {"scale": "none", "impute": "none"}
     names = vars(model).get("feature_names_in_")
     if how.get("columns") is None and names is not None:

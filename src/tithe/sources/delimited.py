@@ -68,7 +68,7 @@ class DelimitedSource(Source):
 
     Types are inferred from blocks spread over the files; a column of whole numbers there may hold fractions
     elsewhere. Lines are cut into leaves while tasks are iterated over, and parsed when a task is called. The number
-    of rows is known only at the end.
+    of many rows is known only at the end.
 
     Parameters
     ----------
@@ -91,7 +91,8 @@ class DelimitedSource(Source):
         pieces = list(self._pieces(self._probe_bytes, 0.0))
         self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
         self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
-        probes, self.is_sampled = self._schema_sample(pieces, known=choice.schema is not None)
+        probes, self.n_rows = self._schema_sample(pieces, known=choice.schema is not None)
+        self.is_sampled = self.n_rows is None
         self._rows = csv_rows(self._dialects, probes, choice)
         self.n_bytes = sum(file.size for file in files)
         self.schema, self.uncertain = self._rows.columns.schema, self._rows.columns.uncertain
@@ -158,8 +159,8 @@ class DelimitedSource(Source):
             if lines:
                 yield Piece(file, lines, at + len(whole_lines) - len(lines), int(ends[number]) - file.size)
 
-    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> tuple[list[Probe], bool]:
-        """Lines from which a schema is learned, and whether these are not all, but blocks from all over the files.
+    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> tuple[list[Probe], int | None]:
+        """Lines from which a schema is learned, and their number; None if these are blocks from all over the files.
 
         If it is ``known``, only types are told, and the ``pieces`` that were read are enough.
         """
@@ -171,11 +172,11 @@ class DelimitedSource(Source):
             if n_rows > SCHEMA_ROWS:
                 break
         if 0 < n_rows <= SCHEMA_ROWS:
-            return probes, False
+            return probes, n_rows
         if not known:
             n_bytes = max(self._probe_bytes, int(self._bytes_per_row * SCHEMA_ROWS) // _MAX_PROBES)
             pieces = list(self._pieces(n_bytes, 0.0))
-        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces], True
+        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces], None
 
     def _after_header(self, data: bytes, file: TextFile) -> bytes:
         """The beginning of a file without its header and byte-order mark."""
