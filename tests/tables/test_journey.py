@@ -234,3 +234,37 @@ def test_a_frame_is_fitted_directly(folder) -> None:
     assert CoresetKMeans(2, random_state=0).fit(numbered).schema_.reads == ["0", "1"]
     with pytest.raises(ValueError, match="no column 'colour'"):
         model.predict(new.drop(columns="colour"))
+
+
+def test_a_column_names_the_rows(folder, tmp_path, capsys) -> None:
+    """It is no feature, also where it looks like one, and stands beside predictions and typical rows."""
+    table = labelled(400, 0)
+    names = [f"{(7 * i) % 400:04}" for i in range(400)]
+    table = table.append_column("desk", pa.array([int(name) for name in names])).drop_columns(["churned"])
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=90)
+    text = text_table(table).to_pandas()
+    lines = text.to_csv(index=False).splitlines(keepends=True)
+    (tmp_path / "rows.csv").write_text("".join([*lines[:31], "1,2,3\n", *lines[32:]]))  # row 30 is bad
+    predicted = []
+    for format in ("parquet", "csv"):
+        out, new = tmp_path / format, tmp_path / f"{format}.csv"
+        options = ["--row-id", "desk", "--bad-rows", "skip"]
+        assert run("fit", "kmeans", tmp_path / f"rows.{format}", "-k", 3, "-m", 200, *options, "-o", out) == 0
+        model = load_model(out / "model.skops")
+        assert "desk" not in model.schema_.reads and model.schema_.row_id == "desk"
+        clusters = json.loads((out / "results.json").read_text())["clusters"]
+        assert [int(c["typical_row_name"]) for c in clusters] == [int(names[c["typical_row"]]) for c in clusters]
+        assert clusters[0]["typical_row_name"] in capsys.readouterr().out
+        assert run("predict", out / "model.skops", tmp_path / f"rows.{format}", *options, "-o", new) == 0
+        predicted.append(pd.read_csv(new))
+    typed, text = predicted
+    assert typed.columns.tolist() == ["row_id", "desk", "prediction"]
+    assert typed["desk"].tolist() == [int(name) for name in names]
+    assert text["desk"].isna().tolist() == [i == 30 for i in range(400)]
+    assert text["desk"].drop(30).tolist() == typed["desk"].drop(30).tolist()
+    for command in ("build", "stream"):
+        out = tmp_path / f"{command}.parquet"
+        assert run(command, tmp_path / "rows.csv", "-k", 3, "-m", 100, *options, "-o", out) == 0
+        assert load_schema(out).row_id == "desk"
+    assert run("fit", "kmeans", tmp_path / "rows.csv", "--row-id", "nowhere", "-o", tmp_path / "out") == 2
+    assert "no column 'nowhere'" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from tithe.cli.options import (
 from tithe.cli.plan import Earlier, checkpoint_options, choose_size, earlier_run, plan_table
 from tithe.cli.predict import write_predictions
 from tithe.cli.progress import Stop
+from tithe.cli.row_ids import names_of_rows
 from tithe.cli.scored import ScoredRows
 from tithe.cli.sources import SourceOptions, check_apart, skipped_rows, source_options
 from tithe.cli.text import print_result_tables, print_table, saying_how_to_go_on
@@ -230,12 +231,15 @@ def _facts(
     n_held_out = 0 if held_out is None or scored.held_out is None else held_out.n_rows
     n_skipped = skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out)
     options = {name: value for name, value in how.items() if value is not None and name != "limits"}
+    clusters = model.summary().get("clusters", [])
+    shown = [cluster["typical_row"] for cluster in clusters if cluster["typical_row"] is not None]
     return Fit(
         learner=learner,
         files=list(where),
         n_skipped=n_skipped,
         n_held_out=n_held_out,
         held_out=None if held_out is None else held_out.as_dict(),
+        row_names=names_of_rows(scored.source, how["row_id"], shown),
         seconds=seconds,
         peak_bytes=peak_memory(),
         parameters={name: _as_plain(value) for name, value in {**model.get_params(), **options}.items()},

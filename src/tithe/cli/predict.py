@@ -12,6 +12,7 @@ import click
 from tithe.cli.messages import Command
 from tithe.cli.options import jobs_option, make_engine
 from tithe.cli.progress import Stop
+from tithe.cli.row_ids import RowIds
 from tithe.cli.sources import TABLE_FORMATS, TABLE_OPTIONS, SourceOptions, check_apart, refuse_given, source_options
 from tithe.cli.text import Stopped, print_table
 from tithe.core.progress import ProgressBar
@@ -30,6 +31,8 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 @jobs_option
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
     """Predict with MODEL, a file that tithe fit or save_model wrote: row_id and prediction for every row.
+
+    row_id counts the rows from 0; --row-id names a column that is written beside it.
 
     The columns that the model was fitted on are looked up by name, in whatever order and file format; others, such as
     the target, are left alone. Numbers are scaled, gaps filled and text is encoded as for the fit. A row that cannot be
@@ -85,7 +88,8 @@ def write_predictions(
     with ProgressBar(source.n_rows, "predicting") as reading:
         progress = stop.after_leaves(reading) if source.replayable else reading
         data = DataPass(source, make_engine(jobs), progress)
-        n_rows, n_empty = _write(output, fitted, data, proba=proba, skips=how["bad_rows"] == "skip")
+        row_ids = None if how["row_id"] is None else RowIds(source, how["row_id"])
+        n_rows, n_empty = _write(output, fitted, data, row_ids, proba=proba, skips=how["bad_rows"] == "skip")
     empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
     return [["rows", f"{n_rows:,}"], *empty]
 
@@ -100,7 +104,7 @@ def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:
         how["columns"] = [str(name) for name in names]
 
 
-def _write(output: str, model: Any, data: Any, *, proba: bool, skips: bool) -> tuple[int, int]:
+def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba: bool, skips: bool) -> tuple[int, int]:
     """Predict and write leaf by leaf; returns how many rows there are, and how many have no prediction."""
     import pyarrow as pa
 
@@ -120,13 +124,15 @@ def _write(output: str, model: Any, data: Any, *, proba: bool, skips: bool) -> t
             for batch in data.each(table):
                 if not batch.num_rows:
                     continue
-                writer = writer or _writer(temporary, Path(output).suffix.lower(), batch.schema)
                 whole = _with_empty_rows(batch, n_rows, batch.column("row_id")[-1].as_py() + 1)
-                writer.write_table(whole)
+                named = whole if row_ids is None else row_ids.added_to(whole)
+                writer = writer or _writer(temporary, Path(output).suffix.lower(), named.schema)
+                writer.write_table(named)
                 n_rows, n_empty = n_rows + whole.num_rows, n_empty + whole.num_rows - batch.num_rows
             n_all = data.rows.count() if skips else None
             if writer is not None and n_all is not None and n_all > n_rows:
-                writer.write_table(_with_empty_rows(batch.slice(0, 0), n_rows, n_all))
+                empty = _with_empty_rows(batch.slice(0, 0), n_rows, n_all)
+                writer.write_table(empty if row_ids is None else row_ids.added_to(empty))
                 n_rows, n_empty = n_all, n_empty + n_all - n_rows
         finally:
             if writer is not None:

@@ -35,7 +35,7 @@ class Fit:
 
     ``n_skipped`` counts rows that were left out because something was wrong with them, None where it
     is not known how many there were. ``held_out`` are the scores on rows that were not learned from; ``n_held_out`` of
-    these are from the same files.
+    these are from the same files. ``row_names`` are the values of a column that names the rows, for those shown.
     """
 
     learner: str
@@ -43,6 +43,7 @@ class Fit:
     n_skipped: int | None
     n_held_out: int
     held_out: dict[str, Any] | None
+    row_names: dict[int, str]
     seconds: float
     peak_bytes: int
     parameters: dict[str, Any]
@@ -104,8 +105,12 @@ def labelled_coreset(model: Any) -> Coreset:
 
 def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
     certificate = certificate_of(model)
+    facts, summary = asdict(fit), model.summary()
+    names = facts.pop("row_names")
+    for cluster in summary.get("clusters", []) if names else ():
+        cluster["typical_row_name"] = names.get(cluster["typical_row"])
     return {
-        **asdict(fit),
+        **facts,
         "tithe": __version__,
         "n_rows": coreset.n_seen,
         "n_features": coreset.n_features,
@@ -114,7 +119,7 @@ def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
         "effective_sample_size": coreset.effective_size,
         "provenance": dict(coreset.provenance),
         "certificate": None if certificate is None else asdict(certificate),
-        **model.summary(),
+        **summary,
     }
 
 

@@ -32,7 +32,8 @@ class Choice:
 
     Parameters
     ----------
-    target, weight : str or None
+    target, weight, row_id : str or None
+        ``row_id`` is a column that names the rows. It is no feature, and not read with the rows.
     bad_rows : {"error", "skip"}
     schema : TableSchema or None
         How columns become features, if it is known from an earlier table.
@@ -42,6 +43,7 @@ class Choice:
     exclude: Sequence[str] = ()
     target: str | None = None
     weight: str | None = None
+    row_id: str | None = None
     scale: str = "standard"
     impute: str = "median"
     categories: str = "auto"
@@ -62,7 +64,7 @@ class Choice:
         named = [*(self.columns or ()), *self.special]
         twice = next((name for name, times in Counter(named).items() if times > 1), None)
         if twice is not None:
-            raise ValueError(f"Column {twice!r} is asked for twice: among columns, target and weight.")
+            raise ValueError(f"Column {twice!r} is asked for twice: among columns, target, weight and row_id.")
         if self.schema is not None and self.has_table_options:
             raise ValueError("A schema says what becomes of each column: give it, or options about columns, not both.")
 
@@ -74,7 +76,7 @@ class Choice:
     @property
     def special(self) -> list[str]:
         """The columns that are no features."""
-        return [name for name in (self.target, self.weight) if name is not None]
+        return [name for name in (self.target, self.weight, self.row_id) if name is not None]
 
 
 class Numbered(Sequence[str]):
@@ -120,7 +122,7 @@ class Columns:
     @cached_property
     def read(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return (*self.schema.reads, *self.choice.special)
+        return (*self.schema.reads, *(name for name in self.choice.special if name != self.choice.row_id))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -172,7 +174,8 @@ def resolve_columns(
         table = pa.Table.from_batches([_cast(batch, sample_fields) for batch in sample], sample_fields)
         for name in choice.exclude:  # it is not read, but the schema names it
             table = table.append_column(name, pa.nulls(table.num_rows))
-        schema = learn_schema(table, choice.options, target=choice.target, weight=choice.weight)
+        special = {"target": choice.target, "weight": choice.weight, "row_id": choice.row_id}
+        schema = learn_schema(table, choice.options, **special)
         if choice.scale == "standard":
             uncertain = uncertain_features(schema, table)
     return Columns(choice=choice, schema=schema, target_type=target_type, uncertain=uncertain)

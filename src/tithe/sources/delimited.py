@@ -188,12 +188,14 @@ class DelimitedSource(Source):
         """The rows of a piece of a file."""
         return RowReader(io.BytesIO(data), file.path, header=header, limits=self._limits)
 
-    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """All rows of some columns, parsed, bad rows left out or refused."""
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, parsed, bad rows left out or refused, and their ids."""
         for block in self._cut(SAMPLE_ROWS):
             dialect = self._dialects[block.file.path]
-            table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, names)
-            yield from table.to_batches()
+            table, ids = self._rows.table(block.data, dialect, block.ids, block.locate, names)
+            for batch in table.to_batches():
+                yield ids[: batch.num_rows], batch
+                ids = ids[batch.num_rows :]
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
@@ -201,7 +203,7 @@ class DelimitedSource(Source):
         if columns.choice.target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
         collector = Distinct(columns.choice.target)
-        for batch in self.raw_batches([columns.choice.target]):
+        for _, batch in self.numbered_batches([columns.choice.target]):
             collector.add(batch)
         return collector.targets(columns.target_type)
 
@@ -254,7 +256,7 @@ class DelimitedSource(Source):
 def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: Choice) -> CsvRows:
     """The columns of the files with these dialects, by path; schema and types are learned from the probes."""
     tables = text_tables(probes)
-    types = learn_types(tables, choice.special)
+    types = learn_types(tables, [name for name in choice.special if name != choice.row_id])
     if choice.weight is not None and types.get(choice.weight) == pa.int64():
         types[choice.weight] = pa.float64()  # what is a whole number here may have a fraction elsewhere
     schemas = {}

@@ -233,10 +233,13 @@ class ParquetSource(Source):
             if first >= runs[-1][1]:
                 return
 
-    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """All rows of some columns, as they stand in the files."""
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, as they stand in the files, and their ids."""
         for group in self._groups:
-            yield from self._batches(group, names, use_threads=True)
+            passed = group.first
+            for batch in self._batches(group, names, use_threads=True):
+                yield np.arange(passed, passed + batch.num_rows), batch
+                passed += batch.num_rows
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
