@@ -118,13 +118,13 @@ def takes_categories(estimator: Any) -> bool:
     return by_option or type(estimator).__module__.startswith("lightgbm.")
 
 
-class NumberedClasses(ClassifierMixin, BaseEstimator):
+class _NumberedClasses(ClassifierMixin, BaseEstimator):
     """A classifier that takes only the numbers 0, 1, ... for classes, such as XGBoost's, with labels of any kind."""
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
-    def fit(self, X: Any, y: Any, **params: Any) -> NumberedClasses:
+    def fit(self, X: Any, y: Any, **params: Any) -> _NumberedClasses:
         self.classes_ = np.unique(y)
         if "eval_set" in params:
             params["eval_set"] = [(rows, self._numbers(labels)) for rows, labels in params["eval_set"]]
@@ -156,7 +156,7 @@ def fitted_to_labels(estimator: Any, X: Any, y: Any, **params: Any) -> Any:
         if not is_classifier(estimator) or np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
             raise
         try:
-            return NumberedClasses(estimator).fit(X, y, **params)
+            return _NumberedClasses(estimator).fit(X, y, **params)
         except ValueError:
             pass
         raise
