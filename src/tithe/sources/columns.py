@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import eq
 from typing import Any, overload
@@ -27,7 +27,7 @@ _MAX_NAMES_SHOWN = 30  # columns that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(TableOptions):
     """The options of the caller about columns and rows; those about features are those of `TableOptions`.
 
     Parameters
@@ -39,34 +39,26 @@ class Choice:
         How columns become features, if it is known from an earlier table.
     """
 
-    columns: Sequence[str] | None = None
-    exclude: Sequence[str] = ()
     target: str | None = None
     weight: str | None = None
     row_id: str | None = None
-    scale: str = "standard"
-    impute: str = "median"
-    categories: str = "auto"
-    n_hashes: int = 32
-    max_categories: int = 100
-    dates: str = "parts"
-    na: Sequence[str] = ()
     bad_rows: str = "error"
     schema: TableSchema | None = None
-    options: TableOptions = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_params(self, _CONSTRAINTS)
-        names = ("columns", "exclude", "scale", "impute", "categories", "n_hashes", "max_categories", "dates", "na")
-        object.__setattr__(self, "options", TableOptions(**{name: getattr(self, name) for name in names}))
-        for name in ("columns", "exclude", "na"):
-            object.__setattr__(self, name, getattr(self.options, name))
         named = [*(self.columns or ()), *self.special]
         twice = next((name for name, times in Counter(named).items() if times > 1), None)
         if twice is not None:
             raise ValueError(f"Column {twice!r} is asked for twice: among columns, target, weight and row_id.")
         if self.schema is not None and self.has_table_options:
             raise ValueError("A schema says what becomes of each column: give it, or options about columns, not both.")
+
+    @cached_property
+    def options(self) -> TableOptions:
+        """Those about features alone."""
+        return TableOptions(**{option.name: getattr(self, option.name) for option in fields(TableOptions)})
 
     @property
     def has_table_options(self) -> bool:
