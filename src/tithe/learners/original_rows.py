@@ -14,7 +14,8 @@ from tithe.core.state_checks import Each, Optional, Text
 from tithe.learners.fitted import FittedAttribute
 from tithe.learners.other_estimators import takes_weights
 from tithe.learners.tables import schema_of
-from tithe.sources.arrays import frame_table, is_frame
+from tithe.sources.arrays import is_frame
+from tithe.tables.frames import frame_table
 from tithe.tables.schema import TableSchema
 from tithe.tables.view import frame_view
 
