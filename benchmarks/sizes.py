@@ -1,6 +1,7 @@
 """How often a coreset of the size that `propose_size` gives errs by more than it was asked to.
 
     python benchmarks/sizes.py --data DIR [--sets a9a ...] [--objectives logistic ...] [--seeds 3] [--rows 40000]
+                              [--promise fit]
 
 For each set, objective and eps a size is proposed, and coresets of that size are built. The largest relative error
 |cost on the coreset / cost on all rows - 1| is taken over queries that know neither the coreset nor the queries that
@@ -22,6 +23,9 @@ scaled    solutions times -1, .5, 2, 3 and 30, and between two of them
 part      solutions on the rows of the largest values of one column, and on the first tenth of all
 
 A trial is one coreset; it is violated where that error is above eps.
+
+With --promise fit the error is the excess cost, on all rows, of a solution fitted on the coreset: over that of a
+solution on all rows, which for clusters is the minimum nearby (`propose_size` says why).
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjectiv
 
 SETS = ("a9a", "covtype", "electricity", "german", "higgs_subset", "kdd_http", "phishing", "skin_nonskin", "spambase")
 EPS = (0.2, 0.1, 0.05)
+FIT_EPS = (0.05, 0.01)
 STRENGTHS = (1e-3, 1e-2, 0.1, 10.0, 100.0, 1000.0)
 FAR_ROWS, RANDOM = 3, 6
 OBJECTIVES: dict[str, Any] = {
@@ -212,6 +217,42 @@ def trials(block: Block, name: str, arguments: argparse.Namespace) -> list[dict[
     return rows
 
 
+def fits(block: Block, name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row for each eps: the size for a fit, and the excess cost of fits on coresets of that size."""
+    objective, rng, rows = OBJECTIVES[name], np.random.default_rng(12345), []
+    full = objective.solve(block, rng=rng)
+    for eps in FIT_EPS:
+        options = {"objective": objective, "eps": eps, "promise": "fit", "random_state": 0}
+        (size, said), seconds = timed(lambda options=options: propose_size(block.X, block.y, **options))
+        excess = []
+        for seed in range(arguments.seeds):
+            coreset = build_coreset(block.X, block.y, objective=objective, coreset_size=size, random_state=1000 + seed)
+            own = objective.solve(coreset, rng=rng)
+            best = objective.solve(block, rng=rng, init=own) if name in ("kmeans", "kmedian") else full
+            cost, least = costs(block, objective, [own, best])
+            excess.append(cost / least - 1.0)
+        rows.append({"eps": eps, "size": size, "said": said, "excess": excess, "s": seconds})
+    return rows
+
+
+def middle_and_most(values: list[float]) -> tuple[float, float]:
+    return float(np.median(values)), float(np.max(values))
+
+
+def show_fits(found: list[dict[str, Any]]) -> None:
+    """Coresets on which a fit costs more than 1 + eps times one on all rows."""
+    n = sum(len(r["excess"]) for r in found)
+    bad = sum(e > r["eps"] for r in found for e in r["excess"])
+    show(
+        f"sizes for fits: {bad} of {n} fits exceed eps ({bad / max(n, 1):.1%})",
+        ["set", "objective", "eps", "rows kept", "share", "median excess", "largest"],
+        [
+            [*(r[c] for c in ("set", "objective", "eps", "size")), r["size"] / r["rows"], *middle_and_most(r["excess"])]
+            for r in found
+        ],
+    )
+
+
 def errors_of(cells: list[dict[str, Any]], kinds: list[str]) -> np.ndarray:
     """The largest error of each coreset over queries of these kinds, in units of eps."""
     return np.array([max(r["worst"][k][i] for k in kinds) / r["eps"] for r in cells for i in range(r["coresets"])])
@@ -266,6 +307,7 @@ def main() -> None:
     parser.add_argument("--objectives", nargs="+", choices=list(OBJECTIVES), default=list(OBJECTIVES))
     parser.add_argument("--seeds", type=int, default=3, help="coresets of each size")
     parser.add_argument("--rows", type=int, default=40_000, help="rows of a set that are used, at the most")
+    parser.add_argument("--promise", choices=["costs", "fit"], default="costs")
     parser.add_argument("--output", default="sizes", help="name of the JSON file")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # fits that stop early give queries as good as any
@@ -274,13 +316,20 @@ def main() -> None:
         for name in arguments.objectives:
             labelled = name in ("logistic", "margin")
             block = rows_of(arguments.data, set_name, labelled, arguments.rows)
+            if arguments.promise == "fit":
+                about = {"set": set_name, "objective": name, "rows": len(block)}
+                found += [about | row for row in fits(block, name, arguments)]
+                continue
             for row in trials(block, name, arguments):
                 found.append({"set": set_name, "objective": name, "rows": len(block), **row})
                 worst = {kind: round(max(errors, default=0.0) / row["eps"], 2) for kind, errors in row["worst"].items()}
                 print(
                     f"  {set_name} {name} eps {row['eps']}: {row['size']} rows, {row['s']:.1f} s, {worst}", flush=True
                 )
-    show_violations(found, arguments.objectives)
+    if arguments.promise == "fit":
+        show_fits(found)
+    else:
+        show_violations(found, arguments.objectives)
     save(arguments.output, {"seeds": arguments.seeds, "rows": arguments.rows, "trials": found})
 
 

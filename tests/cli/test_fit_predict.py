@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tithe.report.fit_report.write_model", full)
+    monkeypatch.setattr("tithe.report.fit_report.write_coreset", full)
     assert run(*command, "--seed", 1) == 1
     assert "No space left" in capsys.readouterr().err
     assert {p.name: sha(p) for p in out.iterdir()} == before

@@ -62,6 +62,27 @@ def test_a_classifier(folder, tmp_path, capsys, small_leaves) -> None:
         assert f"AUC {said['held_out']['scores']['auc']:.4g}" in text and f"{len(new):,} rows that the model" in text
 
 
+def test_rows_of_rare_classes_are_not_held_out(tmp_path) -> None:
+    rows = rows_table(3000).to_pandas()
+    rows.loc[np.flatnonzero(is_held_out(3000, 0.05))[:2], "label"] = "rare"  # both would be
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    assert run("fit", "logistic", tmp_path / "rows.csv", "--target", "label", "-o", tmp_path / "out") == 0
+    assert load_model(tmp_path / "out" / "model.skops").classes_.tolist() == ["no", "rare", "yes"]
+    assert results(tmp_path / "out")["n_held_out"] == is_held_out(3000, 0.05).sum() - 2
+
+
+def test_the_size_of_a_fit_is_chosen_for_an_error(folder, tmp_path, capsys) -> None:
+    command = ["fit", "logistic", folder, "--target", "label", "--polish", 0, "-o", tmp_path / "out"]
+    kept = []
+    for eps in (0.3, 0.02):
+        assert run(*command, "--eps", eps) == 0
+        assert f"for an error of {eps}: a fit on it costs at most" in capsys.readouterr().err
+        kept.append(results(tmp_path / "out")["rows_kept"])
+    assert kept[0] < kept[1] < 3000
+    assert results(tmp_path / "out")["certificate"]["relative_excess"] < 0.02
+    assert run(*command, "--eps", 0.1, "-m", 100) == 2 and "not both" in capsys.readouterr().err
+
+
 def test_clusters(folder, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     assert run("fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 300, "-o", out) == 0

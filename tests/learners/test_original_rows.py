@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
@@ -16,8 +17,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from tithe import CoresetEstimator, load_model, save_model
+from tithe import CoresetEstimator, load_model, open_dataset, save_model
 from tithe.core.data import Block
+from tithe.tables.learn import learn_schema
+from tithe.tables.view import frame_view
 
 SMALL: dict[str, Any] = {"coreset_size": 300, "random_state": 0}
 
@@ -80,11 +83,15 @@ def test_polars_rows_stay_polars(rng: np.random.Generator) -> None:
 class Recorder(ClassifierMixin, BaseEstimator):
     """Remembers what ``fit`` was given."""
 
+    def __init__(self, categorical_features=None):
+        self.categorical_features = categorical_features
+
     def fit(self, X, y, sample_weight=None, eval_set=None, verbose=None):
         self.classes_, self.given_, self.eval_set_ = np.unique(y), X, eval_set
         return self
 
     def predict(self, X):
+        self.seen_ = X
         return np.repeat(self.classes_[:1], len(X))
 
 
@@ -115,3 +122,51 @@ def test_the_objective_follows_from_the_estimator(estimator, polish: int, name: 
     y = X[:, 0] > 0 if isinstance(estimator, LogisticRegression) else X[:, 0]
     model = CoresetEstimator(estimator, polish=polish, **SMALL).fit(X, y)
     assert model.coreset_.provenance["objective"] == name
+
+
+def test_rows_of_a_file_have_their_gaps_and_categories_again(frame, labels, tmp_path) -> None:
+    frame.assign(label=labels, when=pd.Timestamp("2024-01-01")).to_csv(tmp_path / "rows.csv", index=False)
+    source = open_dataset(tmp_path / "rows.csv", target="label")
+    model = CoresetEstimator(Recorder(categorical_features="from_dtype"), **SMALL).fit(source)
+    given = model.estimator_.given_
+    expected = frame.iloc[model.sample_indices_].reset_index(drop=True)
+    assert list(given.columns) == ["age", "city", "income"] and given["city"].dtype == "category"
+    pd.testing.assert_frame_equal(given, expected, check_exact=False, rtol=1e-9)
+    new = frame[:20].assign(city="Wien")
+    assert model.predict(new[["city", "income", "age"]]).shape == (20,)
+    assert model.estimator_.seen_["city"].isna().all() and model.estimator_.seen_["age"].isna().sum() == 2
+    assert isinstance(CoresetEstimator(Recorder(), **SMALL).fit(source).estimator_.given_, np.ndarray)
+    pipe = make_pipeline(make_column_transformer((OneHotEncoder(), ["city"])), LogisticRegression())
+    by_name = CoresetEstimator(pipe, **SMALL).fit(source)
+    assert by_name.score(source.sample(None, rng=np.random.default_rng(0)).X, labels) > 0.6
+
+
+def test_words_and_other_values_of_a_view(rng: np.random.Generator) -> None:
+    text = [f"{a} {b} row {i}" for i, (a, b) in enumerate(rng.choice(["red", "blue", "green"], (200, 2)))]
+    colour = ["other", "rare", *np.repeat(["red", "blue"], 99), None, None]
+    table = pa.table({"text": [*text, "", ""], "colour": colour, "flag": [True, None] * 101})
+    schema = learn_schema(table)
+    view = frame_view(schema, schema.encode(table))
+    assert list(view.columns) == [*(f"text#{i}" for i in range(32)), "colour", "flag"]
+    assert view["colour"][:3].tolist() == ["other", "other", "red"]
+    assert view["colour"].isna().sum() == 2 and view["flag"].isna().sum() == 101
+    sparse_rows = schema.encode_sparse(table)
+    pd.testing.assert_frame_equal(frame_view(schema, sparse_rows).reset_index(drop=True), view)
+
+
+class NumbersOnly(Recorder):
+    """Refuses labels that are not 0, 1, ..., as XGBoost does."""
+
+    def fit(self, X, y, sample_weight=None, eval_set=None):
+        if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
+            raise ValueError("Invalid classes")
+        return super().fit(X, y, sample_weight, eval_set)
+
+
+def test_labels_become_numbers_for_an_estimator_that_refuses_them(frame, labels) -> None:
+    model = CoresetEstimator(NumbersOnly(), **SMALL).fit(frame, labels, eval_set=[(frame[:9], labels[:9])])
+    assert model.classes_.tolist() == ["no", "yes"] and set(model.predict(frame)) == {"no"}
+    assert model.score(frame, labels) == np.mean(labels == "no")
+    assert model.estimator_.eval_set_[0][1].tolist() == (labels[:9] == "yes").astype(int).tolist()
+    with pytest.raises(ValueError, match="Invalid classes"):
+        CoresetEstimator(NumbersOnly(), **SMALL).fit(frame, labels, eval_set=[(frame[:1], ["maybe"])])

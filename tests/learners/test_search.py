@@ -280,3 +280,10 @@ def test_a_search_is_saved_and_loaded(tmp_path) -> None:
     save_model(search, tmp_path / "s.skops")
     again = load_model(tmp_path / "s.skops")
     assert again.best_params_ == search.best_params_ and again.score(X, y) == search.score(X, y)
+
+
+def test_a_regression_is_reduced_for_least_squares(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(3000, 3))
+    search = CoresetSearchCV(Ridge(), {"alpha": [0.1, 10.0]}, coreset_size=300, cv=2, random_state=0)
+    search.fit(X, X @ [1.0, 2.0, 0.0] + rng.normal(size=3000))
+    assert search.best_estimator_.coreset_.provenance["objective"] == "least_squares"

@@ -159,3 +159,13 @@ def test_files_come_in_the_order_asked_for(tmp_path) -> None:
     ):
         assert all_rows(open_dataset(where)).X.ravel().tolist() == expected
     assert all_rows(open_dataset([tmp_path / "2.parquet"], format="parquet")).X.tolist() == [[2.0]]
+
+
+def test_a_sample_of_large_row_groups_reads_a_part_of_each(tmp_path) -> None:
+    pq.write_table(pa.table({"a": np.arange(20_000.0)}), tmp_path / "rows.parquet", row_group_size=1000)
+    source = open_dataset(tmp_path / "rows.parquet", scale="none", columns=["a"])
+    sample = source.sample(64, rng=np.random.default_rng(0))
+    places = sample.row_ids() % 1000 // 125  # which eighth of its group
+    groups = sample.row_ids() // 1000
+    assert len(sample) == 64 and len(np.unique(groups)) == 8
+    assert len(set(zip(groups.tolist(), places.tolist(), strict=True))) == len(set(places.tolist())) == 8

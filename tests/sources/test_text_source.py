@@ -51,7 +51,7 @@ def test_csv_rows_whatever_the_leaves_and_chunks(frame, tmp_path, monkeypatch, c
         frame[start:stop].to_csv(tmp_path / f"{i}.csv", index=False, lineterminator=["\n", "\r\n"][i % 2])
     source = open_dataset(tmp_path, target="y", weight="w", categories="hash", impute="median")
     assert_rows(all_rows(source, 0, leaf_rows), frame)
-    assert source.n_rows is None and source.feature_names[:3] == ["a", "b", "c"]
+    assert source.n_rows == len(frame) and source.feature_names[:3] == ["a", "b", "c"]
     leaf = [task() for task in source.tasks(leaf_rows=leaf_rows)]
     assert max(map(len, leaf)) <= leaf_rows
     for first in (0, 1, len(leaf) - 1):

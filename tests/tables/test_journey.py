@@ -1,5 +1,6 @@
 """An ordinary table, with every kind of column and every trouble, goes through every command in every format."""
 
+import importlib
 import io
 import json
 import sys
@@ -13,6 +14,7 @@ import pytest
 from example_table import text_table, typed_table
 
 from tithe import (
+    CoresetEstimator,
     CoresetKMeans,
     CoresetLogisticRegression,
     CoresetRidge,
@@ -113,6 +115,52 @@ def test_every_format_gives_the_same_model_and_predictions(folder, learner) -> N
     assert len(np.unique(first)) > 1
 
 
+TREES = "sklearn.ensemble.HistGradientBoostingClassifier"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "options"),
+    [
+        (TREES, "churned", ["-p", "max_iter=20"]),
+        ("sklearn.naive_bayes.GaussianNB", "churned", []),
+        ("sklearn.linear_model.Ridge", "spent", ["-p", "alpha=2.5"]),
+    ],
+)
+def test_an_installed_estimator(folder, tmp_path, capsys, name, target, options) -> None:
+    other = "spent" if target == "churned" else "churned"
+    given = [*options, "--target", target, "--exclude", other, "-m", 200, "--holdout", 0]
+    written = []
+    for format in ("csv", "parquet"):
+        out = tmp_path / format
+        assert run("fit", name, folder / f"train.{format}", *given, "--predict", folder / "new.csv", "-o", out) == 0
+        written.append(pd.read_parquet(out / "predictions.parquet"))
+        assert (out / "model.skops").exists() == (name != TREES)
+        assert ("no model.skops" in capsys.readouterr().out) == (name == TREES)
+        if name != TREES:
+            more = tmp_path / "p.parquet"
+            proba = ["--proba"] if target == "churned" else []
+            assert run("predict", out / "model.skops", folder / "new.parquet", *proba, "-o", more) == 0
+            written.append(pd.read_parquet(more))
+    for other_rows in written[1:]:
+        pd.testing.assert_frame_equal(written[0], other_rows)
+    module, _, cls = name.rpartition(".")
+    estimator = getattr(importlib.import_module(module), cls)()
+    estimator.set_params(**{option.split("=")[0]: json.loads(option.split("=")[1]) for option in options[1::2]})
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=0)
+    model = CoresetEstimator(estimator, coreset_size=200, validation_fraction=0.0, random_state=0)
+    model.fit(opened(folder, "train", "frame", target=target, exclude=[other]))
+    frame = pd.read_parquet(folder / "new.parquet")
+    assert written[0]["prediction"].tolist() == model.predict(frame).tolist()
+    assert json.loads((out / "results.json").read_text())["parameters"]["estimator"].startswith(cls)
+
+
+@pytest.mark.parametrize("name", ["sklearn.nothing.At", "sklearn.linear_model.Nothing", "tithe.open_dataset"])
+def test_what_is_no_installed_estimator(folder, tmp_path, capsys, name) -> None:
+    assert run("fit", name, folder / "train.csv", "--target", "churned", "-o", tmp_path / "out") == 2
+    assert f"no estimator '{name}'" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_from_fit_to_predict_on_the_command_line(folder, tmp_path, learner, capsys) -> None:
     target = TARGETS[learner]
@@ -186,3 +234,37 @@ def test_a_frame_is_fitted_directly(folder) -> None:
     assert CoresetKMeans(2, random_state=0).fit(numbered).schema_.reads == ["0", "1"]
     with pytest.raises(ValueError, match="no column 'colour'"):
         model.predict(new.drop(columns="colour"))
+
+
+def test_a_column_names_the_rows(folder, tmp_path, capsys) -> None:
+    """It is no feature, also where it looks like one, and stands beside predictions and typical rows."""
+    table = labelled(400, 0)
+    names = [f"{(7 * i) % 400:04}" for i in range(400)]
+    table = table.append_column("desk", pa.array([int(name) for name in names])).drop_columns(["churned"])
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=90)
+    text = text_table(table).to_pandas()
+    lines = text.to_csv(index=False).splitlines(keepends=True)
+    (tmp_path / "rows.csv").write_text("".join([*lines[:31], "1,2,3\n", *lines[32:]]))  # row 30 is bad
+    predicted = []
+    for format in ("parquet", "csv"):
+        out, new = tmp_path / format, tmp_path / f"{format}.csv"
+        options = ["--row-id", "desk", "--bad-rows", "skip"]
+        assert run("fit", "kmeans", tmp_path / f"rows.{format}", "-k", 3, "-m", 200, *options, "-o", out) == 0
+        model = load_model(out / "model.skops")
+        assert "desk" not in model.schema_.reads and model.schema_.row_id == "desk"
+        clusters = json.loads((out / "results.json").read_text())["clusters"]
+        assert [int(c["typical_row_name"]) for c in clusters] == [int(names[c["typical_row"]]) for c in clusters]
+        assert clusters[0]["typical_row_name"] in capsys.readouterr().out
+        assert run("predict", out / "model.skops", tmp_path / f"rows.{format}", *options, "-o", new) == 0
+        predicted.append(pd.read_csv(new))
+    typed, text = predicted
+    assert typed.columns.tolist() == ["row_id", "desk", "prediction"]
+    assert typed["desk"].tolist() == [int(name) for name in names]
+    assert text["desk"].isna().tolist() == [i == 30 for i in range(400)]
+    assert text["desk"].drop(30).tolist() == typed["desk"].drop(30).tolist()
+    for command in ("build", "stream"):
+        out = tmp_path / f"{command}.parquet"
+        assert run(command, tmp_path / "rows.csv", "-k", 3, "-m", 100, *options, "-o", out) == 0
+        assert load_schema(out).row_id == "desk"
+    assert run("fit", "kmeans", tmp_path / "rows.csv", "--row-id", "nowhere", "-o", tmp_path / "out") == 2
+    assert "no column 'nowhere'" in capsys.readouterr().err

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from tithe.cli.options import (
+    EPS,
     ObjectiveCommand,
     construction_options,
-    eps_option,
     jobs_option,
     make_engine,
     make_objective,
+    promise_option,
     seed_option,
     size_option,
 )
@@ -28,7 +29,10 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
 @size_option
-@eps_option
+@click.option(
+    "--eps", type=EPS, default=0.05, show_default=True, help="The error for which a size is chosen, without -m."
+)
+@promise_option
 @construction_options
 @source_options
 @seed_option
@@ -36,8 +40,8 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 @checkpoint_options
 @click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
-    where, how, output, size, eps, objective, construction, calibrate, seed, jobs, checkpoint, checkpoint_every,
-    resume, dry_run, check, **parameters,
+    where, how, output, size, eps, promise, objective, construction, calibrate, seed, jobs, checkpoint,
+    checkpoint_every, resume, dry_run, check, **parameters,
 ):  # fmt: skip
     """Reduce files to a small weighted file: Parquet, or CSV if its name ends in .csv.
 
@@ -47,6 +51,7 @@ def build(  # type: ignore[no-untyped-def]
     \b
     Example:
       tithe build rows.parquet -k 20 -m 5000 --weight w -o coreset.parquet
+      tithe build rows.parquet -k 20 --eps 0.01 --promise fit -o coreset.parquet
       tithe build 'data/*.parquet' --objective logistic --target y -m 0.01 -o coreset.parquet
       zcat rows.csv.gz | tithe build - -m 5000 -o coreset.parquet
     """
@@ -67,7 +72,7 @@ def build(  # type: ignore[no-untyped-def]
     with Stop() as stop:
         source = how.open(where)
         if dry_run:
-            size, why = choose_size(source, goal, size, eps=eps, seed=seed)
+            size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed)
             plan = plan_table(
                 source, goal, where, size=size, why=why, seed=seed, jobs=jobs, passes=1 + check, **options
             )
@@ -76,7 +81,7 @@ def build(  # type: ignore[no-untyped-def]
         earlier = earlier_run(checkpoint, resume)
         with saying_how_to_go_on(checkpoint), ProgressBar(source.n_rows, "reducing", done=earlier.n_rows) as reading:
             reading.describe("choosing a size")
-            size, why = choose_size(source, goal, size, eps=eps, seed=seed, earlier=earlier)
+            size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed, earlier=earlier)
             start = perf_counter()
             coreset = build_coreset(
                 source,

@@ -11,10 +11,22 @@ from typing import Any
 
 import click
 
+from tithe.cli.installed import installed_estimator, parameter_option
 from tithe.cli.messages import Command, in_options
-from tithe.cli.options import Value, default_of, jobs_option, make_engine, parameter_options, seed_option, size_option
-from tithe.cli.plan import checkpoint_options, earlier_run, plan_table
+from tithe.cli.options import (
+    EPS,
+    Value,
+    default_of,
+    jobs_option,
+    make_engine,
+    parameter_options,
+    seed_option,
+    size_option,
+)
+from tithe.cli.plan import Earlier, checkpoint_options, choose_size, earlier_run, plan_table
+from tithe.cli.predict import write_predictions
 from tithe.cli.progress import Stop
+from tithe.cli.row_ids import names_of_rows
 from tithe.cli.scored import ScoredRows
 from tithe.cli.sources import SourceOptions, check_apart, skipped_rows, source_options
 from tithe.cli.text import print_result_tables, print_table, saying_how_to_go_on
@@ -32,12 +44,19 @@ class LearnerGroup(click.Group):
         return names("learner")
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command:
+        run = _fit.callback
+        assert run is not None
+        if "." in name:
+            return Command(
+                name,
+                params=[parameter_option, *_fit.params],
+                callback=partial(run, name=name, cls=partial(installed_estimator, name), polish=0),
+                help=f"{name}, an installed estimator, on a coreset.\n\n{cleandoc(_fit.help or '')}",
+            )
         try:
             cls = resolve("learner", name)
         except ValueError as error:
-            raise click.UsageError(str(error)) from error
-        run = _fit.callback
-        assert run is not None
+            raise click.UsageError(f"{error} Or an installed estimator: sklearn.naive_bayes.GaussianNB.") from error
         rounds = click.Option(
             ["--polish"],
             type=Value(POLISH, name="ROUNDS|auto"),
@@ -59,13 +78,15 @@ class LearnerGroup(click.Group):
 def fit() -> None:
     """Reduce files, fit a model on what is kept, and certify it in more passes over the files.
 
-    The options of a learner: tithe fit NAME --help.
+    NAME may also be the dotted name of an installed estimator whose fit takes sample_weight. The options of a learner:
+    tithe fit NAME --help.
 
     \b
     Example:
       tithe fit kmeans data/ -k 20 -o result
       tithe fit logistic 'data/*.parquet' --target y -o result
       tithe fit odm 'data/*.parquet' --target y --lam 1000 -o result
+      tithe fit sklearn.ensemble.HistGradientBoostingClassifier data/ --target y --predict new.csv -o result
     """
 
 
@@ -74,19 +95,26 @@ def fit() -> None:
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @size_option
 @click.option(
+    "--eps",
+    type=EPS,
+    help="Keep as many rows as a fit takes that costs at most this share more than one on all rows, in 95 % of draws, "
+    "without passes that improve it. Measured on a sample.",
+)
+@click.option(
     "--holdout",
     type=click.FloatRange(0, 1, max_open=True),
     help="Share of the rows that are not learned from, to score the model on. [default: 0.05; 0 with --test]",
 )
 @click.option("--test", metavar="FILE", help="Score the model on the rows of this file, folder or pattern.")
+@click.option("--predict", "new", metavar="FILE", help="Write predictions.parquet for the rows of this file, too.")
 @click.option("--keep-rows", is_flag=True, help="Keep the coreset in model.skops too, to go on from it in Python.")
 @source_options
 @seed_option
 @jobs_option
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
-    name, cls, where, how, output, size, polish, holdout, test, keep_rows, seed, jobs, checkpoint, checkpoint_every,
-    resume, dry_run, **parameters,
+    name, cls, where, how, output, size, eps, polish, holdout, test, new, keep_rows, seed, jobs, checkpoint,
+    checkpoint_every, resume, dry_run, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
     model.skops, report.html and results.json.
@@ -96,6 +124,10 @@ def _fit(  # type: ignore[no-untyped-def]
     check_apart(output, where)
     if size is not None:
         parameters["coreset_size"] = size
+        if eps is not None:
+            raise click.UsageError("Give --size or --eps, not both.")
+    if new is not None:
+        how.format_of([new])  # it must be there before the work begins
     model = cls(polish=polish, engine=make_engine(jobs), random_state=seed, **parameters)
     how.check_target(where, _target_of(model))
     from tithe.core.progress import Checkpoint
@@ -105,11 +137,12 @@ def _fit(  # type: ignore[no-untyped-def]
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop:
         source = how.open(where)
-        scored = ScoredRows.of(source, holdout, test, how, seed)
+        scored = ScoredRows.of(source, holdout, test, how, seed, has_classes=_target_of(model) == "class")
+        earlier = Earlier() if dry_run else earlier_run(checkpoint, resume)
+        why = "asked for, or the default" if eps is None else _choose_size(model, scored, eps, seed, earlier)
         if dry_run:
-            _print_plan(source, model, where, output, jobs, seed, scored)
+            _print_plan(source, model, where, output, jobs, seed, scored, why)
             return
-        earlier = earlier_run(checkpoint, resume)
         second = "certifying" if polish == 0 else "polishing"
         with (
             saying_how_to_go_on(checkpoint),
@@ -129,17 +162,44 @@ def _fit(  # type: ignore[no-untyped-def]
             facts = _facts(model, name, where, how, scored, held_out, seconds)
             results = write_fit(output, model, facts, rows=keep_rows)
         remove_state(checkpoint)
+        if new is not None:
+            plain = SourceOptions(how | {"target": None, "weight": None})
+            file, proba = str(Path(output) / "predictions.parquet"), hasattr(model, "predict_proba")
+            print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=proba, jobs=jobs))
+    _say(output, model, results, held_out)
+
+
+def _choose_size(model: Any, scored: ScoredRows, eps: float, seed: int, earlier: Earlier) -> str:
+    """Set the number of rows to keep; returns the reason for it."""
+    goal, _ = model.planned(scored.training.n_rows, scored.training.n_features)
+    size, why = choose_size(scored.training, goal, None, eps=eps, promise="fit", seed=seed, earlier=earlier)
+    model.set_params(coreset_size=size)
+    click.echo(f"{size:,} rows are kept, {why}.", err=True)
+    return why
+
+
+def _say(output: str, model: Any, results: dict[str, Any], held_out: Any) -> None:
     print_table(output, ["", ""], _about(results))
-    click.echo(in_options(str(model.certificate_ or "There is no certificate: the rows came only once.")))
+    click.echo(_said_of_certificate(model))
     click.echo(_said_of_scores(held_out))
+    if results["not_saved"] is not None:
+        click.echo(f"There is no model.skops: {results['not_saved']} Predictions: --predict FILE.")
     print_result_tables({**results, "columns": []}, most=_MAX_ROWS)  # columns are told by the page and tithe inspect
     click.echo(f"Report: {Path(output) / 'report.html'}")
+
+
+def _said_of_certificate(model: Any) -> str:
+    from tithe.learners.meta import CoresetEstimator
+
+    if isinstance(model, CoresetEstimator):
+        return "There is no certificate for estimators of other libraries."
+    return in_options(str(model.certificate_ or "There is no certificate: the rows came only once."))
 
 
 def _said_of_scores(held_out: Any) -> str:
     if held_out is None:
         return "There are no scores: no rows were held out. See --holdout and --test."
-    return f"{held_out} The certificate is about the rows learned from."
+    return f"{held_out} A certificate is about the rows learned from."
 
 
 def _target_of(model: Any) -> Target:
@@ -171,16 +231,23 @@ def _facts(
     n_held_out = 0 if held_out is None or scored.held_out is None else held_out.n_rows
     n_skipped = skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out)
     options = {name: value for name, value in how.items() if value is not None and name != "limits"}
+    clusters = model.summary().get("clusters", [])
+    shown = [cluster["typical_row"] for cluster in clusters if cluster["typical_row"] is not None]
     return Fit(
         learner=learner,
         files=list(where),
         n_skipped=n_skipped,
         n_held_out=n_held_out,
         held_out=None if held_out is None else held_out.as_dict(),
+        row_names=names_of_rows(scored.source, how["row_id"], shown),
         seconds=seconds,
         peak_bytes=peak_memory(),
-        parameters={**model.get_params(), **options},
+        parameters={name: _as_plain(value) for name, value in {**model.get_params(), **options}.items()},
     )
+
+
+def _as_plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str, list, tuple)) else repr(value)
 
 
 def _about(results: dict[str, Any]) -> list[list[str]]:
@@ -199,7 +266,7 @@ def _about(results: dict[str, Any]) -> list[list[str]]:
 
 
 def _print_plan(
-    source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int, scored: ScoredRows
+    source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int, scored: ScoredRows, why: str
 ) -> None:
     goal, size = model.planned(source.n_rows, source.n_features)
     rounds = model.usual_rounds if model.polish == "auto" else model.polish
@@ -209,7 +276,7 @@ def _print_plan(
         where,
         construction="auto",
         size=size,
-        why="asked for, or the default",
+        why=why,
         calibrate=True,
         seed=seed,
         jobs=jobs,

@@ -44,12 +44,14 @@ seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show
 jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Threads; each holds a leaf of the data. [default: all cores]"
 )
-eps_option = click.option(
-    "--eps",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.05,
+EPS = click.FloatRange(0, 1, min_open=True, max_open=True)
+promise_option = click.option(
+    "--promise",
+    type=click.Choice(["costs", "fit"]),
+    default="costs",
     show_default=True,
-    help="The error for which a size is chosen if none is given.",
+    help="What the error --eps is about: the cost of any solution, as the coreset tells it; or the cost of a solution "
+    "fitted on it, which takes far fewer rows.",
 )
 
 

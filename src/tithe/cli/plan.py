@@ -77,9 +77,16 @@ def earlier_run(checkpoint: str, resume: bool) -> Earlier:
 
 
 def choose_size(
-    source: Source, goal: Any, size: int | float | None, *, eps: float, seed: int, earlier: Earlier | None = None
+    source: Source,
+    goal: Any,
+    size: int | float | None,
+    *,
+    eps: float,
+    promise: str,
+    seed: int,
+    earlier: Earlier | None = None,
 ) -> tuple[int | float, str]:
-    """The number of rows to keep, and the reason for it."""
+    """The number of rows to keep, and the reason for it. ``promise``: see `propose_size`."""
     if size is not None:
         return size, "asked for"
     if earlier is not None and earlier.size is not None:
@@ -90,9 +97,15 @@ def choose_size(
         raise click.UsageError("Rows that come only once cannot be measured beforehand: give the size with -m.")
     from tithe import propose_size
 
-    proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
-    limit = f"at most {measured:.2g} in 95 % of draws, for queries like those tried"
-    return proposed, f"for an error of {eps:g}: {limit}"
+    proposed, measured = propose_size(source, objective=goal, eps=eps, promise=promise, random_state=seed)
+    return proposed, f"for an error of {eps:g}: {limit_text(measured, promise)}"
+
+
+def limit_text(limit: float, promise: str) -> str:
+    """What `propose_size` has measured, in words."""
+    if promise == "fit":
+        return f"a fit on it costs at most {limit:.2g} more in 95 % of draws"
+    return f"at most {limit:.2g} in 95 % of draws, for queries like those tried"
 
 
 def plan_table(

@@ -12,6 +12,7 @@ import click
 from tithe.cli.messages import Command
 from tithe.cli.options import jobs_option, make_engine
 from tithe.cli.progress import Stop
+from tithe.cli.row_ids import RowIds
 from tithe.cli.sources import TABLE_FORMATS, TABLE_OPTIONS, SourceOptions, check_apart, refuse_given, source_options
 from tithe.cli.text import Stopped, print_table
 from tithe.core.progress import ProgressBar
@@ -31,6 +32,8 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
     """Predict with MODEL, a file that tithe fit or save_model wrote: row_id and prediction for every row.
 
+    row_id counts the rows from 0; --row-id names a column that is written beside it.
+
     The columns that the model was fitted on are looked up by name, in whatever order and file format; others, such as
     the target, are left alone. Numbers are scaled, gaps filled and text is encoded as for the fit. A row that cannot be
     read stops the command; with --bad-rows skip its prediction is empty.
@@ -44,7 +47,6 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     from sklearn.utils import get_tags
 
     from tithe.core.files import check_output
-    from tithe.core.passes import DataPass
     from tithe.storage.models import load_model
 
     check_output(output)
@@ -54,41 +56,55 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
-    schema = vars(fitted).get("schema_")
-    if schema is not None:
+    if vars(fitted).get("schema_") is not None:
         refuse_given(TABLE_OPTIONS, "the model knows what becomes of each column")
     else:
-        _take_numbers(how, fitted, where)
+        refuse_given(
+            ("scale", "impute", "dates", "na"), "the model was fitted on numbers as they are, without a schema"
+        )
     try:
         with Stop() as stop:
-            source = how.open(where, schema=schema)
-            if source.n_features != fitted.n_features_in_:
-                raise ValueError(
-                    f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
-                    "Name those to use with --columns."
-                )
-            with ProgressBar(source.n_rows, "predicting") as reading:
-                progress = stop.after_leaves(reading) if source.replayable else reading
-                data = DataPass(source, make_engine(jobs), progress)
-                n_rows, n_empty = _write(output, fitted, data, proba=proba, skips=how["bad_rows"] == "skip")
+            rows = write_predictions(output, fitted, where, how, stop, proba=proba, jobs=jobs)
     except KeyboardInterrupt:
         raise Stopped("Stopped; nothing was written.") from None
+    print_table(output, ["", ""], [*rows, ["model", type(fitted).__name__]])
+
+
+def write_predictions(
+    output: str, fitted: Any, where: Sequence[str], how: SourceOptions, stop: Stop, *, proba: bool, jobs: int | None
+) -> list[list[str]]:
+    """Write the predictions of a model for the rows of files; says how many there are."""
+    from tithe.core.passes import DataPass
+
+    schema = vars(fitted).get("schema_")
+    if schema is None:
+        _take_numbers(how, fitted, where)
+    source = how.open(where, schema=schema)
+    if source.n_features != fitted.n_features_in_:
+        raise ValueError(
+            f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
+            "Name those to use with --columns."
+        )
+    with ProgressBar(source.n_rows, "predicting") as reading:
+        progress = stop.after_leaves(reading) if source.replayable else reading
+        data = DataPass(source, make_engine(jobs), progress)
+        row_ids = None if how["row_id"] is None else RowIds(source, how["row_id"])
+        n_rows, n_empty = _write(output, fitted, data, row_ids, proba=proba, skips=how["bad_rows"] == "skip")
     empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
-    print_table(output, ["", ""], [["rows", f"{n_rows:,}"], *empty, ["model", type(fitted).__name__]])
+    return [["rows", f"{n_rows:,}"], *empty]
 
 
 def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:
     """Read numbers as they are: the model was not fitted on a table, so it has no schema."""
     if how.format_of(where) not in TABLE_FORMATS:
         return
-    refuse_given(("scale", "impute", "dates", "na"), "the model was fitted on numbers as they are, without a schema")
     how |= {"scale": "none", "impute": "none"}
     names = vars(model).get("feature_names_in_")
     if how.get("columns") is None and names is not None:
         how["columns"] = [str(name) for name in names]
 
 
-def _write(output: str, model: Any, data: Any, *, proba: bool, skips: bool) -> tuple[int, int]:
+def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba: bool, skips: bool) -> tuple[int, int]:
     """Predict and write leaf by leaf; returns how many rows there are, and how many have no prediction."""
     import pyarrow as pa
 
@@ -108,13 +124,15 @@ def _write(output: str, model: Any, data: Any, *, proba: bool, skips: bool) -> t
             for batch in data.each(table):
                 if not batch.num_rows:
                     continue
-                writer = writer or _writer(temporary, Path(output).suffix.lower(), batch.schema)
                 whole = _with_empty_rows(batch, n_rows, batch.column("row_id")[-1].as_py() + 1)
-                writer.write_table(whole)
+                named = whole if row_ids is None else row_ids.added_to(whole)
+                writer = writer or _writer(temporary, Path(output).suffix.lower(), named.schema)
+                writer.write_table(named)
                 n_rows, n_empty = n_rows + whole.num_rows, n_empty + whole.num_rows - batch.num_rows
             n_all = data.rows.count() if skips else None
             if writer is not None and n_all is not None and n_all > n_rows:
-                writer.write_table(_with_empty_rows(batch.slice(0, 0), n_rows, n_all))
+                empty = _with_empty_rows(batch.slice(0, 0), n_rows, n_all)
+                writer.write_table(empty if row_ids is None else row_ids.added_to(empty))
                 n_rows, n_empty = n_all, n_empty + n_all - n_rows
         finally:
             if writer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # a command that only shows its options need not load these
 _SHARE = 0.05  # of the rows that are held out by default
 _MAX_ROWS = 1_000_000  # that are held out by default: more make no score better known
 _MIN_ROWS = 20  # with fewer a score would say nothing, and all rows are learned from
+_RISK = 1e-6  # that all rows of a class are held out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,17 @@ class ScoredRows:
     test: str | None = None
 
     @classmethod
-    def of(cls, source: Source, share: float | None, test: str | None, how: SourceOptions, seed: int) -> ScoredRows:
+    def of(
+        cls,
+        source: Source,
+        share: float | None,
+        test: str | None,
+        how: SourceOptions,
+        seed: int,
+        *,
+        has_classes: bool = False,
+    ) -> ScoredRows:
+        """``has_classes``: the target is a class, and rows of rare classes are all learned from."""
         if test is not None:
             from tithe.sources.paths import find_files
 
@@ -48,12 +60,12 @@ class ScoredRows:
         from tithe.core.seeding import Split, key_of
         from tithe.sources.mapped import SplitSource
 
-        key = key_of(seed, "held out")
+        key, rare = key_of(seed, "held out"), _rare_classes(source, share, seed) if has_classes else ()
         return cls(
             source=source,
-            training=SplitSource(source, Split(key, share, held_out=False)),
+            training=SplitSource(source, Split(key, share, held_out=False, rare=rare)),
             how=how,
-            held_out=SplitSource(source, Split(key, share, held_out=True)),
+            held_out=SplitSource(source, Split(key, share, held_out=True, rare=rare)),
             share=share,
         )
 
@@ -90,3 +102,19 @@ class ScoredRows:
                 return held_out_scores(model, data, words)
             except NoRowsError:
                 return None
+
+
+def _rare_classes(source: Source, share: float, seed: int) -> tuple[Any, ...]:
+    """The classes with so few rows that all of them might be held out, judged by a sample."""
+    import numpy as np
+
+    from tithe.core.seeding import rng_for
+
+    classes = source.classes()
+    seen = source.sample(None, rng=rng_for(seed, "rare")).y
+    if classes is None or seen is None:
+        return ()
+    enough = math.log(_RISK) / math.log(share)
+    labels, counts = np.unique(seen, return_counts=True)
+    frequent = set(labels[counts >= enough].tolist())
+    return tuple(label for label in classes.tolist() if label not in frequent)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tithe.cli.options import ObjectiveCommand, make_objective, seed_option
+from tithe.cli.options import EPS, ObjectiveCommand, make_objective, promise_option, seed_option
+from tithe.cli.plan import limit_text
 from tithe.cli.sources import source_options
 from tithe.cli.text import print_table
 
@@ -12,18 +13,19 @@ _FORMULAS = (("sensitivity", "one"), ("sensitivity", "all"), ("lightweight", "al
 
 
 @click.command(cls=ObjectiveCommand)
-@click.option("--eps", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
-@click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, show_default=True)
+@click.option("--eps", type=EPS, default=0.1, show_default=True)
+@click.option("--delta", type=EPS, default=0.1, show_default=True)
+@promise_option
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
 @click.option("-n", "--rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="Rows, for rings.")
 @click.option("--data", metavar="SOURCE", help="Measure on a sample of this file, folder or pattern (the pilot rule).")
 @source_options
 @seed_option
-def size(objective, eps, delta, features, rows, data, how, seed, **parameters):  # type: ignore[no-untyped-def]
+def size(objective, eps, delta, promise, features, rows, data, how, seed, **parameters):  # type: ignore[no-untyped-def]
     """Rows for a relative error EPS with probability 1 - DELTA.
 
-    Formulas of theorems are cautious by orders of magnitude, and those here are for clusterings; with --data
-    trial coresets are measured instead.
+    Formulas of theorems are cautious by orders of magnitude, and those here are for clusterings and for the costs of
+    all solutions; with --data trial coresets are measured instead.
 
     \b
     Example:
@@ -46,9 +48,8 @@ def size(objective, eps, delta, features, rows, data, how, seed, **parameters): 
         if not source.replayable:
             raise click.UsageError("--data is sampled from all files; standard input can be read only once.")
         rows, features = source.n_rows or rows, source.n_features
-        proposed, measured = propose_size(source, objective=goal, eps=eps, random_state=seed)
-        error_text = f"error at most {measured:.4f} in 95 % of draws, for queries like those tried"
-        table.append([f"{proposed:,}", "pilot rule", error_text])
+        proposed, measured = propose_size(source, objective=goal, eps=eps, promise=promise, random_state=seed)
+        table.append([f"{proposed:,}", "pilot rule", f"error: {limit_text(measured, promise)}"])
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
     for construction, queries in _FORMULAS if has_formulas else ():

@@ -16,7 +16,7 @@ from tithe.tables.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
 _READING_OPTIONS = (
-    *("format", "target", "weight", "scale", "impute", "categories", "dates"),
+    *("format", "target", "weight", "row_id", "scale", "impute", "categories", "dates"),
     *("bad_rows", "n_features", "delimiter", "header", "limits"),
 )
 _LISTS = ("columns", "exclude", "na")  # options that are several names
@@ -169,6 +169,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Rows that cannot be parsed, or miss a value that is not filled in.",
         ),
         *_table_options,
+        click.option("--row-id", metavar="COLUMN", help="Column that names the rows; it is no feature."),
         click.option("--weight", metavar="COLUMN", help="Column of weights."),
         click.option("--target", metavar="COLUMN", help="Column to carry along as y."),
         click.option(

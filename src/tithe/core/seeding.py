@@ -87,17 +87,24 @@ class HoldOut:
 
 @dataclass(frozen=True)
 class Split:
-    """The rows whose number in [0, 1) lies below ``share`` (``held_out``), or the others."""
+    """The rows whose number in [0, 1) lies below ``share`` (``held_out``), or the others.
+
+    Rows of the classes ``rare`` are never held out: there may be no others of their class to learn from.
+    """
 
     key: int
     share: float
     held_out: bool
+    rare: tuple[Any, ...] = ()
 
     def __call__(self, block: Block) -> Block:
-        return block.take(np.flatnonzero(self._chooses(block.row_ids())))
+        chosen = self._chooses(block.row_ids())
+        if self.rare and block.y is not None:
+            chosen = np.where(np.isin(block.y, self.rare), not self.held_out, chosen)
+        return block.take(np.flatnonzero(chosen))
 
     def count(self, n_rows: int) -> int:
-        """How many of the rows with ids below ``n_rows`` these are."""
+        """How many of the rows with ids below ``n_rows`` these are, if no class is rare."""
         starts = range(0, n_rows, _COUNTED_AT_ONCE)
         return sum(
             int(np.count_nonzero(self._chooses(np.arange(start, min(start + _COUNTED_AT_ONCE, n_rows)))))

@@ -104,6 +104,20 @@ def with_class_numbers(data: DataPass, *, classifier: bool) -> tuple[Array | Non
     return labels, MappedSource(source, EncodeLabels(classes=labels))
 
 
+def require_target(learner: Any, y: Any, *, anyway: bool = False) -> None:
+    """Refuse rows without y if the learner needs one, or ``anyway``."""
+    if y is None and (anyway or learner.__sklearn_tags__().target_tags.required):
+        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
+
+
+def with_numbers(block: Block, *, classifier: bool) -> tuple[Array | None, Block]:
+    """The labels of a block in memory (None for regression), and the block with class numbers in place of labels."""
+    if block.y is None or not classifier:
+        return None, finite_target(block)
+    labels, numbers = encoded_classes(block.y)
+    return labels, replace(block, y=numbers)
+
+
 def class_masses(data: DataPass, n_classes: int) -> Array:
     """The weight of the rows of each class, y holding their numbers, in one pass: (n_classes,)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -33,23 +34,28 @@ from tithe.learners.delegation import EstimatorMethods, if_estimator_has, requir
 from tithe.learners.fitted import FittedAttribute, probe
 from tithe.learners.labels import (
     EncodeLabels,
-    encoded_classes,
     finite_target,
     objective_for,
+    require_target,
     stream_classes,
     usual_objective,
     with_class_numbers,
+    with_numbers,
 )
 from tithe.learners.original_rows import OriginalRows, TakesFrames, columns_of
 from tithe.learners.other_estimators import (
     check_learns_from_coresets,
     fit_arguments,
+    fitted_to_labels,
     last_step,
     residuals,
+    takes_categories,
 )
+from tithe.learners.tables import schema_of
 from tithe.reduce.calibration import recalibrated
 from tithe.sources.arrays import is_frame
 from tithe.sources.mapped import MappedSource
+from tithe.tables.view import can_view
 
 
 class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
@@ -177,14 +183,16 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         X : array, CSR matrix or frame of shape (n, d), or a source
             Rows of a frame are scored as numbers (text, dates and gaps become numbers by a schema), and the estimator
             gets the chosen rows of the frame itself: with names, categories and gaps, as it gets those of ``predict``.
-            A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``; its rows are numbers.
+            A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``. An estimator that treats gaps
+            and categories itself (boosted trees), or looks up columns by name (`sklearn.compose.ColumnTransformer`),
+            gets its rows as a pandas frame with these, others get numbers.
         y : array of shape (n,), optional
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
         checkpoint, progress
             Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         **fit_params
-            Passed to ``fit`` of the estimator as they are, such as ``eval_set``.
+            Passed to ``fit`` of the estimator, such as ``eval_set``.
         """
         rounds = self._check_options()
         given = OriginalRows(frame=X if is_frame(X) else None, fit_params=fit_params)
@@ -193,10 +201,10 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
                 raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
             source = self._validate_rows(X, y, sample_weight, reset=True)
             return self._fit_source(self._passes(source, progress), checkpoint, given)
-        self._require_target(y, rounds)
+        require_target(self, y, anyway=rounds > 0)
         block = self._checked(X, y, sample_weight, reset=True)
         self._start_fit()
-        block = self._encoded(block)
+        self._labels, block = with_numbers(block, classifier=is_classifier(self.estimator))
         objective, seed = self._objective(), as_seed(self.random_state)
         self.validation_indices_ = np.empty(0, np.int64)
         self._aside = None
@@ -216,7 +224,7 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         super()._check_state()
 
     def _check_solution(self, sizes: Sizes) -> None:
-        if self._columns is None:  # the rows of a frame are not known
+        if self._columns is None and not self._is_viewed:  # the rows of a frame are not known
             probe(self.estimator_, sizes["d"])
 
     def _check_options(self) -> int:
@@ -230,10 +238,6 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
             raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
         return rounds
 
-    def _require_target(self, y: Any, rounds: int = 0) -> None:
-        if y is None and (rounds or self.__sklearn_tags__().target_tags.required):
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-
     def _fit_source(self, data: DataPass, checkpoint: Checkpoint | None, given: OriginalRows) -> Self:
         """Fit from a source. Rows are set aside by their ids if they can be read again."""
         source = data.rows
@@ -242,7 +246,7 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         seed = as_seed(self.random_state)
         classifier = is_classifier(self.estimator)
         if not classifier:
-            self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
+            require_target(self, source.sample(1, rng=rng_for(seed, "look")).y)
         self._labels, rows = with_class_numbers(data, classifier=classifier)
         objective = self._objective()
         self.validation_indices_, self._aside = None, None
@@ -257,6 +261,8 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         data = data.over(rows)
         if coreset is None or coreset.is_whole:  # too few rows to set some aside
             coreset, self._aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
+        if takes_categories(self.estimator) and can_view():
+            given = replace(given, schema=schema_of(self))
         self._learn(coreset, data, seed, given=given)
         return self
 
@@ -277,7 +283,7 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         classes : array, optional
             For classifiers, all labels that will ever occur. Needed on the first call, unless `fit` was called before.
         """
-        self._require_target(y)
+        require_target(self, y)
         return self._push(X, y, sample_weight, classes)
 
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
@@ -295,19 +301,11 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
         self.coreset_ = coreset
         self._columns = None if given.frame is None else columns_of(given.frame)
+        self._is_viewed = given.schema is not None
         self.estimator_ = self._fit_to(coreset, given, weighted=weight is not None or not coreset.is_whole)
         self._coreset_score = None
         if given.frame is not None and hasattr(self.estimator_, "score"):  # later these rows are not at hand
             self._coreset_score = self._score(self.estimator_, coreset, given)
-
-    def _encoded(self, block: Block) -> Block:
-        """Class numbers in place of labels, for a classifier."""
-        self._labels = None
-        if not is_classifier(self.estimator):
-            return finite_target(block)
-        assert block.y is not None
-        self._labels, numbers = encoded_classes(block.y)
-        return Block(X=block.X, y=numbers, sample_weight=block.sample_weight, mean=block.mean)
 
     def _objective(self) -> Any:
         n_classes = 0 if self._labels is None else len(self._labels)
@@ -316,14 +314,15 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
             name = "generic" if self.polish else usual_objective(self.estimator, n_classes)
         return objective_for(name, n_classes)
 
-    def _targets(self, block: Block) -> Array | None:
+    def targets_of(self, block: Block) -> Array | None:
+        """The y of a block with class numbers as the estimator gets it: with labels."""
         return block.y if block.y is None or self._labels is None else self._labels[block.y]
 
     def _fit_to(self, coreset: Coreset, given: OriginalRows, *, weighted: bool) -> Any:
         """The estimator fitted on the coreset."""
         model = clone(self.estimator)
         weight = fit_arguments(model, coreset.weights() if weighted else None)
-        fitted = model.fit(given.of(coreset), self._targets(coreset), **weight, **given.fit_params)
+        fitted = fitted_to_labels(model, given.of(coreset), self.targets_of(coreset), **weight, **given.arguments())
         if self._labels is not None and len(fitted.classes_) < len(self._labels):
             missing = [label for label in self._labels.tolist() if label not in fitted.classes_]
             warn_caller(
@@ -346,7 +345,7 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         return True
 
     def _score(self, estimator: Any, block: Block, given: OriginalRows) -> float:
-        return float(estimator.score(given.of(block), self._targets(block), **self._weights_of(block)))
+        return float(estimator.score(given.of(block), self.targets_of(block), **self._weights_of(block)))
 
     # -- certify -----------------------------------------------------------------------------
 

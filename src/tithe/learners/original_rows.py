@@ -13,7 +13,11 @@ from tithe.core.data import Array, Block
 from tithe.core.state_checks import Each, Optional, Text
 from tithe.learners.fitted import FittedAttribute
 from tithe.learners.other_estimators import takes_weights
+from tithe.learners.tables import schema_of
 from tithe.sources.arrays import is_frame
+from tithe.tables.frames import frame_table
+from tithe.tables.schema import TableSchema
+from tithe.tables.view import frame_view
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,16 +27,32 @@ class OriginalRows:
     Parameters
     ----------
     frame : frame or None
-        The frame that the numeric rows were made from; their ids are positions in it. None: numeric rows are taken.
+        The frame that the numeric rows were made from; their ids are positions in it.
+    schema : TableSchema or None
+        If there is no frame: the schema by which numeric rows become a frame again. None: numeric rows are taken.
     fit_params : mapping
     """
 
     frame: Any = None
+    schema: TableSchema | None = None
     fit_params: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, block: Block) -> Any:
         """The original rows of a block."""
-        return block.X if self.frame is None else rows_at(self.frame, block.row_ids())
+        if self.frame is not None:
+            return rows_at(self.frame, block.row_ids())
+        return block.X if self.schema is None else frame_view(self.schema, block.X)
+
+    def arguments(self) -> dict[str, Any]:
+        """Further arguments of ``fit``; frames of an ``eval_set`` become rows as those to learn from."""
+        params = dict(self.fit_params)
+        if self.schema is not None and "eval_set" in params:
+            params["eval_set"] = [(self._viewed(rows), labels) for rows, labels in params["eval_set"]]
+        return params
+
+    def _viewed(self, rows: Any) -> Any:
+        assert self.schema is not None
+        return frame_view(self.schema, self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
 
 
 def rows_at(frame: Any, positions: Array) -> Any:
@@ -67,15 +87,17 @@ class TakesFrames:
     estimator_: Any
     _checked: Callable[..., Block]
     _columns = FittedAttribute[list[str] | None](Optional(Each(Text())))  # of the frame that was fitted on
+    _is_viewed = FittedAttribute[bool]()  # whether it was fitted on a frame that was made from numeric rows
 
     def _given(self, X: Any) -> OriginalRows:
-        """The frame X, if the estimator was fitted on rows of one."""
-        return OriginalRows(frame=selected(X, self._columns) if self._columns is not None and is_frame(X) else None)
+        """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
+        if self._columns is not None and is_frame(X):
+            return OriginalRows(frame=selected(X, self._columns))
+        return OriginalRows(schema=schema_of(self) if self._is_viewed else None)
 
     def _rows_for_estimator(self, X: Any) -> Any:
-        """Rows of a frame as they are, if the estimator was fitted on such rows, else as numbers."""
         given = self._given(X)
-        return self._checked(X, reset=False).X if given.frame is None else given.frame
+        return given.of(self._checked(X, reset=False)) if given.frame is None else given.frame
 
     def _plain_score(self, given: OriginalRows, block: Block) -> float:
         return float(self.estimator_.score(given.of(block), block.y, **self._weights_of(block)))

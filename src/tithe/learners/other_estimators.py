@@ -1,4 +1,4 @@
-"""Estimators of other libraries: the weights that they take, directly or routed, and their residuals."""
+"""Estimators of other libraries: the weights, rows and labels that they take, and their residuals."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import MetaEstimatorMixin
+from sklearn.base import MetaEstimatorMixin, clone, is_classifier
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, get_routing_for_object
 
 from tithe.core.data import Array, Block
+from tithe.learners.bases import BaseEstimator, ClassifierMixin
 
 _WEIGHT = "sample_weight"
 _PAIRWISE_OPTIONS = ("kernel", "metric", "affinity")
@@ -101,6 +103,63 @@ def _is_pairwise(estimator: Any) -> bool:
         isinstance(value, str) and value == "precomputed" and key.rpartition("__")[2] in _PAIRWISE_OPTIONS
         for key, value in options
     )
+
+
+def takes_categories(estimator: Any) -> bool:
+    """Whether an estimator treats gaps and categories of a frame itself, or looks up the columns of one by name.
+
+    These are the boosted trees of scikit-learn and LightGBM, those of XGBoost with ``enable_categorical``, and
+    pipelines that begin with a `sklearn.compose.ColumnTransformer`.
+    """
+    if isinstance(estimator, Pipeline):
+        return isinstance(estimator.steps[0][1], ColumnTransformer)
+    options = estimator.get_params(deep=False)
+    by_option = options.get("categorical_features") == "from_dtype" or options.get("enable_categorical") is True
+    return by_option or type(estimator).__module__.startswith("lightgbm.")
+
+
+class _NumberedClasses(ClassifierMixin, BaseEstimator):
+    """A classifier that takes only the numbers 0, 1, ... for classes, such as XGBoost's, with labels of any kind."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: Any, y: Any, **params: Any) -> _NumberedClasses:
+        self.classes_ = np.unique(y)
+        if "eval_set" in params:
+            params["eval_set"] = [(rows, self._numbers(labels)) for rows, labels in params["eval_set"]]
+        self.estimator_ = clone(self.estimator).fit(X, self._numbers(y), **params)
+        return self
+
+    def _numbers(self, labels: Any) -> Array:
+        numbers: Array = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
+        unknown = np.flatnonzero(self.classes_[numbers] != np.asarray(labels))
+        if len(unknown):
+            raise ValueError(f"eval_set has the class {np.asarray(labels)[unknown[0]]!r}, which the coreset has not.")
+        return numbers
+
+    def predict(self, X: Any) -> Array:
+        labels: Array = self.classes_[self.estimator_.predict(X)]
+        return labels
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "estimator_" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.estimator_, name)
+
+
+def fitted_to_labels(estimator: Any, X: Any, y: Any, **params: Any) -> Any:
+    """The estimator, fitted; with class numbers in place of labels if it refuses these."""
+    try:
+        return estimator.fit(X, y, **params)
+    except ValueError:
+        if not is_classifier(estimator) or np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
+            raise
+        try:
+            return _NumberedClasses(estimator).fit(X, y, **params)
+        except ValueError:
+            pass
+        raise
 
 
 def residuals(estimator: Any, labels: Array | None, rows_of: Callable[[Block], Any], block: Block) -> Array:

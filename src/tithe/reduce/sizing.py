@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tithe.core.contracts import Objective, SampledObjective, Source
-from tithe.core.data import Array, Block
+from tithe.core.contracts import ConvexObjective, Objective, SampledObjective, Source
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.params import OneOf, check_value
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
@@ -21,6 +22,8 @@ from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, t
 from tithe.reduce.plan import Plan, check_contracts
 from tithe.sources.arrays import as_block
 
+PROMISE = OneOf("costs", "fit")
+
 _MIN_ROWS_TO_MEASURE = 100  # with fewer rows nothing can be measured, and all are kept
 _SAMPLE_ROWS = 200_000  # rows of a source that sizes are measured on
 _MERGE_FACTOR = 1.5  # by how much merging may add to the error of a draw; the theory of balanced costs says 1.41
@@ -29,6 +32,7 @@ _STUDENT_QUANTILE = 2.132  # quantile of Student's t at .95 with _N_TRIALS - 1 d
 _MIN_ROWS_PER_NUMBER = 8  # rows for each number of the pilot; calibration needs that many
 _HOPELESS_FACTOR = 4.0  # times all rows: where a size says that so many are needed, no larger one is tried
 _LARGEST_ERROR = 1e3  # infinite ones, of a cost of nothing, count as this: nearly all rows are then proposed
+_N_SEARCHES = 3  # on all rows, for a loss with many local minima
 _OTHER_STRENGTH = 100.0  # of the losses beside the penalty, at which a trial coreset is fitted as well
 
 
@@ -39,21 +43,28 @@ def propose_size(
     sample_weight: Any = None,
     objective: str | Objective,
     eps: float,
+    promise: str = "costs",
     pilot_size: int = 1000,
     random_state: Any = 0,
 ) -> tuple[int, float]:
-    """A coreset size for a distortion of ``eps``, and a limit that the distortion stays below in 95 % of draws.
+    """A coreset size for an error of ``eps``, and a limit that the error stays below in 95 % of draws.
 
-    Five coresets of ``pilot_size`` rows are built, and the largest distortion e of each is taken over some fifty
-    queries: random ones, zero, solutions on subsets and with other penalties or fewer centres, these ten times as
-    large and a tenth, parameters that point at far rows, and the solutions on the coresets themselves. What one more
-    coreset will have is predicted from the mean a and standard deviation s of the five ln e: with probability .95 at
-    most exp(a + t s sqrt(1 + 1/5)), t = 2.13 the quantile of Student's distribution. This limit is compared with
-    ``eps``. Other sizes are tried by bisection, ``pilot_size`` times powers of the root of 2, and the smallest that is
+    Two promises can be asked for. ``"costs"``: the coreset tells the cost of any solution within a factor of
+    1 ± ``eps``. ``"fit"``: a fit on the coreset costs at most 1 + ``eps`` times what a fit on all rows costs, which
+    takes far fewer rows.
+
+    Five coresets of ``pilot_size`` rows are built, and the error e of each is measured. What one more coreset will
+    have is predicted from the mean a and standard deviation s of the five ln e: with probability .95 at most
+    exp(a + t s sqrt(1 + 1/5)), t = 2.13 the quantile of Student's distribution. This limit is compared with ``eps``.
+    Other sizes are tried by bisection, ``pilot_size`` times powers of the root of 2, and the smallest that is
     met with a limit within ``eps`` is proposed. The sizes are the same for every ``eps``, so that a larger ``eps``
-    never asks for more rows. Sizes beyond a quarter of the rows at hand are not tried: since errors fall like
-    m^(-1/2), they are computed as that quarter times the square of (limit / eps).
+    never asks for more rows. Sizes beyond a quarter of the rows at hand are not tried: since errors of costs fall like
+    m^(-1/2), and those of fits like 1/m, they are computed as that quarter times the square of (limit / eps), or
+    times limit / eps.
 
+    ``"costs"``: e is the largest distortion of some fifty queries: random ones, zero, solutions on subsets and with
+    other penalties or fewer centres, these ten times as large and a tenth, parameters that point at far rows, and the
+    solutions on the coresets themselves.
     What is promised: in at least 95 % of draws of this size, no query like those tried has a distortion above
     ``eps``. It is a measurement, not a theorem: other queries may have more. For ``margin`` on nine open sets, 1 of 39
     coresets had more for queries like those tried, and at most 1 of 39 for other kinds (solutions of another loss or
@@ -62,19 +73,29 @@ def propose_size(
     had more in 7 of 39 coresets, up to 7 times ``eps``, where columns are one-hot (`benchmarks/sizes.py`). They would
     need up to 50 times as many rows.
 
+    ``"fit"``: e is the cost of the solution on the coreset, less that of a solution on all rows, as a share of it.
+    What is promised: in at least 95 % of draws of this size, it is at most ``eps``. A loss that is not convex, such as
+    that of clusters, has many local minima, and which of them a search finds is chance, also on all rows. So the cost
+    is compared with the minimum that a search on all rows reaches from this solution. What the median of the five
+    minima is above the worst of three searches on all rows is added.
+
     ``X`` may be a source: then a sample of 200,000 of its rows is measured on, far rows that are not in it are not
-    known, and ``eps`` is divided by 1.5 for what merging adds. With too few rows to tell, all are proposed.
+    known, and an error 1.5 times as large (of a fit 1.5^2 times) is allowed for, as merging adds to it. With too few
+    rows to tell, all are proposed.
     """
     if not 0.0 < eps < 1.0:
         raise ValueError(f"eps must lie between 0 and 1, got {eps}.")
     if pilot_size < 1:
         raise ValueError(f"pilot_size must be at least 1, got {pilot_size}.")
+    check_value("promise", promise, PROMISE)
     goal: Objective = make("objective", objective)
     check_contracts(goal, (SampledObjective,), needed_by="propose_size")
     seed = as_seed(random_state)
+    kind: type[_Trial] = _FitTrial if promise == "fit" else _CostTrial
     n_rows: int | None
     if isinstance(X, Source):
-        block, n_rows, within = X.sample(_SAMPLE_ROWS, rng=rng_for(seed, "propose")), X.n_rows, eps / _MERGE_FACTOR
+        block, n_rows = X.sample(_SAMPLE_ROWS, rng=rng_for(seed, "propose")), X.n_rows
+        within = eps / _MERGE_FACTOR ** (2 * kind.slope)
     else:
         block = as_block(X, y, sample_weight)
         n_rows, within = len(block), eps
@@ -83,11 +104,11 @@ def propose_size(
     if len(block) < _MIN_ROWS_TO_MEASURE:
         return (len(block) if n_rows is None else n_rows), 0.0
     pilot = goal.pilot(block, rng=rng_for(seed, "rough"))
-    trial = _Trial.of(block, goal, pilot, seed)
+    trial = kind.of(block, goal, pilot, seed)
     largest = len(block) // 4  # of a size to measure: a coreset of all rows tells nothing
     numbers = pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1))
     least = min(_MIN_ROWS_PER_NUMBER * numbers, largest)
-    proposed, limit = _smallest_size(trial.limit, _sizes(pilot_size, least, largest), pilot_size, within, n_rows)
+    proposed, limit = _smallest_size(trial, _sizes(pilot_size, least, largest), pilot_size, within, n_rows)
     return (proposed if n_rows is None else min(proposed, n_rows)), limit
 
 
@@ -97,9 +118,7 @@ def _sizes(pilot_size: int, least: int, largest: int) -> list[int]:
     return sorted({least, *(round(pilot_size * 2.0 ** (step / 2)) for step in steps), largest})
 
 
-def _smallest_size(
-    limit_of: Callable[[int], float], sizes: list[int], first: int, within: float, n_rows: int | None
-) -> tuple[int, float]:
+def _smallest_size(trial: _Trial, sizes: list[int], first: int, within: float, n_rows: int | None) -> tuple[int, float]:
     """The smallest of the sizes that bisection from ``first`` meets whose limit is within the goal, and that limit.
 
     Whatever the limits are, a wider goal ends at a smaller size: the sizes tried are the same up to the first that
@@ -109,49 +128,69 @@ def _smallest_size(
     at = min(bisect_left(sizes, first), len(sizes) - 1)
     limits: dict[int, float] = {}
     while passed - failed > 1:
-        limits[at] = limit_of(sizes[at])
+        limits[at] = trial.limit(sizes[at])
         if limits[at] <= within:
             passed = at
         else:
             failed = at
-            needed = extrapolate_size(limits[at], sizes[at], within)
+            needed = extrapolate_size(limits[at], sizes[at], within, slope=trial.slope)
             if passed == len(sizes) and n_rows is not None and needed >= _HOPELESS_FACTOR * n_rows:
-                return n_rows, limits[at] * math.sqrt(sizes[at] / n_rows)
+                return n_rows, limits[at] * (sizes[at] / n_rows) ** trial.slope
         at = (failed + passed) // 2
     if passed < len(sizes):
         return sizes[passed], limits[passed]
-    proposed = extrapolate_size(limits[failed], sizes[failed], within)
-    return proposed, limits[failed] * math.sqrt(sizes[failed] / proposed)
+    proposed = extrapolate_size(limits[failed], sizes[failed], within, slope=trial.slope)
+    return proposed, limits[failed] * (sizes[failed] / proposed) ** trial.slope
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
-    """Rows, the queries that coresets of them are tried on, and the costs of the queries on all rows."""
+class _Trial(ABC):
+    """Rows, and what is needed to measure the error of coresets of them, which falls like m^-``slope``."""
 
     block: Block
     objective: Objective
-    queries: list[Any]
-    costs: Array
     seed: int
 
+    slope: ClassVar[float]
+
     @classmethod
-    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _Trial:
-        queries = [*random_queries(block, objective, n_bases=4, seed=seed), pilot]
-        queries += hard_queries(block, objective, seed=seed)
-        return cls(block, objective, queries, total_costs(block, objective, queries), seed)
+    @abstractmethod
+    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _Trial: ...
+
+    @abstractmethod
+    def errors(self, coresets: list[Coreset]) -> list[float]:
+        """The errors of coresets of one size."""
 
     def limit(self, size: int) -> float:
-        """What the largest distortion of one more coreset of this size stays below, with a probability of .95."""
-        errors = np.array([self._largest_error(size, i) for i in range(_N_TRIALS)])
+        """What the error of one more coreset of this size stays below, with a probability of .95."""
+        errors = self.errors([self._drawn(size, i) for i in range(_N_TRIALS)])
         logs = np.log(np.clip(errors, 1e-12, _LARGEST_ERROR))
         return float(np.exp(logs.mean() + _STUDENT_QUANTILE * math.sqrt(1.0 + 1.0 / _N_TRIALS) * logs.std(ddof=1)))
 
-    def _largest_error(self, size: int, number: int) -> float:
-        """The largest distortion of one coreset, its own solutions included."""
+    def _drawn(self, size: int, number: int) -> Coreset:
         seed = int(rng_for(self.seed, "propose", number).integers(2**62))
-        plan = Plan.of(self.objective, "auto", size, calibrate=True, seed=seed)
-        coreset = reduce_rows(DataPass(self.block), plan)
-        rng = rng_for(self.seed, "own", number)
+        return reduce_rows(DataPass(self.block), Plan.of(self.objective, "auto", size, calibrate=True, seed=seed))
+
+
+@dataclass(frozen=True, eq=False)
+class _CostTrial(_Trial):
+    """The error is the largest distortion of queries, whose costs on all rows are known, and of the solutions."""
+
+    queries: list[Any]
+    costs: Array
+
+    slope = 0.5
+
+    @classmethod
+    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _CostTrial:
+        queries = [*random_queries(block, objective, n_bases=4, seed=seed), pilot]
+        queries += hard_queries(block, objective, seed=seed)
+        return cls(block, objective, seed, queries, total_costs(block, objective, queries))
+
+    def errors(self, coresets: list[Coreset]) -> list[float]:
+        return [self._error(coreset, rng_for(self.seed, "own", i)) for i, coreset in enumerate(coresets)]
+
+    def _error(self, coreset: Coreset, rng: np.random.Generator) -> float:
         solutions = [self.objective.solve(coreset, rng=rng)]
         stronger = self.objective.strengthened(_OTHER_STRENGTH)
         if stronger is not None:
@@ -159,6 +198,36 @@ class _Trial:
         full = [*self.costs, *total_costs(self.block, self.objective, solutions)]
         small = total_costs(coreset, self.objective, [*self.queries, *solutions])
         return max(ratio_error(a, b) for a, b in zip(small, full, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _FitTrial(_Trial):
+    """The error is the excess cost of a solution over one on all rows, the worst of which costs ``best``.
+
+    A search from the solution, on all rows, finds the minimum nearby. Where there are many, the typical one of these
+    must not be worse than ``best``; if it is, that is part of the error.
+    """
+
+    best: float
+
+    slope = 1.0
+
+    @classmethod
+    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _FitTrial:
+        n_searches = 1 if isinstance(objective, ConvexObjective) else _N_SEARCHES
+        solutions = [objective.solve(block, rng=rng_for(seed, "full", i)) for i in range(n_searches)]
+        return cls(block, objective, seed, float(max(total_costs(block, objective, solutions))))
+
+    def errors(self, coresets: list[Coreset]) -> list[float]:
+        goal, rngs = self.objective, [rng_for(self.seed, "own", i) for i in range(len(coresets))]
+        solutions = [goal.solve(coreset, rng=rng) for coreset, rng in zip(coresets, rngs, strict=True)]
+        costs = total_costs(self.block, goal, solutions)
+        if isinstance(goal, ConvexObjective):
+            return [ratio_error(cost, self.best) for cost in costs]
+        minima = [goal.solve(self.block, rng=rng, init=s) for s, rng in zip(solutions, rngs, strict=True)]
+        least = total_costs(self.block, goal, minima)
+        worse = max(0.0, float(np.median(least)) - self.best)
+        return [ratio_error(cost + worse, nearby) for cost, nearby in zip(costs, least, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,12 +335,12 @@ def _size_of_rings(k: int, z: int, eps: float, delta: float, n_rows: int | None,
     )
 
 
-def extrapolate_size(measured: float, pilot_size: int, eps: float) -> int:
-    """The pilot rule: errors fall like m^(-1/2), so m = m0 (measured / eps)^2 rows are enough.
+def extrapolate_size(measured: float, pilot_size: int, eps: float, *, slope: float = 0.5) -> int:
+    """The pilot rule: errors fall like m^-slope, so m = m0 (measured / eps)^(1 / slope) rows are enough.
 
     >>> extrapolate_size(measured=0.02, pilot_size=1000, eps=0.01)
     4000
     """
     if not (measured >= 0 and pilot_size >= 1 and eps > 0):
         raise ValueError("measured must not be negative, pilot_size at least 1 and eps positive.")
-    return max(1, math.ceil(pilot_size * (measured / eps) ** 2))
+    return max(1, math.ceil(pilot_size * math.pow(measured / eps, 1.0 / slope)))

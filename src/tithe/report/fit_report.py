@@ -13,8 +13,10 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from tithe import __version__
+from tithe.certify import Certificate
 from tithe.core.data import Coreset
 from tithe.core.files import making_folder, replacing
+from tithe.learners.meta import CoresetEstimator
 from tithe.learners.odm.base import MarginMachine
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
@@ -22,7 +24,7 @@ from tithe.report.margins import margin_histograms
 from tithe.report.scores import SCORE_NAMES
 from tithe.report.tables import described_columns, result_tables
 from tithe.storage.coresets import free_names, write_coreset
-from tithe.storage.models import write_model
+from tithe.storage.models import model_bytes
 
 _MAX_TABLE_ROWS = 50  # of a page; results.json has more
 
@@ -33,7 +35,7 @@ class Fit:
 
     ``n_skipped`` counts rows that were left out because something was wrong with them, None where it
     is not known how many there were. ``held_out`` are the scores on rows that were not learned from; ``n_held_out`` of
-    these are from the same files.
+    these are from the same files. ``row_names`` are the values of a column that names the rows, for those shown.
     """
 
     learner: str
@@ -41,6 +43,7 @@ class Fit:
     n_skipped: int | None
     n_held_out: int
     held_out: dict[str, Any] | None
+    row_names: dict[int, str]
     seconds: float
     peak_bytes: int
     parameters: dict[str, Any]
@@ -50,45 +53,64 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
     """Write ``coreset.parquet``, ``model.skops``, ``report.html`` and ``results.json``, the latter last.
 
     ``rows`` keeps the coreset in the model, too. All files are complete under temporary names before the first gets
-    its own. Returns the results.
+    its own. Returns the results. The model of another library that could not be loaded without trusting the file is
+    not written, and ``not_saved`` says why.
     """
     folder = Path(folder)
     coreset = labelled_coreset(model)
-    results = _results(model, coreset, fit)
+    contents: dict[str, bytes] = {}
+    not_saved = None
+    try:
+        contents["model.skops"] = model_bytes(model, rows=rows)
+    except (TypeError, ValueError) as error:
+        if not isinstance(model, CoresetEstimator):
+            raise
+        not_saved = str(error)
+    results = {**_results(model, coreset, fit), "not_saved": not_saved}
     page = render(
         "fit.html",
         run=results,
         tables=result_tables(results, most=_MAX_TABLE_ROWS),
         score_names=SCORE_NAMES,
-        certificate=model.certificate_,
+        certificate=certificate_of(model),
         figures=_figures(model, coreset),
     )
     names = vars(model).get("feature_names_in_")
+    contents |= {"report.html": page.encode(), "results.json": (json.dumps(results, indent=2) + "\n").encode()}
     with making_folder(folder), ExitStack() as stack:  # what is entered last gets its name first
-        numbers, html, skops, parquet = (
-            stack.enter_context(replacing(folder / name))
-            for name in ("results.json", "report.html", "model.skops", "coreset.parquet")
-        )
+        for name, content in reversed(contents.items()):
+            stack.enter_context(replacing(folder / name)).write_bytes(content)
+        parquet = stack.enter_context(replacing(folder / "coreset.parquet"))
         feature_names = None if names is None else free_names(names.tolist())
         write_coreset(coreset, parquet, feature_names=feature_names, schema=vars(model).get("schema_"))
-        write_model(model, skops, rows=rows)
-        html.write_text(page, encoding="utf8")
-        numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
+        if not_saved is not None:  # one of an earlier run would be taken for this one
+            (folder / "model.skops").unlink(missing_ok=True)
     return results
+
+
+def certificate_of(model: Any) -> Certificate | None:
+    """The certificate of a model; one of another library has only the scores on rows held out."""
+    return None if isinstance(model, CoresetEstimator) else model.certificate_
 
 
 def labelled_coreset(model: Any) -> Coreset:
     """The model's coreset with the labels that the rows came with, not the numbers of their classes."""
     coreset: Coreset = model.coreset_
+    if isinstance(model, CoresetEstimator):
+        return replace(coreset, y=model.targets_of(coreset))
     if not is_classifier(model) or coreset.y is None:
         return coreset
     return replace(coreset, y=model.classes_[coreset.y.astype(np.int64)])
 
 
 def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
-    certificate = model.certificate_
+    certificate = certificate_of(model)
+    facts, summary = asdict(fit), model.summary()
+    names = facts.pop("row_names")
+    for cluster in summary.get("clusters", []) if names else ():
+        cluster["typical_row_name"] = names.get(cluster["typical_row"])
     return {
-        **asdict(fit),
+        **facts,
         "tithe": __version__,
         "n_rows": coreset.n_seen,
         "n_features": coreset.n_features,
@@ -97,7 +119,7 @@ def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:
         "effective_sample_size": coreset.effective_size,
         "provenance": dict(coreset.provenance),
         "certificate": None if certificate is None else asdict(certificate),
-        **model.summary(),
+        **summary,
     }
 
 

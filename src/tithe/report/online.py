@@ -18,7 +18,7 @@ from tithe.learners.online.paco import PACO
 from tithe.objectives.clustering import KMeansObjective
 from tithe.report.figures import online_curves
 from tithe.report.html import render
-from tithe.storage.models import write_model
+from tithe.storage.models import model_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, A
         skops, html, numbers = (
             stack.enter_context(replacing(folder / name)) for name in ("model.skops", "report.html", "results.json")
         )
-        write_model(model, skops, rows=True)  # --resume goes on from it
+        skops.write_bytes(model_bytes(model, rows=True))  # --resume goes on from it
         html.write_text(page, encoding="utf8")
         numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
     return results

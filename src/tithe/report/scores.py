@@ -56,6 +56,8 @@ def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
 
     Rows of classes that the model does not know count as wrong, and are left out of log-loss and AUC.
     """
+    if not (is_classifier(fitted) or is_regressor(fitted) or (is_clusterer(fitted) and hasattr(fitted, "inertia_"))):
+        return None
     parts = [part for part in data.each(lambda leaf: _answers(fitted, leaf)) if part is not None]
     if not parts:
         return None

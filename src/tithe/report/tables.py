@@ -57,7 +57,7 @@ def _clusters(clusters: list[dict[str, Any]], most: int) -> ResultTable:
         [
             str(cluster["cluster"]),
             f"{cluster['share']:.1%}",
-            "none" if cluster["typical_row"] is None else str(cluster["typical_row"]),
+            "none" if cluster["typical_row"] is None else str(cluster.get("typical_row_name", cluster["typical_row"])),
             *(number(cluster["center"][name]) for name in names),
         ]
         for cluster in shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import eq
 from typing import Any, overload
@@ -27,44 +27,38 @@ _MAX_NAMES_SHOWN = 30  # columns that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(TableOptions):
     """The options of the caller about columns and rows; those about features are those of `TableOptions`.
 
     Parameters
     ----------
-    target, weight : str or None
+    target, weight, row_id : str or None
+        ``row_id`` is a column that names the rows. It is no feature, and not read with the rows.
     bad_rows : {"error", "skip"}
     schema : TableSchema or None
         How columns become features, if it is known from an earlier table.
     """
 
-    columns: Sequence[str] | None = None
-    exclude: Sequence[str] = ()
     target: str | None = None
     weight: str | None = None
-    scale: str = "standard"
-    impute: str = "median"
-    categories: str = "auto"
-    n_hashes: int = 32
-    max_categories: int = 100
-    dates: str = "parts"
-    na: Sequence[str] = ()
+    row_id: str | None = None
     bad_rows: str = "error"
     schema: TableSchema | None = None
-    options: TableOptions = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_params(self, _CONSTRAINTS)
-        names = ("columns", "exclude", "scale", "impute", "categories", "n_hashes", "max_categories", "dates", "na")
-        object.__setattr__(self, "options", TableOptions(**{name: getattr(self, name) for name in names}))
-        for name in ("columns", "exclude", "na"):
-            object.__setattr__(self, name, getattr(self.options, name))
         named = [*(self.columns or ()), *self.special]
         twice = next((name for name, times in Counter(named).items() if times > 1), None)
         if twice is not None:
-            raise ValueError(f"Column {twice!r} is asked for twice: among columns, target and weight.")
+            raise ValueError(f"Column {twice!r} is asked for twice: among columns, target, weight and row_id.")
         if self.schema is not None and self.has_table_options:
             raise ValueError("A schema says what becomes of each column: give it, or options about columns, not both.")
+
+    @cached_property
+    def options(self) -> TableOptions:
+        """Those about features alone."""
+        return TableOptions(**{option.name: getattr(self, option.name) for option in fields(TableOptions)})
 
     @property
     def has_table_options(self) -> bool:
@@ -74,7 +68,7 @@ class Choice:
     @property
     def special(self) -> list[str]:
         """The columns that are no features."""
-        return [name for name in (self.target, self.weight) if name is not None]
+        return [name for name in (self.target, self.weight, self.row_id) if name is not None]
 
 
 class Numbered(Sequence[str]):
@@ -120,7 +114,7 @@ class Columns:
     @cached_property
     def read(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return (*self.schema.reads, *self.choice.special)
+        return (*self.schema.reads, *(name for name in self.choice.special if name != self.choice.row_id))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -172,7 +166,8 @@ def resolve_columns(
         table = pa.Table.from_batches([_cast(batch, sample_fields) for batch in sample], sample_fields)
         for name in choice.exclude:  # it is not read, but the schema names it
             table = table.append_column(name, pa.nulls(table.num_rows))
-        schema = learn_schema(table, choice.options, target=choice.target, weight=choice.weight)
+        special = {"target": choice.target, "weight": choice.weight, "row_id": choice.row_id}
+        schema = learn_schema(table, choice.options, **special)
         if choice.scale == "standard":
             uncertain = uncertain_features(schema, table)
     return Columns(choice=choice, schema=schema, target_type=target_type, uncertain=uncertain)

@@ -68,7 +68,7 @@ class DelimitedSource(Source):
 
     Types are inferred from blocks spread over the files; a column of whole numbers there may hold fractions
     elsewhere. Lines are cut into leaves while tasks are iterated over, and parsed when a task is called. The number
-    of rows is known only at the end.
+    of many rows is known only at the end.
 
     Parameters
     ----------
@@ -91,7 +91,8 @@ class DelimitedSource(Source):
         pieces = list(self._pieces(self._probe_bytes, 0.0))
         self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
         self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
-        probes, self.is_sampled = self._schema_sample(pieces, known=choice.schema is not None)
+        probes, self.n_rows = self._schema_sample(pieces, known=choice.schema is not None)
+        self.is_sampled = self.n_rows is None
         self._rows = csv_rows(self._dialects, probes, choice)
         self.n_bytes = sum(file.size for file in files)
         self.schema, self.uncertain = self._rows.columns.schema, self._rows.columns.uncertain
@@ -158,8 +159,8 @@ class DelimitedSource(Source):
             if lines:
                 yield Piece(file, lines, at + len(whole_lines) - len(lines), int(ends[number]) - file.size)
 
-    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> tuple[list[Probe], bool]:
-        """Lines from which a schema is learned, and whether these are not all, but blocks from all over the files.
+    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> tuple[list[Probe], int | None]:
+        """Lines from which a schema is learned, and their number; None if these are blocks from all over the files.
 
         If it is ``known``, only types are told, and the ``pieces`` that were read are enough.
         """
@@ -171,11 +172,11 @@ class DelimitedSource(Source):
             if n_rows > SCHEMA_ROWS:
                 break
         if 0 < n_rows <= SCHEMA_ROWS:
-            return probes, False
+            return probes, n_rows
         if not known:
             n_bytes = max(self._probe_bytes, int(self._bytes_per_row * SCHEMA_ROWS) // _MAX_PROBES)
             pieces = list(self._pieces(n_bytes, 0.0))
-        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces], True
+        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces], None
 
     def _after_header(self, data: bytes, file: TextFile) -> bytes:
         """The beginning of a file without its header and byte-order mark."""
@@ -187,12 +188,14 @@ class DelimitedSource(Source):
         """The rows of a piece of a file."""
         return RowReader(io.BytesIO(data), file.path, header=header, limits=self._limits)
 
-    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """All rows of some columns, parsed, bad rows left out or refused."""
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, parsed, bad rows left out or refused, and their ids."""
         for block in self._cut(SAMPLE_ROWS):
             dialect = self._dialects[block.file.path]
-            table, _ = self._rows.table(block.data, dialect, block.ids, block.locate, names)
-            yield from table.to_batches()
+            table, ids = self._rows.table(block.data, dialect, block.ids, block.locate, names)
+            for batch in table.to_batches():
+                yield ids[: batch.num_rows], batch
+                ids = ids[batch.num_rows :]
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
@@ -200,7 +203,7 @@ class DelimitedSource(Source):
         if columns.choice.target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
         collector = Distinct(columns.choice.target)
-        for batch in self.raw_batches([columns.choice.target]):
+        for _, batch in self.numbered_batches([columns.choice.target]):
             collector.add(batch)
         return collector.targets(columns.target_type)
 
@@ -253,7 +256,7 @@ class DelimitedSource(Source):
 def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: Choice) -> CsvRows:
     """The columns of the files with these dialects, by path; schema and types are learned from the probes."""
     tables = text_tables(probes)
-    types = learn_types(tables, choice.special)
+    types = learn_types(tables, [name for name in choice.special if name != choice.row_id])
     if choice.weight is not None and types.get(choice.weight) == pa.int64():
         types[choice.weight] = pa.float64()  # what is a whole number here may have a fraction elsewhere
     schemas = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ def open_dataset(
     exclude: Sequence[str] = (),
     target: str | None = None,
     weight: str | None = None,
+    row_id: str | None = None,
     scale: str = "standard",
     impute: str = "median",
     categories: str = "auto",
@@ -77,6 +78,8 @@ def open_dataset(
     target, weight : str, optional
         Columns of the target (numbers or text) and of the weights of the rows; in ``.npz`` files the
         names of arrays beside ``X``. The label of libsvm files is always the target.
+    row_id : str, optional
+        A column that names the rows of a table. It is no feature.
     exclude : list of str, optional
         Columns that are left out.
     scale : {"standard", "robust", "none"}
@@ -95,7 +98,7 @@ def open_dataset(
         Values that are gaps in every column, besides empty ones, ``?``, ``-``, ``NA``, ``n/a``, ``null`` and ``nan``.
     schema : TableSchema, optional
         Of an earlier source, or of a model (``schema_``): columns become the same features as there. It stands in
-        place of all the options above but target and weight.
+        place of all the options above but target, weight and row_id.
     bad_rows : {"error", "skip"}
         What to do with rows that cannot be parsed, or miss a value that is not filled in. Rows without a target are
         always left out.
@@ -133,6 +136,7 @@ def open_dataset(
         exclude=exclude,
         target=target,
         weight=weight,
+        row_id=row_id,
         scale=scale,
         impute=impute,
         categories=categories,
@@ -160,8 +164,10 @@ def open_dataset(
         raise ValueError(f"n_features is for libsvm files; those found are {format}.")
     if layout != TextLayout() and format != "csv":
         raise ValueError(f"delimiter and header are for CSV files; those found are {format}.")
-    if format not in ("parquet", "csv") and (schema is not None or exclude or na or scale == "robust"):
-        raise ValueError(f"exclude, na, scale and schema are for tables (Parquet, CSV, frames); these are {format}.")
+    if format not in ("parquet", "csv") and (schema or row_id or exclude or na or scale == "robust"):
+        raise ValueError(
+            f"exclude, na, scale, schema and row_id are for tables (Parquet, CSV, frames); these are {format}."
+        )
     if format == "parquet":
         return _learned_from_all_rows(partial(ParquetSource, files, limits=limits), choice)
     if format == "csv":
@@ -181,14 +187,18 @@ def _learned_from_all_rows(open_source: Callable[[Choice], TableSource], choice:
     if choice.schema is not None or not source.is_sampled:
         return source
     tasks = (partial(_rows_of, task) for task in source.tasks())
+
+    def batches_of(names: list[str]) -> Iterator[Any]:
+        return (batch for _, batch in source.numbered_batches(names))
+
     try:
-        schema = learn_from_all_rows(source.schema, choice.options, source.uncertain, tasks, source.raw_batches)
+        schema = learn_from_all_rows(source.schema, choice.options, source.uncertain, tasks, batches_of)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise FileFormatError(f"A column of categories holds what is no text: {error}") from error
     if schema is source.schema:
         return source
-    known = Choice(target=choice.target, weight=choice.weight, bad_rows=choice.bad_rows, schema=schema)
-    return open_source(known)
+    target, weight, row_id = choice.target, choice.weight, choice.row_id
+    return open_source(Choice(target=target, weight=weight, row_id=row_id, bad_rows=choice.bad_rows, schema=schema))
 
 
 def _rows_of(task: Callable[[], Block]) -> Any:

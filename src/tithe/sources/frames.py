@@ -79,9 +79,12 @@ class FrameSource(Source):
             builder.add(batch)
         return builder.block(ids, partial(row_of, NAME))
 
-    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """All rows of some columns, as they were given."""
-        return iter(self._table.select(list(names)).to_batches())
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, as they were given, and their ids."""
+        passed = 0
+        for batch in self._table.select(list(names)).to_batches():
+            yield np.arange(passed, passed + batch.num_rows), batch
+            passed += batch.num_rows
 
     def classes(self) -> Array:
         """All values of the target, in ascending order."""
@@ -89,7 +92,7 @@ class FrameSource(Source):
         if target is None:
             raise ValueError("There is no target: name its column, target=... (--target).")
         collector = Distinct(target)
-        for batch in self.raw_batches([target]):
+        for _, batch in self.numbered_batches([target]):
             collector.add(batch)
         return collector.targets(self._columns.target_type)
 

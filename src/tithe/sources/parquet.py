@@ -233,10 +233,13 @@ class ParquetSource(Source):
             if first >= runs[-1][1]:
                 return
 
-    def raw_batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """All rows of some columns, as they stand in the files."""
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, as they stand in the files, and their ids."""
         for group in self._groups:
-            yield from self._batches(group, names, use_threads=True)
+            passed = group.first
+            for batch in self._batches(group, names, use_threads=True):
+                yield np.arange(passed, passed + batch.num_rows), batch
+                passed += batch.num_rows
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
@@ -253,7 +256,10 @@ class ParquetSource(Source):
         return collector.targets(self._columns.target_type)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """``size`` rows (None: 65,536) from row groups spread evenly over all of the data."""
+        """``size`` rows (None: 65,536) from row groups spread evenly over all of the data.
+
+        Of many large row groups, each gives rows of another part of it, and is read no further: half of their bytes.
+        """
         size = SAMPLE_ROWS if size is None else size
         n_groups = len(self._groups)
         n_rows = self.n_rows or 0
@@ -265,11 +271,14 @@ class ParquetSource(Source):
             groups = self._groups
         held = [group.n_rows for group in groups]
         shares = fair_shares(held, min(size, sum(held)), rng.random())
-        drawn = [
-            self._drawn(group, np.sort(rng.choice(group.n_rows, share, replace=False, shuffle=False)))
-            for group, share in zip(groups, shares, strict=True)
-            if share
-        ]
+        n_parts = len(groups) if wanted < n_groups and min(held) >= 2 * max(shares) * len(groups) else 1
+        parts = rng.permutation(len(groups)) % n_parts
+        drawn = []
+        for group, share, part in zip(groups, shares, parts, strict=True):
+            first, last = (group.n_rows * edge // n_parts for edge in (part, part + 1))
+            if share:
+                chosen = rng.choice(last - first, share, replace=False, shuffle=False)
+                drawn.append(self._drawn(group, first + np.sort(chosen)))
         return at_least_one(concat(drawn), self, self._files, size)
 
     def _drawn(self, group: Group, positions: Array) -> Block:
@@ -280,6 +289,8 @@ class ParquetSource(Source):
             start, stop = np.searchsorted(positions, (passed, passed + batch.num_rows))
             self._add(rows, batch.take(pa.array(positions[start:stop] - passed)), group)
             passed += batch.num_rows
+            if passed > positions[-1]:
+                break
         return self._block(rows, group.first + positions, group)
 
 

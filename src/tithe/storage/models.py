@@ -78,12 +78,13 @@ def save_model(model: Any, path: str | os.PathLike[str], rows: bool = False) -> 
         `ODMClassifier`, and whatever an estimator of another library holds inside `CoresetEstimator` (those of `SVC`
         are training rows). A centre of a cluster of a single row is that row.
     """
+    data = model_bytes(model, rows=rows)
     with replacing(path) as temporary:
-        write_model(model, temporary, rows=rows)
+        temporary.write_bytes(data)
 
 
-def write_model(model: Any, temporary: Path, *, rows: bool = False) -> None:
-    """The same to a temporary file of `replacing`, where several files are to appear together."""
+def model_bytes(model: Any, *, rows: bool = False) -> bytes:
+    """What `save_model` writes. Raises `ValueError` for a model that could not be loaded."""
     about = {"tithe": __version__, "rows": bool(rows)}
     data = _archive(model if rows else without_rows(model), {ABOUT: json.dumps(about).encode()})
     untrusted = _untrusted_types(data)
@@ -92,7 +93,7 @@ def write_model(model: Any, temporary: Path, *, rows: bool = False) -> None:
             f"{type(model).__name__} holds a {untrusted[0]}, which cannot be loaded without trusting the file: "
             "it was not saved. Save the coreset instead, and fit again from it."
         )
-    temporary.write_bytes(data)
+    return data
 
 
 def _archive(thing: Any, more: Mapping[str, bytes] | None = None) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
+from tithe.core.parallel import available_threads
 from tithe.tables.categories import CategoryEncoding, WordsEncoding
 from tithe.tables.kinds import BooleanEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from tithe.tables.options import TableOptions
@@ -84,7 +86,8 @@ def learn_schema(
     special = [name for name in (target, weight, row_id) if name is not None]
     names = _names(table.schema.names, options, special)
     learner = _Learner(options, explicit=options.columns is not None)
-    columns = [learner.column(name, one_array(table.column(name))) for name in names]
+    with ThreadPoolExecutor(available_threads(), thread_name_prefix="tithe-schema") as pool:
+        columns = list(pool.map(lambda name: learner.column(name, one_array(table.column(name))), names))
     left_out = [name for name in table.schema.names if name not in (*names, *special)]
     columns += [Column(name=name, what="excluded" if name in options.exclude else "not asked for") for name in left_out]
     if not any(column.encoding is not None for column in columns):
@@ -187,25 +190,25 @@ class _Learner:
     # -- numbers, truth and dates ----------------------------------------------------------------
 
     def _number(self, name: str, numbers: Array) -> Column:
-        present = numbers[np.isfinite(numbers)]
-        n_gaps, distinct = len(numbers) - len(present), np.unique(present)
-        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=len(distinct))
+        present = np.sort(numbers[np.isfinite(numbers)])
+        n_gaps, n_distinct = len(numbers) - len(present), _n_distinct(present)
+        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if not len(present):
             return self._all_gaps(name, n_gaps)
-        if not self.explicit and _is_index(name, numbers, len(distinct)):
+        if not self.explicit and _is_index(name, numbers, n_distinct):
             return column(what="identifier")
         if not self.explicit and self.options.scale != "none":
-            if len(distinct) == 1 and not n_gaps:
+            if n_distinct == 1 and not n_gaps:
                 return column(what="constant")
-            if _is_identifier(name, numbers, len(distinct)):
+            if _is_identifier(name, numbers, n_distinct):
                 return column(what="identifier")
         center, spread = self._scaling(present)
         encoding = NumberEncoding(center=center, spread=spread, fill=self._fill(present), marked=self._marks(n_gaps))
         return column(what="number", encoding=encoding)
 
     def _truth(self, name: str, truths: Array) -> Column:
-        present = truths[np.isfinite(truths)]
-        n_gaps, n_distinct = len(truths) - len(present), len(np.unique(present))
+        present = np.sort(truths[np.isfinite(truths)])
+        n_gaps, n_distinct = len(truths) - len(present), _n_distinct(present)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if n_distinct == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
@@ -213,8 +216,8 @@ class _Learner:
         return column(what="boolean", encoding=encoding)
 
     def _date(self, name: str, days: Array) -> Column:
-        present = days[np.isfinite(days)]
-        n_gaps, n_distinct = len(days) - len(present), len(np.unique(present))
+        present = np.sort(days[np.isfinite(days)])
+        n_gaps, n_distinct = len(days) - len(present), _n_distinct(present)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if self.options.dates == "error":
             raise ValueError(f"Column {name!r} holds dates. Say what to do with them: dates='parts', dates='drop'.")
@@ -237,12 +240,14 @@ class _Learner:
         return n_gaps > 0 and self.options.impute != "none"
 
     def _fill(self, present: Array) -> float | None:
-        """What gaps become, in the units of the column."""
+        """What gaps become, in the units of the column; ``present`` ascends."""
         if self.options.impute == "none":
             return None
         if self.options.impute == "zero":
             return 0.0
-        return float(np.median(present)) if self.options.impute == "median" else _mean_and_deviation(present)[0]
+        if self.options.impute == "median":
+            return float(present[(len(present) - 1) // 2 : len(present) // 2 + 1].mean())
+        return _mean_and_deviation(present)[0]
 
     def _scaling(self, present: Array) -> tuple[float, float]:
         """Centre and spread."""
@@ -366,6 +371,10 @@ def _counts_up(numbers: Array, n_distinct: int) -> bool:
         return False
     steps, times = np.unique(np.diff(numbers), return_counts=True)
     return bool(steps[0] > 0 and times.max() >= _STEP_SHARE * (len(numbers) - 1))
+
+
+def _n_distinct(ascending: Array) -> int:
+    return int(np.count_nonzero(np.diff(ascending))) + 1 if len(ascending) else 0
 
 
 def _mean_and_deviation(numbers: Array) -> tuple[float, float]:

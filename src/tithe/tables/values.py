@@ -154,10 +154,7 @@ def truths_of(values: Any, na: Sequence[str]) -> Array:
     """Any column as 0 and 1, in float64, with NaN for gaps and whatever else."""
     if is_text(value_type(values.type)):
         codes, texts = coded_texts(values, na)
-        of_text = [
-            1.0 if t in (*TRUE_TEXTS, "1") else 0.0 if t in (*FALSE_TEXTS, "0") else np.nan for t in _lower(texts)
-        ]
-        truths: Array = np.append(np.array(of_text, np.float64), np.nan)[codes]
+        truths: Array = np.array([*map(_truth, _lower(texts)), np.nan])[codes]
         return truths
     numbers = numbers_of(values, na)
     return np.where((numbers == 0) | (numbers == 1), numbers, np.nan)

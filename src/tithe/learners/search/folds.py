@@ -167,10 +167,11 @@ class Shares(Storable):
 class FoldReducer:
     """Reduces the training rows of a fold to a coreset; the parameters are those of `CoresetSearchCV`.
 
-    y holds class numbers below ``n_classes``, which is 0 for regression.
+    y holds class numbers below ``n_classes``, which is 0 for regression. ``usual_objective`` is what ``"auto"`` means.
     """
 
     objective: str | Objective
+    usual_objective: str
     coreset_size: Any
     construction: str | Construction[Any]
     calibrate: bool
@@ -185,7 +186,7 @@ class FoldReducer:
 
     def objective_for(self, n_classes: int) -> Objective:
         auto = isinstance(self.objective, str) and self.objective == "auto"
-        default = "logistic" if n_classes > 1 else "generic"
+        default = "generic" if n_classes == 1 else self.usual_objective
         return objective_for(default if auto else self.objective, n_classes)
 
     def seed_of(self, fold: int) -> int:

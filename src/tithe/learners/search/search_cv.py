@@ -15,7 +15,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from tithe.certify import Certificate
 from tithe.certify.held_out import MIN_ROWS_TO_CERTIFY
 from tithe.core.contracts import Source
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Coreset
 from tithe.core.parallel import single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
@@ -24,7 +24,15 @@ from tithe.core.state_checks import Labels, Optional, Storable, check_fields, ex
 from tithe.learners.base import CoresetLearner, check_no_extra_arrays, note_columns
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, attributes_of, check_learner, probe
-from tithe.learners.labels import EncodeLabels, encoded_classes, finite_target, stream_classes, with_class_numbers
+from tithe.learners.labels import (
+    EncodeLabels,
+    finite_target,
+    require_target,
+    stream_classes,
+    usual_objective,
+    with_class_numbers,
+    with_numbers,
+)
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.search.candidates import candidates_of, check_options
 from tithe.learners.search.evaluate import Evaluator, Params, candidate, evaluate
@@ -62,7 +70,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         As in `sklearn.model_selection.GridSearchCV`. With ``n_iter``, values may also be distributions, as in
         ``param_distributions`` of `sklearn.model_selection.RandomizedSearchCV`.
     objective : str or objective
-        What the coresets preserve. ``"auto"``: `LogisticObjective` for classifiers, else `GenericObjective`.
+        What the coresets preserve. ``"auto"``: as in `CoresetEstimator`.
     coreset_size : int, float or "auto"
         Rows of a coreset, or a fraction of the training rows. ``"auto"``: the largest of 10,000, 20 for each column,
         and one in 100 of the rows up to 50,000. A fold with no more training rows than this uses all of them.
@@ -289,7 +297,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         self._refuse_lost_stream()
         check_options(self)
         n_folds = n_folds_by_id(self.cv)
-        self._require_target(y)
+        require_target(self, y)
         checked = checked_block(self, X, y, reset=first)
         block = replace(checked, sample_weight=check_weights(sample_weight, len(checked)), mean=None)
         if is_classifier(self.estimator):
@@ -317,35 +325,26 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         fit_on_coreset(winner, streams.coreset(), self._labels, self.__dict__.get("feature_names_in_"))
         self._keep_winner(winner, start)
 
-    def _require_target(self, y: Any) -> None:
-        if y is None and self.__sklearn_tags__().target_tags.required:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-
-    def _encoded(self, block: Block) -> Block:
-        """Class numbers in place of labels, for a classifier."""
-        self._labels = None
-        if block.y is None or not is_classifier(self.estimator):
-            return finite_target(block)
-        self._labels, codes = encoded_classes(block.y)
-        return replace(block, y=codes)
-
     def _reducer(self, seed: int) -> FoldReducer:
+        n_classes = 0 if self._labels is None else len(self._labels)
         return FoldReducer(
             objective=self.objective,
+            usual_objective=usual_objective(self.estimator, n_classes),
             coreset_size=self.coreset_size,
             construction=self.construction,
             calibrate=self.calibrate,
             n_features=self.n_features_in_,
-            n_classes=0 if self._labels is None else len(self._labels),
+            n_classes=n_classes,
             seed=seed,
         )
 
     def _array_splits(self, X: Any, y: Any, sample_weight: Any, groups: Any, progress: Any) -> tuple[DataPass, Splits]:
         """The rows in memory, and positions of training and held-out rows."""
-        self._require_target(y)
+        require_target(self, y)
         block = checked_block(self, X, y, sample_weight, reset=True)
         splits = splits_of(self.cv, block, groups, classifier=is_classifier(self.estimator))
-        return DataPass(self._encoded(block), progress=progress), splits
+        self._labels, numbered = with_numbers(block, classifier=is_classifier(self.estimator))
+        return DataPass(numbered, progress=progress), splits
 
     def _source_folds(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> tuple[Iterator[Fold], int]:
         """The folds of a source, which are reduced one by one. Takes one pass to count their rows and classes."""
@@ -355,7 +354,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             raise ValueError("A search reads all rows several times, and these come only once: use partial_fit.")
         note_columns(self, source, reset=True)
         if not classifier:
-            self._require_target(source.sample(1, rng=rng_for(seed, "look")).y)
+            require_target(self, source.sample(1, rng=rng_for(seed, "look")).y)
         self._labels, rows = with_class_numbers(data, classifier=classifier)
         data, reducer = data.over(rows), self._reducer(seed)
         shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducer.n_classes)
