@@ -5,12 +5,10 @@ python benchmarks/tables.py --data DIR [--sets census credit covtype flights kdd
 Sets are written as CSV as one would meet them: categories as words, times as timestamps, gaps as `?` or nothing,
 columns in their own units, an identifier in front. `tithe fit logistic FILE --target y -o OUT` runs with no other
 option, and so does a pipeline that was written for the table by hand (SimpleImputer, MissingIndicator, StandardScaler,
-OneHotEncoder, LogisticRegression on all rows). A timestamp becomes its day, which is standardised, and sine and
-cosine of the time of week, day and, if the table covers one, year, which are not: standardised as well, they would
-make a date count up to five times as much as a number in the cost of k-means, whatever it tells. Both predict all
-rows; the log-losses are compared, also with `--holdout 0`, since by default a twentieth of the rows is kept for
-scores and not learned from. In the same way `tithe fit kmeans FILE -k K` and KMeans on the pipeline's features: the
-cost is the sum of squares within the clusters, measured on the pipeline's features, in standardised units.
+OneHotEncoder, LogisticRegression on all rows). Both predict all rows; the log-losses are compared, also with
+`--holdout 0`, since by default a twentieth of the rows is kept for scores and not learned from. In the same way
+`tithe fit kmeans FILE -k K` and KMeans on the pipeline's features: the cost is the sum of squares within the clusters,
+measured on the pipeline's features, in standardised units.
 """
 
 from __future__ import annotations
@@ -124,14 +122,12 @@ def words(codes: np.ndarray, name: str) -> np.ndarray:
 
 def by_hand(frame: pd.DataFrame) -> ColumnTransformer:
     """What a careful person would write for the table."""
-    waves = [name for name in frame if name.endswith(("_sin", "_cos"))]
-    numbers = [name for name in frame if frame[name].dtype.kind in "if" and name not in waves]
+    numbers = [name for name in frame if frame[name].dtype.kind in "if"]
     answers = [name for name in frame if set(frame[name]) == {"yes", "no"}]
-    texts = [name for name in frame if name not in (*numbers, *answers, *waves)]
+    texts = [name for name in frame if name not in (*numbers, *answers)]
     with_gaps = [name for name in numbers if frame[name].isna().any()]
     steps: list[tuple[str, Any, list[str]]] = [
         ("numbers", make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), numbers),
-        ("waves", "passthrough", waves),
         ("gaps", MissingIndicator(), with_gaps),
         ("answers", OneHotEncoder(drop="if_binary"), answers),
         ("texts", OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=2), texts),
@@ -140,15 +136,13 @@ def by_hand(frame: pd.DataFrame) -> ColumnTransformer:
 
 
 def with_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with timestamps as the day, and sine and cosine of the time of week, day and, if covered, year."""
+    """The frame with timestamps as the day, and sine and cosine of the time of year, week and day."""
     frame = frame.copy()
     for name in [name for name in frame if frame[name].dtype.kind == "M"]:
         times = frame.pop(name)
         frame[f"{name}_day"] = (times - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
         day = (times.dt.hour + times.dt.minute / 60) / 24
-        shares = {"week": (times.dt.day_of_week + day) / 7, "day": day}
-        if times.max() - times.min() >= pd.Timedelta(days=365):
-            shares["year"] = (times.dt.day_of_year - 1 + day) / 365
+        shares = {"year": (times.dt.day_of_year - 1 + day) / 365, "week": (times.dt.day_of_week + day) / 7, "day": day}
         for cycle, share in shares.items():
             frame[f"{name}_{cycle}_sin"] = np.sin(2 * np.pi * share)
             frame[f"{name}_{cycle}_cos"] = np.cos(2 * np.pi * share)
