@@ -1,0 +1,238 @@
+"""Optimal margin distribution, two classes: the solution followed exactly while thresholds or multipliers move.
+
+Rows are below the band (`BELOW`), inside (`INSIDE`), above (`ABOVE`), or their multipliers are prescribed (`FIXED`).
+With S the rows outside the band, N all others, K the kernel matrix, D the diagonal of 1 / C or 1 / (mu C), and
+R = (K_SS + D_S)^-1, the *tableau* is the symmetric matrix
+
+    T_SS = -R,    T_SN = R K_SN,    T_NN = K_NN - K_NS R K_SN.
+
+A row that enters or leaves S changes it by one term +-v v^T. These terms are collected and added to the matrix by the
+caller: a change of S then costs a column of T, and the matrix itself is only read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+BELOW, INSIDE, ABOVE, FIXED = 1, 0, -1, 2  # sides; the first and third are the signs of the multipliers
+DONE, TERMS_FULL, NOT_A_KERNEL, TOO_MANY = 0, 1, 2, 3  # how a path ended
+_FAST = {"contract", "reassoc", "nsz"}
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _column(matrix, stale, diagonal, terms, signs, n_terms, p, column):  # type: ignore[no-untyped-def]
+    """Column p of the tableau: that of the matrix, where it still holds, and the terms."""
+    n = len(diagonal)
+    if stale[p]:
+        column[:] = 0.0
+    else:
+        for j in range(n):
+            column[j] = 0.0 if stale[j] else matrix[p, j]
+    for k in range(n_terms):
+        factor = signs[k] * terms[k, p]
+        if factor != 0.0:
+            for j in range(n):
+                column[j] += factor * terms[k, j]
+    column[p] = diagonal[p]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _add_term(column, p, root, own, sign, stale, diagonal, terms, signs, n_terms):  # type: ignore[no-untyped-def]
+    """T becomes T + sign v v^T with v = column / root, and v_p = own / root; row p of all that was before is zero."""
+    for k in range(n_terms):
+        terms[k, p] = 0.0
+    stale[p] = True
+    signs[n_terms] = sign
+    term = terms[n_terms]
+    for j in range(len(column)):
+        term[j] = column[j] / root
+    term[p] = own / root
+    for j in range(len(column)):
+        diagonal[j] += sign * term[j] * term[j]
+
+
+@njit(cache=True, nogil=True)
+def _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):  # type: ignore[no-untyped-def]
+    """Row p enters S; ``speed`` is that of its threshold, signed. ``rate`` = T x follows. False if K is no kernel."""
+    _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
+    pivot = column[p] + ridge
+    if not pivot > 0.0:
+        return False
+    factor = (rate[p] - speed) / pivot
+    for j in range(len(rate)):
+        rate[j] -= column[j] * factor
+    rate[p] = factor
+    _add_term(column, p, np.sqrt(pivot), -1.0, -1.0, stale, diagonal, terms, signs, n_terms)
+    diagonal[p], shift[p] = -1.0 / pivot, 0.0
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):  # type: ignore[no-untyped-def]
+    """Row p leaves S."""
+    _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
+    pivot = -column[p]
+    if not pivot > 0.0:
+        return False
+    factor = rate[p] / pivot
+    for j in range(len(rate)):
+        rate[j] += column[j] * factor
+    rate[p] = factor + speed
+    _add_term(column, p, np.sqrt(pivot), 1.0, 1.0, stale, diagonal, terms, signs, n_terms)
+    diagonal[p], shift[p] = 1.0 / pivot - ridge, -ridge
+    return True
+
+
+@njit(cache=True, nogil=True)
+def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, soft, stiff):  # type: ignore[no-untyped-def]
+    """Take ``rows`` out of S, so that their multipliers can be prescribed; returns the number of terms, -1 on failure.
+
+    There must be space for as many terms as rows.
+    """
+    column, rate = np.empty(len(side)), np.zeros(len(side))
+    for p in rows:
+        if side[p] == BELOW or side[p] == ABOVE:
+            ridge = soft[p] if side[p] == BELOW else stiff[p]
+            if not _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, 0.0, rate, column):
+                return -1
+            n_terms += 1
+        side[p] = FIXED
+    return n_terms
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def product(matrix, stale, shift, terms, signs, n_terms, x, result):  # type: ignore[no-untyped-def]
+    """result = T x."""
+    n = len(x)
+    for j in range(n):
+        result[j] = 0.0
+    for p in range(n):
+        if x[p] != 0.0 and not stale[p]:
+            for j in range(n):
+                result[j] += x[p] * matrix[p, j]
+    for j in range(n):
+        result[j] = shift[j] * x[j] + (0.0 if stale[j] else result[j])
+    for k in range(n_terms):
+        factor = 0.0
+        for j in range(n):
+            factor += terms[k, j] * x[j]
+        factor *= signs[k]
+        if factor != 0.0:
+            for j in range(n):
+                result[j] += factor * terms[k, j]
+
+
+@njit(cache=True, nogil=True)
+def _next_event(gamma, margin, side, sign, rate, low, high, low_speed, high_speed, remaining):  # type: ignore[no-untyped-def]
+    """(time, row, new side) of the next row that changes sides, the row -1 if there is none before the end.
+
+    Of several at the same time the first row is taken, which excludes cycles (Bland's rule).
+    """
+    time, row, new_side = remaining, -1, INSIDE
+    for j in range(len(gamma)):
+        if side[j] == INSIDE:
+            moved = sign[j] * rate[j]
+            closing = low_speed[j] - moved
+            if closing > 0.0:
+                wait = max(margin[j] - low[j], 0.0) / closing
+                if wait < time:
+                    time, row, new_side = wait, j, BELOW
+            closing = moved - high_speed[j]
+            if closing > 0.0 and high[j] < np.inf:
+                wait = max(high[j] - margin[j], 0.0) / closing
+                if wait < time:
+                    time, row, new_side = wait, j, ABOVE
+        elif side[j] != FIXED:
+            closing = side[j] * sign[j] * rate[j]  # the multiplier moves by -sign * rate
+            if closing > 0.0:
+                wait = max(side[j] * gamma[j], 0.0) / closing
+                if wait < time:
+                    time, row, new_side = wait, j, INSIDE
+    return time, row, new_side
+
+
+@njit(cache=True, nogil=True)
+def follow(  # type: ignore[no-untyped-def]
+    matrix, stale, diagonal, shift, terms, signs, n_terms,
+    gamma, margin, side, sign, soft, stiff,
+    low, high, low_speed, high_speed, fixed_speed,
+    remaining, max_events,
+):  # fmt: skip
+    """Follow the solution for a time ``remaining``; returns (status, number of terms, remaining time, events).
+
+    matrix (n, n) is only read; stale (n,), diagonal, shift, terms and signs hold what differs from it. The thresholds
+    low and high move with constant speeds, and multipliers of FIXED rows with ``fixed_speed``. gamma, margin, side,
+    low and high are changed in place. If the terms are full the caller makes space and calls again.
+    """
+    n = len(gamma)
+    x, rate, column = np.zeros(n), np.empty(n), np.empty(n)
+    for j in range(n):
+        if side[j] == BELOW:
+            x[j] = sign[j] * low_speed[j]
+        elif side[j] == ABOVE:
+            x[j] = sign[j] * high_speed[j]
+        elif side[j] == FIXED:
+            x[j] = sign[j] * fixed_speed[j]
+    product(matrix, stale, shift, terms, signs, n_terms, x, rate)
+    events = 0
+    while True:
+        if n_terms == len(terms):
+            return TERMS_FULL, n_terms, remaining, events
+        time, row, new_side = _next_event(gamma, margin, side, sign, rate, low, high, low_speed, high_speed, remaining)
+        for j in range(n):
+            if side[j] == INSIDE:
+                margin[j] += time * sign[j] * rate[j]
+            elif side[j] == FIXED:
+                gamma[j] += time * fixed_speed[j]
+                margin[j] += time * sign[j] * rate[j]
+            else:
+                gamma[j] -= time * sign[j] * rate[j]
+            low[j] += time * low_speed[j]
+            high[j] += time * high_speed[j]
+        remaining -= time
+        if row < 0:
+            return DONE, n_terms, 0.0, events
+        if events == max_events:
+            return TOO_MANY, n_terms, remaining, events
+        below = new_side == BELOW or side[row] == BELOW
+        ridge = soft[row] if below else stiff[row]
+        speed = sign[row] * (low_speed[row] if below else high_speed[row])
+        gamma[row] = 0.0
+        margin[row] = low[row] if below else high[row]
+        if new_side == INSIDE:
+            sound = _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column)
+        else:
+            sound = _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column)
+        if not sound:
+            return NOT_A_KERNEL, n_terms, remaining, events
+        side[row] = new_side
+        n_terms += 1
+        events += 1
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def add_terms(matrix, terms, signs, first, last):  # type: ignore[no-untyped-def]
+    """Rows ``first`` to ``last`` of matrix += sum of signs_k v_k v_k^T, in place."""
+    n_terms, n = terms.shape
+    for i in range(first, last):
+        row = matrix[i]
+        for k in range(n_terms):
+            factor = signs[k] * terms[k, i]
+            if factor != 0.0:
+                for j in range(n):
+                    row[j] += factor * terms[k, j]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def row_products(matrix, x, result, first, last):  # type: ignore[no-untyped-def]
+    """result[first:last] = (matrix @ x)[first:last]; the bits of a row depend on nothing but the row."""
+    for i in range(first, last):
+        total = 0.0
+        for j in range(len(x)):
+            total += matrix[i, j] * x[j]
+        result[i] = total

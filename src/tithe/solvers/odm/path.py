@@ -1,0 +1,282 @@
+"""Two classes and a kernel: rows join and leave a solved machine, which stays exact.
+
+The cost C of every row is fixed. A row that joins has a threshold of its own, which moves from the row's present margin
+to the band; the multiplier of a row that leaves moves to zero. On the way the multipliers are piecewise linear, and
+they are followed from one change of sides to the next (`tithe.kernels.odm.path`). The end is the machine of the
+remaining rows, up to rounding, which is removed in the same way: by thresholds that move from where the rows are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
+
+from tithe.core.data import Array
+from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.kernels.odm.path import (
+    ABOVE,
+    BELOW,
+    DONE,
+    FIXED,
+    INSIDE,
+    NOT_A_KERNEL,
+    TERMS_FULL,
+    TOO_MANY,
+    add_terms,
+    follow,
+    release,
+    row_products,
+)
+from tithe.kernels.odm.two_classes import margin_gap
+from tithe.solvers.odm.kernel_functions import GivenKernel
+from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
+from tithe.solvers.odm.two_classes import Dual, newton_step, solve_two_classes
+
+_PART_ROWS = 64  # rows of a matrix that a thread takes at a time
+_FIRST_TERMS = 32  # changes of sides for which there is space at first
+_FEW_EVENTS = 1000
+_EVENTS_PER_ROW = 20  # changes of sides, for each row, after which a path is given up
+_ACCURACY = 1e-11  # of margins and thresholds: above it they are corrected
+_MAX_ERROR = 1e-8  # of margins after corrections: above it the matrix is factorised anew
+_ROUNDING = 1e-15  # of sums, relative
+_MAX_CORRECTIONS = 4
+_COLD_TOL = 1e-6  # relative gap at which Newton's method takes over
+_MAX_ROUNDS = 1000
+_MAX_NEWTON_STEPS = 50
+
+
+class PathError(Exception):
+    """A path that did not come to its end. The machine is to be solved directly."""
+
+
+@dataclass(kw_only=True)
+class Rows(Band):
+    """Rows, their multipliers gamma, margins and sides, (n,) each; ``sign`` is +1 or -1."""
+
+    sign: Array
+    gamma: Array
+    margin: Array
+    side: Array
+
+    def __len__(self) -> int:
+        return len(self.sign)
+
+    @classmethod
+    def empty(cls, mu: float, theta: float) -> Rows:
+        floats: Any = {name: np.zeros(0) for name in ("sign", "cost", "gamma", "margin")}
+        return cls(mu=mu, theta=theta, side=np.zeros(0, np.int64), **floats)
+
+    def take(self, order: Array) -> Rows:
+        names = ("sign", "cost", "gamma", "margin", "side")
+        return Rows(mu=self.mu, theta=self.theta, **{name: getattr(self, name)[order] for name in names})
+
+    def joined(self, sign: Array, cost: Array, margin: Array) -> Rows:
+        """These rows, and new ones without multipliers."""
+        new = {"sign": sign, "cost": cost, "margin": margin, "gamma": np.zeros(len(sign))}
+        values = {name: np.concatenate([getattr(self, name), value]) for name, value in new.items()}
+        side = np.concatenate([self.side, np.zeros(len(sign), np.int64)])
+        return Rows(mu=self.mu, theta=self.theta, side=side, **values)
+
+    def band(self) -> tuple[Array, Array]:
+        """Lower and upper threshold of every row. Without an upper side, the upper ones are infinite."""
+        high = self.high if self.mu > 0.0 else np.inf
+        return np.full(len(self), self.low), np.full(len(self), high)
+
+    def thresholds(self) -> tuple[Array, Array]:
+        """Thresholds for which multipliers and margins are a solution: those of the band, moved where they must."""
+        low, high = self.band()
+        below, above, inside = self.side == BELOW, self.side == ABOVE, self.side == INSIDE
+        low[below] = (self.margin + self.gamma * self.soft)[below]
+        high[above] = self.margin[above] + self.gamma[above] / (self.mu * self.cost[above])
+        low[inside] = np.minimum(low, self.margin)[inside]
+        high[inside] = np.maximum(high, self.margin)[inside]
+        return low, high
+
+    def error(self) -> float:
+        """How far the thresholds of the solution are from those of the band."""
+        if len(self) == 0:
+            return 0.0
+        (low, high), (low_goal, high_goal) = self.thresholds(), self.band()
+        upper = np.abs(high - high_goal).max() if self.mu > 0.0 else 0.0
+        return max(float(np.abs(low - low_goal).max()), float(upper))
+
+    def gap(self) -> tuple[float, float]:
+        """The duality gap and the primal value."""
+        gap, loss = margin_gap(self.gamma, self.margin, self.cost, self.mu, self.low, self.high)
+        return gap, loss + 0.5 * float(self.gamma @ self.margin)
+
+
+class Tableau:
+    """The kernel matrix, pivoted on the rows outside the band, and changes that were not added to it yet."""
+
+    def __init__(self, matrix: Array) -> None:
+        n = len(matrix)
+        self.matrix = matrix
+        self.diagonal, self.shift, self.stale = matrix.diagonal().copy(), np.zeros(n), np.zeros(n, np.bool_)
+        self.terms, self.signs, self.n_terms = np.empty((_FIRST_TERMS, n)), np.empty(_FIRST_TERMS), 0
+
+    def reset(self) -> None:
+        """Drop all changes."""
+        self.diagonal[:] = self.matrix.diagonal()
+        self.shift[:] = 0.0
+        self.stale[:] = False
+        self.n_terms = 0
+
+    def reserve(self, n_terms: int) -> None:
+        """Make space for more changes."""
+        missing = self.n_terms + n_terms - len(self.terms)
+        if missing > 0:
+            more = max(missing, len(self.terms))
+            self.terms = np.concatenate([self.terms, np.empty((more, self.terms.shape[1]))])
+            self.signs = np.concatenate([self.signs, np.empty(more)])
+
+    def release(self, rows: Rows, at: Array) -> None:
+        """Take rows out of those that are solved for: their multipliers are prescribed from now on."""
+        self.reserve(len(at))
+        n_terms = release(
+            self.matrix, self.stale, self.diagonal, self.shift, self.terms, self.signs, self.n_terms,
+            at, rows.side, rows.soft, rows.stiff_at(rows.mu),
+        )  # fmt: skip
+        if n_terms < 0:
+            raise PathError("rounding")
+        self.n_terms = n_terms
+
+    def follow(self, rows: Rows, low: Array, high: Array) -> None:
+        """Follow the solution from these thresholds to the band, and from the multipliers of fixed rows to zero."""
+        low, high, (low_goal, high_goal) = low.copy(), high.copy(), rows.band()
+        with np.errstate(invalid="ignore"):
+            high_speed = np.where(np.isinf(high), 0.0, high_goal - high)
+        low_speed = low_goal - low
+        fixed = rows.side == FIXED
+        low_speed[fixed] = high_speed[fixed] = 0.0
+        soft, stiff, fixed_speed = rows.soft, rows.stiff_at(rows.mu), np.where(fixed, -rows.gamma, 0.0)
+        remaining, events = 1.0, _FEW_EVENTS + _EVENTS_PER_ROW * len(rows)
+        status = TERMS_FULL
+        while status == TERMS_FULL:
+            self.reserve(1)
+            status, self.n_terms, remaining, used = follow(
+                self.matrix, self.stale, self.diagonal, self.shift, self.terms, self.signs, self.n_terms,
+                rows.gamma, rows.margin, rows.side, rows.sign, soft, stiff,
+                low, high, low_speed, high_speed, fixed_speed, remaining, events,
+            )  # fmt: skip
+            events -= used
+        if status == NOT_A_KERNEL:
+            raise PathError("rounding, or no kernel")
+        if status == TOO_MANY:
+            raise PathError("too many changes of sides")
+        assert status == DONE
+        rows.gamma[fixed] = 0.0
+        below, above = rows.side == BELOW, rows.side == ABOVE
+        rows.margin[below] = rows.low - (rows.gamma * soft)[below]
+        rows.margin[above] = rows.high - rows.gamma[above] * stiff[above]
+
+    def settle(self) -> None:
+        """Add all changes to the matrix, in place."""
+        at = np.flatnonzero(self.stale)
+        self.matrix[at] = 0.0
+        self.matrix[:, at] = 0.0
+        terms, signs = self.terms[: self.n_terms], self.signs[: self.n_terms]
+        parts = -(-len(self.matrix) // _PART_ROWS)
+        n = len(self.matrix)
+
+        def work(first: int, last: int) -> None:
+            add_terms(self.matrix, terms, signs, first * _PART_ROWS, min(n, last * _PART_ROWS))
+
+        if self.n_terms:
+            over_parts(work, parts)
+        np.fill_diagonal(self.matrix, self.diagonal)
+        self.reset()
+
+
+def pivoted(kernel: Array, rows: Rows) -> Array:
+    """The tableau of the rows that are outside the band by ``rows.side``, from the kernel matrix (n, n)."""
+    outside, inside = np.flatnonzero(rows.side != INSIDE), np.flatnonzero(rows.side == INSIDE)
+    matrix = np.empty(kernel.shape)
+    ridge = np.where(rows.side[outside] == BELOW, rows.soft[outside], rows.stiff_at(rows.mu)[outside])
+    square = kernel[np.ix_(outside, outside)]
+    square[np.diag_indices_from(square)] += ridge
+    cross = kernel[np.ix_(outside, inside)]
+    rest = kernel[np.ix_(inside, inside)]
+    if len(outside):
+        try:
+            factor = cho_factor(square, lower=True, check_finite=False, overwrite_a=True)
+        except LinAlgError:
+            raise kernel_not_psd_error() from None
+        solved = cho_solve(factor, cross, check_finite=False)
+        rest -= cross.T @ solved
+        inverse, _ = lapack.dpotri(factor[0], lower=1, overwrite_c=1)
+        inverse = np.tril(inverse)
+        inverse += np.tril(inverse, -1).T
+        matrix[np.ix_(outside, outside)] = -inverse
+        matrix[np.ix_(outside, inside)] = solved
+        matrix[np.ix_(inside, outside)] = solved.T
+    matrix[np.ix_(inside, inside)] = rest
+    return matrix
+
+
+def kernel_product(kernel: Array, x: Array) -> Array:
+    """kernel @ x, the same bits for any number of threads and wherever the matrix lies in memory."""
+    result = np.empty(len(kernel))
+    n = len(kernel)
+
+    def work(first: int, last: int) -> None:
+        row_products(kernel, x, result, first * _PART_ROWS, min(n, last * _PART_ROWS))
+
+    over_parts(work, -(-n // _PART_ROWS))
+    return result
+
+
+def corrected(kernel: Array, tableau: Tableau, rows: Rows) -> float:
+    """Remove rounding errors: margins are computed from the multipliers, and followed to the band.
+
+    Returns the error that remains.
+    """
+    error = np.inf
+    for _ in range(_MAX_CORRECTIONS):
+        rows.margin = rows.sign * kernel_product(kernel, rows.sign * rows.gamma)
+        previous, error = error, rows.error()
+        floor = _ROUNDING * float(np.abs(rows.gamma).sum() * np.abs(kernel.diagonal()).max(initial=0.0))
+        if error <= _ACCURACY + floor or error > 0.5 * previous:
+            break
+        tableau.follow(rows, *rows.thresholds())
+    return error
+
+
+def solved(kernel: Array, rows: Rows, *, cold: bool) -> tuple[Rows, Tableau]:
+    """The machine of all rows, from any multipliers: by descent if they are far off (``cold``), then Newton's method.
+
+    The kernel matrix must be symmetric; that of a constant feature is part of it.
+    """
+    n = len(rows)
+    if n == 0:
+        return rows, Tableau(np.zeros((0, 0)))
+    gram = Gram(GivenKernel(matrix=kernel), np.arange(n), cache_bytes=kernel.nbytes)
+    dual = Dual(gram=gram, sign=rows.sign, cost=rows.cost, mu=rows.mu, theta=rows.theta)
+    with single_blas_thread():
+        if cold:
+            rng = np.random.default_rng(0)
+            solve_two_classes(dual, tol=_COLD_TOL, max_iter=_MAX_ROUNDS, rng=rng, free=False)
+        else:
+            dual.gamma = rows.gamma.copy()
+            dual.renew()
+        for _ in range(_MAX_NEWTON_STEPS):
+            if not newton_step(dual, None, free=False, accuracy=0.0):
+                break
+        margin = rows.sign * dual.score
+        side = np.where(margin < rows.low, BELOW, np.where((margin > rows.high) & (rows.mu > 0.0), ABOVE, INSIDE))
+        wrong = np.sign(dual.gamma) != side  # on the edge of the band: rounding decides
+        gamma = np.where(wrong, 0.0, dual.gamma)
+        result = replace(rows, gamma=gamma, margin=margin, side=side.astype(np.int64))
+        return factorised(kernel, result)
+
+
+def factorised(kernel: Array, rows: Rows) -> tuple[Rows, Tableau]:
+    """The machine from multipliers that are nearly right, and a tableau computed from the kernel matrix."""
+    with single_blas_thread():
+        tableau = Tableau(pivoted(kernel, rows))
+    corrected(kernel, tableau, rows)
+    tableau.settle()
+    return rows, tableau
