@@ -215,7 +215,7 @@ def follow(  # type: ignore[no-untyped-def]
         events += 1
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True)  # no fused products: the matrix stays symmetric to the last bit
 def add_terms(matrix, terms, signs, first, last):  # type: ignore[no-untyped-def]
     """Rows ``first`` to ``last`` of matrix += sum of signs_k v_k v_k^T, in place."""
     n_terms, n = terms.shape

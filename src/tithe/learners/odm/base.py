@@ -39,7 +39,7 @@ from tithe.solvers.odm.many_classes import NONCONVEX
 
 MAX_EXACT_MULTIPLIERS, EXACT_TOL = 1000, 1e-20  # small problems are solved to rounding error, in milliseconds
 _QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-_MIN_COST = 1e-200  # of a row: solvers divide by the costs
+MIN_COST = 1e-200  # of a row: solvers divide by the costs
 _CALIBRATION_FOLDS = 5  # maximum number of folds for the probabilities
 
 
@@ -101,7 +101,7 @@ def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Ar
     """C_i = lam u_i / (W (1 - theta)^2): (n,). All are large enough to divide by."""
     weight = np.ones(n_rows) if weight is None else weight
     share = weight / weight.max()  # the sum of huge weights would overflow
-    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), _MIN_COST)
+    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), MIN_COST)
     return costs
 
 

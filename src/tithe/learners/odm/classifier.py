@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
@@ -26,16 +25,17 @@ from tithe.learners.odm.base import (
     margins_of,
     row_costs,
 )
+from tithe.learners.odm.kernel_machine import KernelMachine
 from tithe.learners.results import Described
 from tithe.learners.tables import checked_block
-from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction, kernel_scores, training_kernel
+from tithe.solvers.odm.kernel_functions import KERNELS, training_kernel
 from tithe.solvers.odm.kernel_matrix import Gram, NotAKernelError
 from tithe.solvers.odm.many_classes import solve_many_classes
 from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
 from tithe.solvers.odm.two_classes import Dual, KernelSolution, solve_two_classes
 
 
-class ODMClassifier(MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
+class ODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
     """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
     With margins u_i = y_i f(x_i), f(x) = w . phi(x) + b, weights s_i of sum W and C_i = lam s_i / (W (1 - theta)^2),
@@ -315,50 +315,3 @@ class ODMClassifier(MarginMachine, ClassifierMixin, Described, Storable, BaseEst
     def _check_options(self) -> None:
         self._check_margin_parameters()
         check_params(self, self._constraints)
-
-    # -- methods of a fitted machine -----------------------------------------------------------
-
-    @property
-    def coef_(self) -> Array:
-        """Weights of the columns: (1, d) for two classes, else (K, d)."""
-        if self.kernel != "linear":
-            raise AttributeError(f"coef_ exists only with kernel='linear', not with kernel={self.kernel!r}.")
-        weights: Array = (self.support_vectors_.T @ self.dual_coef_.T).T
-        return weights
-
-    def summary(self) -> dict[str, Any]:
-        """The classes, and the number of support vectors, which are training rows."""
-        return {"classes": self.classes_.tolist(), "support_vectors": len(self.support_)}
-
-    def decision_function(self, X: Any) -> Array:
-        """The scores f: (n,) for two classes, else (n, K)."""
-        check_is_fitted(self)
-        rows = checked_block(self, X, reset=False).X
-        if self.kernel == "precomputed":
-            scores = np.asarray(rows[:, self.support_] @ self.dual_coef_.T)
-        else:
-            scores = kernel_scores(self._fitted_kernel(), rows, self.support_vectors_, self.dual_coef_)
-        scores = scores + self.intercept_
-        return scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def _fitted_kernel(self) -> KernelFunction:
-        return KernelFunction(
-            kernel=self.kernel,
-            gamma=self._gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            centre=self._centre,
-            dtype=np.float32 if self._single else np.float64,
-        )
-
-    def predict(self, X: Any) -> Array:
-        """The class of each row."""
-        scores = self.decision_function(X)
-        labels: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
-        return labels
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags

@@ -26,7 +26,7 @@ def leave_one_out(kernel: Array, sign: Array, cost: Array, gamma: Array, *, mu: 
     cost : (n,) array
         C of each row, positive.
     gamma : (n,) array
-        Multipliers of a solution. They need not be exact: Newton's method starts from them.
+        Multipliers of a solution. They need not be exact, zeros will do: the solver starts from them.
     mu, theta : float
     """
     return held_out(kernel, sign, cost, gamma, [np.array([i]) for i in range(len(sign))], mu=mu, theta=theta)
@@ -47,11 +47,11 @@ def held_out(
     """Decision values of the rows of each group for the machine without them; every row is in one group."""
     side = np.zeros(len(sign), np.int64)
     start = Rows(sign=sign, cost=cost, gamma=gamma, margin=np.zeros(len(sign)), side=side, mu=mu, theta=theta)
-    rows, tableau = solved(kernel, start, cold=not gamma.any())
+    rows, tableau = solved(kernel, start)
     margins = np.empty(len(sign))
 
     def work(first: int, last: int) -> None:
-        overlay = Tableau(tableau.matrix)
+        overlay = Tableau(tableau.matrix, len(rows))
         for group in groups[first:last]:
             margins[group] = _margins_without(kernel, overlay, rows, group)
             overlay.reset()
@@ -75,6 +75,6 @@ def _margins_without(kernel: Array, overlay: Tableau, rows: Rows, group: Array) 
         margins = moved.margin[group]
     except PathError:
         kept = np.setdiff1d(np.arange(len(rows)), group)
-        others, _ = solved(kernel[np.ix_(kept, kept)], rows.take(kept), cold=False)
-        margins = rows.sign[group] * (kernel[np.ix_(group, kept)] @ (others.sign * others.gamma))
+        others, _ = solved(kernel[np.ix_(kept, kept)], rows.take(kept))
+        margins = rows.sign[group] * (kernel[np.ix_(group, kept)] @ others.coefficients())
     return margins

@@ -40,10 +40,10 @@ _FIRST_TERMS = 32  # changes of sides for which there is space at first
 _FEW_EVENTS = 1000
 _EVENTS_PER_ROW = 20  # changes of sides, for each row, after which a path is given up
 _ACCURACY = 1e-11  # of margins and thresholds: above it they are corrected
-_MAX_ERROR = 1e-8  # of margins after corrections: above it the matrix is factorised anew
+MAX_ERROR = 1e-8  # of margins before corrections: above it the matrix is factorised anew
 _ROUNDING = 1e-15  # of sums, relative
 _MAX_CORRECTIONS = 4
-_COLD_TOL = 1e-6  # relative gap at which Newton's method takes over
+_NEAR_TOL = 1e-8  # relative gap from which the rest of the way is a path
 _MAX_ROUNDS = 1000
 _MAX_NEWTON_STEPS = 50
 
@@ -80,6 +80,11 @@ class Rows(Band):
         side = np.concatenate([self.side, np.zeros(len(sign), np.int64)])
         return Rows(mu=self.mu, theta=self.theta, side=side, **values)
 
+    def coefficients(self) -> Array:
+        """y gamma: (n,)."""
+        product: Array = self.sign * self.gamma
+        return product
+
     def band(self) -> tuple[Array, Array]:
         """Lower and upper threshold of every row. Without an upper side, the upper ones are infinite."""
         high = self.high if self.mu > 0.0 else np.inf
@@ -110,17 +115,23 @@ class Rows(Band):
 
 
 class Tableau:
-    """The kernel matrix, pivoted on the rows outside the band, and changes that were not added to it yet."""
+    """The kernel matrix, pivoted on the rows outside the band, and changes that were not added to it yet.
 
-    def __init__(self, matrix: Array) -> None:
-        n = len(matrix)
+    The first n rows and columns of ``matrix`` are used. It is a whole array, not a part of one, so that compiled loops
+    know that its rows are contiguous.
+    """
+
+    def __init__(self, matrix: Array, n: int) -> None:
         self.matrix = matrix
-        self.diagonal, self.shift, self.stale = matrix.diagonal().copy(), np.zeros(n), np.zeros(n, np.bool_)
+        self.diagonal, self.shift, self.stale = matrix.diagonal()[:n].copy(), np.zeros(n), np.zeros(n, np.bool_)
         self.terms, self.signs, self.n_terms = np.empty((_FIRST_TERMS, n)), np.empty(_FIRST_TERMS), 0
+
+    def __len__(self) -> int:
+        return len(self.diagonal)
 
     def reset(self) -> None:
         """Drop all changes."""
-        self.diagonal[:] = self.matrix.diagonal()
+        self.diagonal[:] = self.matrix.diagonal()[: len(self)]
         self.shift[:] = 0.0
         self.stale[:] = False
         self.n_terms = 0
@@ -175,19 +186,17 @@ class Tableau:
 
     def settle(self) -> None:
         """Add all changes to the matrix, in place."""
-        at = np.flatnonzero(self.stale)
-        self.matrix[at] = 0.0
-        self.matrix[:, at] = 0.0
+        n, at = len(self), np.flatnonzero(self.stale)
+        self.matrix[at, :n] = 0.0
+        self.matrix[:n, at] = 0.0
         terms, signs = self.terms[: self.n_terms], self.signs[: self.n_terms]
-        parts = -(-len(self.matrix) // _PART_ROWS)
-        n = len(self.matrix)
 
         def work(first: int, last: int) -> None:
             add_terms(self.matrix, terms, signs, first * _PART_ROWS, min(n, last * _PART_ROWS))
 
         if self.n_terms:
-            over_parts(work, parts)
-        np.fill_diagonal(self.matrix, self.diagonal)
+            over_parts(work, -(-n // _PART_ROWS))
+        np.fill_diagonal(self.matrix[:n, :n], self.diagonal)
         self.reset()
 
 
@@ -207,20 +216,25 @@ def pivoted(kernel: Array, rows: Rows) -> Array:
             raise kernel_not_psd_error() from None
         solved = cho_solve(factor, cross, check_finite=False)
         rest -= cross.T @ solved
+        rest = mirrored(rest)
         inverse, _ = lapack.dpotri(factor[0], lower=1, overwrite_c=1)
-        inverse = np.tril(inverse)
-        inverse += np.tril(inverse, -1).T
-        matrix[np.ix_(outside, outside)] = -inverse
+        matrix[np.ix_(outside, outside)] = -mirrored(inverse)
         matrix[np.ix_(outside, inside)] = solved
         matrix[np.ix_(inside, outside)] = solved.T
     matrix[np.ix_(inside, inside)] = rest
     return matrix
 
 
+def mirrored(matrix: Array) -> Array:
+    """The symmetric matrix with this lower triangle."""
+    lower = np.tril(matrix)
+    lower += np.tril(matrix, -1).T
+    return lower
+
+
 def kernel_product(kernel: Array, x: Array) -> Array:
-    """kernel @ x, the same bits for any number of threads and wherever the matrix lies in memory."""
-    result = np.empty(len(kernel))
-    n = len(kernel)
+    """kernel[:n, :n] @ x with x (n,): the same bits for any number of threads. ``kernel`` is a whole array."""
+    n, result = len(x), np.empty(len(x))
 
     def work(first: int, last: int) -> None:
         row_products(kernel, x, result, first * _PART_ROWS, min(n, last * _PART_ROWS))
@@ -232,51 +246,56 @@ def kernel_product(kernel: Array, x: Array) -> Array:
 def corrected(kernel: Array, tableau: Tableau, rows: Rows) -> float:
     """Remove rounding errors: margins are computed from the multipliers, and followed to the band.
 
-    Returns the error that remains.
+    Returns the error before, by which a tableau is known that was changed too often.
     """
-    error = np.inf
-    for _ in range(_MAX_CORRECTIONS):
-        rows.margin = rows.sign * kernel_product(kernel, rows.sign * rows.gamma)
+    error = first = np.inf
+    for number in range(_MAX_CORRECTIONS):
+        rows.margin = rows.sign * kernel_product(kernel, rows.coefficients())
         previous, error = error, rows.error()
-        floor = _ROUNDING * float(np.abs(rows.gamma).sum() * np.abs(kernel.diagonal()).max(initial=0.0))
+        first = error if number == 0 else first
+        floor = _ROUNDING * float(np.abs(rows.gamma).sum() * np.abs(kernel.diagonal()[: len(rows)]).max(initial=0.0))
         if error <= _ACCURACY + floor or error > 0.5 * previous:
             break
         tableau.follow(rows, *rows.thresholds())
-    return error
+    return first
 
 
-def solved(kernel: Array, rows: Rows, *, cold: bool) -> tuple[Rows, Tableau]:
-    """The machine of all rows, from any multipliers: by descent if they are far off (``cold``), then Newton's method.
+def solved(kernel: Array, rows: Rows) -> tuple[Rows, Tableau]:
+    """The machine of all rows, from any multipliers: by descent, then along a path.
 
-    The kernel matrix must be symmetric; that of a constant feature is part of it.
+    The kernel matrix (n, n) must be symmetric; that of a constant feature is part of it.
     """
     n = len(rows)
     if n == 0:
-        return rows, Tableau(np.zeros((0, 0)))
+        return rows, Tableau(np.zeros((0, 0)), 0)
     gram = Gram(GivenKernel(matrix=kernel), np.arange(n), cache_bytes=kernel.nbytes)
     dual = Dual(gram=gram, sign=rows.sign, cost=rows.cost, mu=rows.mu, theta=rows.theta)
+    if rows.gamma.any():
+        dual.gamma = rows.gamma.copy()
+        dual.renew()
     with single_blas_thread():
-        if cold:
-            rng = np.random.default_rng(0)
-            solve_two_classes(dual, tol=_COLD_TOL, max_iter=_MAX_ROUNDS, rng=rng, free=False)
-        else:
-            dual.gamma = rows.gamma.copy()
-            dual.renew()
-        for _ in range(_MAX_NEWTON_STEPS):
-            if not newton_step(dual, None, free=False, accuracy=0.0):
-                break
-        margin = rows.sign * dual.score
-        side = np.where(margin < rows.low, BELOW, np.where((margin > rows.high) & (rows.mu > 0.0), ABOVE, INSIDE))
-        wrong = np.sign(dual.gamma) != side  # on the edge of the band: rounding decides
-        gamma = np.where(wrong, 0.0, dual.gamma)
-        result = replace(rows, gamma=gamma, margin=margin, side=side.astype(np.int64))
-        return factorised(kernel, result)
+        solve_two_classes(dual, tol=_NEAR_TOL, max_iter=_MAX_ROUNDS, rng=np.random.default_rng(0), free=False)
+        try:
+            return factorised(kernel, _near(dual, rows))
+        except PathError:  # Newton's method alone
+            for _ in range(_MAX_NEWTON_STEPS):
+                if not newton_step(dual, None, free=False, accuracy=0.0):
+                    break
+            return factorised(kernel, _near(dual, rows))
+
+
+def _near(dual: Dual, rows: Rows) -> Rows:
+    """Rows with the multipliers of a dual problem, and the sides that these and the margins agree on."""
+    margin = dual.margins()
+    side = np.where(margin < rows.low, BELOW, np.where((margin > rows.high) & (rows.mu > 0.0), ABOVE, INSIDE))
+    agreed = np.where(np.sign(dual.gamma) == side, side, INSIDE).astype(np.int64)
+    return replace(rows, gamma=np.where(agreed == INSIDE, 0.0, dual.gamma), margin=margin, side=agreed)
 
 
 def factorised(kernel: Array, rows: Rows) -> tuple[Rows, Tableau]:
     """The machine from multipliers that are nearly right, and a tableau computed from the kernel matrix."""
     with single_blas_thread():
-        tableau = Tableau(pivoted(kernel, rows))
+        tableau = Tableau(pivoted(kernel, rows), len(rows))
     corrected(kernel, tableau, rows)
     tableau.settle()
     return rows, tableau
