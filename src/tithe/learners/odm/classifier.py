@@ -25,7 +25,7 @@ from tithe.learners.odm.base import (
     margins_of,
     row_costs,
 )
-from tithe.learners.odm.kernel_machine import KernelMachine
+from tithe.learners.odm.held_out import HeldOutMixin
 from tithe.learners.results import Described
 from tithe.learners.tables import checked_block
 from tithe.solvers.odm.kernel_functions import KERNELS, training_kernel
@@ -35,7 +35,7 @@ from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
 from tithe.solvers.odm.two_classes import Dual, KernelSolution, solve_two_classes
 
 
-class ODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
+class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
     """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
     With margins u_i = y_i f(x_i), f(x) = w . phi(x) + b, weights s_i of sum W and C_i = lam s_i / (W (1 - theta)^2),
