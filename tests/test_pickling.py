@@ -11,6 +11,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from tithe import CoresetEstimator, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, CoresetStream
+from tithe.odm import IncrementalODMClassifier
 from tithe.online import PACO
 
 X = np.random.default_rng(0).normal(size=(90, 2))
@@ -21,6 +22,7 @@ MODELS = {
     "logistic": lambda: CoresetLogisticRegression(random_state=0).partial_fit(X, Y, classes=[0, 1]),
     "estimator": lambda: CoresetEstimator(Ridge(), random_state=0).partial_fit(X, X[:, 1]),
     "search": lambda: CoresetSearchCV(Ridge(), {"alpha": [1.0, 2.0]}, cv=2, random_state=0).partial_fit(X, X[:, 1]),
+    "margin": lambda: IncrementalODMClassifier().partial_fit(X, Y).forget([2]),
     "paco": lambda: PACO(3, summary_size=20, random_state=0).partial_fit(X[:40]),
 }
 

@@ -19,7 +19,7 @@ from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.objectives import KMeansObjective, LogisticObjective
-from tithe.odm import LinearODMClassifier, ODMClassifier
+from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier
 from tithe.online import PACO
 from tithe.storage.coresets import load_coreset
 from tithe.storage.models import load_model, save_model
@@ -55,6 +55,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "logistic stream": lambda: _streamed(tithe.CoresetLogisticRegression(coreset_size=60, **SEED), Y, classes=[0, 1]),
     "linear margin": lambda: LinearODMClassifier(coreset_size=60, probability=True, **SEED).fit(X, Y),
     "kernel margin": lambda: ODMClassifier(**SEED).fit(X, NAMES),
+    "incremental margin": lambda: _streamed(IncrementalODMClassifier(), Y).forget([3, 80]),
     "dictionary": lambda: KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, center="global", **SEED).fit(X),
     "dictionary stream": lambda: _streamed(KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, **SEED)),
     "denoiser": lambda: ImageDenoiser(
@@ -92,6 +93,8 @@ def use_model(data: bytes) -> None:
         for method in ("predict", "transform", "predict_proba", "decision_function"):
             if hasattr(type(model), method) and hasattr(model, method):
                 getattr(model, method)(X[:5])
+        if isinstance(model, IncrementalODMClassifier) and "_machine" in vars(model):
+            model.update(X[:9], Y[:9], forget=model.row_ids_[:3])
         if not hasattr(model, "partial_fit") or "stream_" not in vars(model):
             return
         y = Y if hasattr(model, "classes_") or hasattr(model, "_labels") else X[:, 1]

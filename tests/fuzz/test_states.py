@@ -16,6 +16,8 @@ import states
 from harness import DOCUMENTED, Outcome, Pool, damaged_bytes, table
 from sklearn.exceptions import NotFittedError
 
+from tithe.solvers.odm.kernel_matrix import NotAKernelError
+
 FEW, MANY = 60, 20_000
 Change = Callable[[bytes, np.random.Generator], bytes]
 
@@ -61,9 +63,8 @@ def _damaged_part(data: bytes, rng: np.random.Generator) -> bytes:
 def outcomes_of(name: str, n: int, seed: int, n_workers: int) -> list[Outcome]:
     loader = LOADERS[name]
     good = loader.good()
-    with Pool(
-        loader.use, documented=(*DOCUMENTED, NotFittedError), seconds=20.0, warm=good, n_workers=n_workers
-    ) as pool:
+    documented = (*DOCUMENTED, NotFittedError, NotAKernelError)
+    with Pool(loader.use, documented=documented, seconds=20.0, warm=good, n_workers=n_workers) as pool:
         return pool.run(damaged(loader, good, n, seed))
 
 

@@ -20,6 +20,7 @@ from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.labels import checked_classes
 from tithe.learners.odm.base import EXACT_TOL, MIN_COST, MarginMachine, row_costs
 from tithe.learners.odm.incremental_state import (
+    INCREMENTAL_KERNELS,
     centre_of,
     check_incremental,
     classes_so_far,
@@ -33,7 +34,7 @@ from tithe.learners.results import Described
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.exact_machine import Change, ExactMachine, check_memory, gap_bound
-from tithe.solvers.odm.kernel_functions import KERNELS, training_kernel
+from tithe.solvers.odm.kernel_functions import training_kernel
 from tithe.solvers.odm.path import Rows
 
 _SAME_LENGTHS = ("rbf", "laplacian")  # kernels with k(x, x) = 1 for all x
@@ -128,7 +129,7 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
     _constraints: ClassVar[dict[str, Constraint]] = {
         **MarginObjective.constraints,
         "intercept_scaling": RealNumber(above=0.0),
-        "kernel": OneOf(*(name for name in KERNELS if name != "precomputed")) | Function(),
+        "kernel": OneOf(*INCREMENTAL_KERNELS) | Function(),
         "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
         "degree": RealNumber(least=0.0),
         "coef0": RealNumber(),
@@ -360,6 +361,11 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
         if "_held" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute 'lam_' without its rows")
         return self.cost_ * (1.0 - self.theta) ** 2 * self._held.total_weight
+
+    def summary(self) -> dict[str, Any]:
+        """The classes, the number of support vectors, and the certificate for forgotten rows."""
+        said = {} if self.unlearning_ is None else {"unlearning": str(self.unlearning_)}
+        return {**super().summary(), **said}
 
     def error_bound(self, X: Any) -> Array:
         """How far the decision value of each row may be from that of the exact machine: (n,).

@@ -28,7 +28,9 @@ from tithe.core.state_checks import (
 from tithe.kernels.labels import label_numbers
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.solvers.odm.exact_machine import ExactMachine
-from tithe.solvers.odm.kernel_functions import KernelFunction
+from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction
+
+INCREMENTAL_KERNELS = tuple(name for name in KERNELS if name != "precomputed")
 
 
 def _ids(row_ids: Any) -> Array:
@@ -165,6 +167,7 @@ def check_incremental(learner: Any) -> None:
     check_fields(learner, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=sizes)
     check_schema(values, sizes["d"])
     check_fields(learner, _SOLUTION, sizes=sizes)
+    expect(callable(learner.kernel) or learner.kernel in INCREMENTAL_KERNELS, "there is no such kernel")
     _check_matrix(learner.support_vectors_, sizes["support"], sizes["d"], learner._centre)
     if "_machine" in values:
         check_fields(learner, _ROWS, sizes=sizes)
