@@ -217,15 +217,21 @@ def follow(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)  # no fused products: the matrix stays symmetric to the last bit
 def add_terms(matrix, terms, signs, first, last):  # type: ignore[no-untyped-def]
-    """Rows ``first`` to ``last`` of matrix += sum of signs_k v_k v_k^T, in place."""
+    """Rows ``first`` to ``last`` of matrix += sum of signs_k v_k v_k^T, in place; four terms at a time."""
     n_terms, n = terms.shape
+    whole = n_terms // 4 * 4
     for i in range(first, last):
         row = matrix[i]
-        for k in range(n_terms):
+        for k in range(0, whole, 4):
+            f0, f1 = signs[k] * terms[k, i], signs[k + 1] * terms[k + 1, i]
+            f2, f3 = signs[k + 2] * terms[k + 2, i], signs[k + 3] * terms[k + 3, i]
+            t0, t1, t2, t3 = terms[k], terms[k + 1], terms[k + 2], terms[k + 3]
+            for j in range(n):
+                row[j] += (f0 * t0[j] + f1 * t1[j]) + (f2 * t2[j] + f3 * t3[j])
+        for k in range(whole, n_terms):
             factor = signs[k] * terms[k, i]
-            if factor != 0.0:
-                for j in range(n):
-                    row[j] += factor * terms[k, j]
+            for j in range(n):
+                row[j] += factor * terms[k, j]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

@@ -13,6 +13,7 @@ from tithe.core.copies import copy_with
 from tithe.core.data import Array, Block
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.interrupts import uninterrupted
+from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params
 from tithe.core.state_checks import Storable
 from tithe.kernels.labels import label_numbers
@@ -92,9 +93,9 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
 
     Notes
     -----
-    One row that joins or leaves takes a time of order n^2: some passes over a matrix. Batches of more than a tenth of
-    the rows are solved directly. ``save_model(model, path, rows=True)`` keeps everything needed to go on, to the last
-    bit; without ``rows`` a model file holds what predictions need, the support vectors.
+    One row that joins or leaves takes a time of order n^2: some passes over a matrix. Batches of more than three tenths
+    of the rows are solved directly. ``save_model(model, path, rows=True)`` keeps everything needed to go on, to the
+    last bit; without ``rows`` a model file holds what predictions need, the support vectors.
 
     Examples
     --------
@@ -175,7 +176,8 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
             A row of weight two counts as two rows. Rows of weight zero are not kept.
         """
         trial = copy_with(self, {name: value for name, value in self.__dict__.items() if name not in _FITTED})
-        change = trial._join(X, y, sample_weight, None, None, np.zeros(0, np.int64))
+        with single_blas_thread():
+            change = trial._join(X, y, sample_weight, None, None, np.zeros(0, np.int64))
         if len(trial.classes_) < 2:
             raise ValueError(f"y holds only one class, {trial.classes_.tolist()[0]!r}: there is nothing to tell apart.")
         return self._accept(trial, change)
@@ -219,10 +221,11 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
             check_is_fitted(self)
         trial = copy_with(self, self.__dict__)
         removed = trial._removed(forget)
-        if X is None:
-            change = trial._leave(removed)
-        else:
-            change = trial._join(X, y, sample_weight, classes, row_ids, removed)
+        with single_blas_thread():
+            if X is None:
+                change = trial._leave(removed)
+            else:
+                change = trial._join(X, y, sample_weight, classes, row_ids, removed)
         return self._accept(trial, change)
 
     def rescale(self, lam: float | None = None) -> Self:
@@ -236,7 +239,8 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
         if len(weight) == 0:
             raise ValueError("There are no rows: costs depend on their weight.")
         trial.cost_ = lam / (1.0 - self.theta) ** 2 / float(weight.sum())
-        change = self._machine.rescaled(row_costs(weight, len(weight), lam, self.theta))
+        with single_blas_thread():
+            change = self._machine.rescaled(row_costs(weight, len(weight), lam, self.theta))
         trial._store(change.rows, self._held)
         return self._accept(trial, change)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.core.parallel import single_blas_thread
 from tithe.core.state_checks import Floats, Integers, Number, Storable, check_fields, expect
 from tithe.kernels.odm.path import ABOVE, BELOW, INSIDE
 from tithe.solvers.odm.path import (
@@ -25,7 +24,7 @@ from tithe.solvers.odm.path import (
 )
 
 _FEW_ROWS = 64  # so many rows join or leave by a path, whatever the size of the machine
-_MAX_PATH_SHARE = 0.1  # share of the rows above which the machine is solved directly, as a path takes longer
+_MAX_PATH_SHARE = 0.3  # share of the rows above which the machine is solved directly, as a path takes longer
 _GROWTH = 1.5  # of the matrices, when they are full
 _VALUE_BYTES = 16  # for each pair of rows: a number of the kernel matrix, and one of the tableau
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -237,8 +236,7 @@ def _extend(matrix: Array, kernel: Array, outside: Array, n: int) -> None:
     if k == 1:
         pivoted = kernel_product(matrix, np.ascontiguousarray(seen[:, 0]))[:, None]
     else:
-        with single_blas_thread():
-            pivoted = matrix[:n_old, :n_old] @ seen
+        pivoted = matrix[:n_old, :n_old] @ seen
     new = np.where(outside[:, None], 0.0, columns) - pivoted
     matrix[:n_old, n_old:n], matrix[n_old:n, :n_old] = new, new.T
     matrix[n_old:n, n_old:n] = mirrored(kernel[n_old:n, n_old:n] - seen.T @ new)

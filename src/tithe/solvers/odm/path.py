@@ -36,6 +36,7 @@ from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
 from tithe.solvers.odm.two_classes import Dual, newton_step, solve_two_classes
 
 _PART_ROWS = 64  # rows of a matrix that a thread takes at a time
+_SERIAL_SIZE = 4_000_000  # products in a loop up to which another thread does not pay
 _FIRST_TERMS = 32  # changes of sides for which there is space at first
 _FEW_EVENTS = 1000
 _EVENTS_PER_ROW = 20  # changes of sides, for each row, after which a path is given up
@@ -195,7 +196,7 @@ class Tableau:
             add_terms(self.matrix, terms, signs, first * _PART_ROWS, min(n, last * _PART_ROWS))
 
         if self.n_terms:
-            over_parts(work, -(-n // _PART_ROWS))
+            over_parts(work, -(-n // _PART_ROWS), serial=n * n * self.n_terms < _SERIAL_SIZE)
         np.fill_diagonal(self.matrix[:n, :n], self.diagonal)
         self.reset()
 
@@ -239,7 +240,7 @@ def kernel_product(kernel: Array, x: Array) -> Array:
     def work(first: int, last: int) -> None:
         row_products(kernel, x, result, first * _PART_ROWS, min(n, last * _PART_ROWS))
 
-    over_parts(work, -(-n // _PART_ROWS))
+    over_parts(work, -(-n // _PART_ROWS), serial=n * n < _SERIAL_SIZE)
     return result
 
 
