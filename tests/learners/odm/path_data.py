@@ -30,7 +30,8 @@ def two_classes(n: int = 60, seed: int = 0, *, duplicates: bool = False) -> tupl
 
 
 def kernel_of(X: np.ndarray) -> np.ndarray:
-    return rbf_kernel(X, gamma=0.5) + 1.0
+    lower = np.tril(rbf_kernel(X, gamma=0.5))  # scikit-learn's is not symmetric to the last bit
+    return lower + np.tril(lower, -1).T + 1.0
 
 
 def trained(kernel: np.ndarray, sign: np.ndarray, cost: np.ndarray, mu: float, theta: float) -> np.ndarray:

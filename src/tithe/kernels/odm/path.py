@@ -7,7 +7,8 @@ R = (K_SS + D_S)^-1, the *tableau* is the symmetric matrix
     T_SS = -R,    T_SN = R K_SN,    T_NN = K_NN - K_NS R K_SN.
 
 A row that enters or leaves S changes it by one term +-v v^T. These terms are collected and added to the matrix by the
-caller: a change of S then costs a column of T, and the matrix itself is only read.
+caller: a change of S then costs a column of T, and the matrix itself is only read. Of symmetric matrices the lower
+triangle is used alone, as time goes into reading them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Array = np.ndarray[Any, Any]
 
 BELOW, INSIDE, ABOVE, FIXED = 1, 0, -1, 2  # sides; the first and third are the signs of the multipliers
 DONE, TERMS_FULL, NOT_A_KERNEL, TOO_MANY = 0, 1, 2, 3  # how a path ended
+_COLUMN_COST = 8  # rows of the triangle that are read in the time of a column
 _FAST = {"contract", "reassoc", "nsz"}
 
 
@@ -31,8 +33,10 @@ def _column(matrix, stale, diagonal, terms, signs, n_terms, p, column):  # type:
     if stale[p]:
         column[:] = 0.0
     else:
-        for j in range(n):
+        for j in range(p):
             column[j] = 0.0 if stale[j] else matrix[p, j]
+        for j in range(p, n):
+            column[j] = 0.0 if stale[j] else matrix[j, p]
     for k in range(n_terms):
         factor = signs[k] * terms[k, p]
         if factor != 0.0:
@@ -106,15 +110,34 @@ def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, s
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def product(matrix, stale, shift, terms, signs, n_terms, x, result):  # type: ignore[no-untyped-def]
+def symmetric_product(matrix, x, result, first, last):  # type: ignore[no-untyped-def]
+    """result += the part of matrix @ x that rows ``first`` to ``last`` of the lower triangle contribute."""
+    for i in range(first, last):
+        row, factor, total = matrix[i], x[i], 0.0
+        for j in range(i):
+            total += row[j] * x[j]
+            result[j] += factor * row[j]
+        result[i] += total + factor * row[i]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _product(matrix, stale, shift, terms, signs, n_terms, x, result, column):  # type: ignore[no-untyped-def]
     """result = T x."""
     n = len(x)
+    n_used = 0
     for j in range(n):
         result[j] = 0.0
-    for p in range(n):
-        if x[p] != 0.0 and not stale[p]:
-            for j in range(n):
-                result[j] += x[p] * matrix[p, j]
+        column[j] = 0.0 if stale[j] else x[j]
+        n_used += column[j] != 0.0
+    if _COLUMN_COST * n_used > n:
+        symmetric_product(matrix, column, result, 0, n)
+    elif n_used:
+        for p in range(n):
+            if column[p] != 0.0:
+                for j in range(p):
+                    result[j] += column[p] * matrix[p, j]
+                for j in range(p, n):
+                    result[j] += column[p] * matrix[j, p]
     for j in range(n):
         result[j] = shift[j] * x[j] + (0.0 if stale[j] else result[j])
     for k in range(n_terms):
@@ -178,7 +201,7 @@ def follow(  # type: ignore[no-untyped-def]
             x[j] = sign[j] * high_speed[j]
         elif side[j] == FIXED:
             x[j] = sign[j] * fixed_speed[j]
-    product(matrix, stale, shift, terms, signs, n_terms, x, rate)
+    _product(matrix, stale, shift, terms, signs, n_terms, x, rate, column)
     events = 0
     while True:
         if n_terms == len(terms):
@@ -215,10 +238,10 @@ def follow(  # type: ignore[no-untyped-def]
         events += 1
 
 
-@njit(cache=True, nogil=True)  # no fused products: the matrix stays symmetric to the last bit
+@njit(cache=True, nogil=True, fastmath=_FAST)
 def add_terms(matrix, terms, signs, first, last):  # type: ignore[no-untyped-def]
-    """Rows ``first`` to ``last`` of matrix += sum of signs_k v_k v_k^T, in place; four terms at a time."""
-    n_terms, n = terms.shape
+    """Rows ``first`` to ``last`` of the lower triangle += sum of signs_k v_k v_k^T, in place; four terms at a time."""
+    n_terms = len(terms)
     whole = n_terms // 4 * 4
     for i in range(first, last):
         row = matrix[i]
@@ -226,19 +249,9 @@ def add_terms(matrix, terms, signs, first, last):  # type: ignore[no-untyped-def
             f0, f1 = signs[k] * terms[k, i], signs[k + 1] * terms[k + 1, i]
             f2, f3 = signs[k + 2] * terms[k + 2, i], signs[k + 3] * terms[k + 3, i]
             t0, t1, t2, t3 = terms[k], terms[k + 1], terms[k + 2], terms[k + 3]
-            for j in range(n):
+            for j in range(i + 1):
                 row[j] += (f0 * t0[j] + f1 * t1[j]) + (f2 * t2[j] + f3 * t3[j])
         for k in range(whole, n_terms):
-            factor = signs[k] * terms[k, i]
-            for j in range(n):
-                row[j] += factor * terms[k, j]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def row_products(matrix, x, result, first, last):  # type: ignore[no-untyped-def]
-    """result[first:last] = (matrix @ x)[first:last]; the bits of a row depend on nothing but the row."""
-    for i in range(first, last):
-        total = 0.0
-        for j in range(len(x)):
-            total += matrix[i, j] * x[j]
-        result[i] = total
+            factor, term = signs[k] * terms[k, i], terms[k]
+            for j in range(i + 1):
+                row[j] += factor * term[j]

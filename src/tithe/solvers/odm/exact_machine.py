@@ -27,6 +27,7 @@ _FEW_ROWS = 64  # so many rows join or leave by a path, whatever the size of the
 _MAX_PATH_SHARE = 0.3  # share of the rows above which the machine is solved directly, as a path takes longer
 _GROWTH = 1.5  # of the matrices, when they are full
 _VALUE_BYTES = 16  # for each pair of rows: a number of the kernel matrix, and one of the tableau
+_PANEL_ROWS = 256  # of a triangle that are made whole at a time
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -45,10 +46,16 @@ class Change:
     tableau: Tableau | None
 
 
+def _replacement(order: Array, rows: Rows, kernel: Array, tableau: Tableau) -> Change:
+    """A change by new matrices, of which the lower triangles are kept."""
+    return Change(order=order, rows=rows, kernel=np.tril(kernel), matrix=np.tril(tableau.matrix), tableau=None)
+
+
 class ExactMachine(Storable):
     """Rows, their kernel matrix, and the exact machine for them.
 
-    The tableau (see `tithe.kernels.odm.path`) is kept beside the kernel matrix: 16 bytes for each pair of rows.
+    The tableau (see `tithe.kernels.odm.path`) is kept beside the kernel matrix, and of both the lower triangles are
+    used alone: 16 bytes for each pair of rows, half of which are never touched.
     """
 
     def __init__(self, mu: float, theta: float) -> None:
@@ -79,8 +86,8 @@ class ExactMachine(Storable):
         n, k = columns.shape
         check_memory(n + k, max_bytes)
         kernel, matrix = self._with_space(n + k, max_bytes)
-        kernel[:n, n : n + k], kernel[n : n + k, :n] = columns, columns.T
-        kernel[n : n + k, n : n + k] = mirrored(square)
+        kernel[n : n + k, :n] = columns.T
+        kernel[n : n + k, n : n + k] = np.tril(square)
         margin = sign * (columns.T @ self.rows.coefficients())
         rows = self.rows.joined(sign, cost, margin)
         order = _order_without(n + k, removed)
@@ -89,16 +96,16 @@ class ExactMachine(Storable):
                 return self._by_path(kernel, matrix, rows, removed, order)
             except PathError:
                 rows = self.rows.joined(sign, cost, margin)
-        whole = kernel[np.ix_(order, order)]
+        whole = _whole(kernel, n + k)[np.ix_(order, order)]
         rows, tableau = solved(whole, rows.take(order))
-        return Change(order=order, rows=rows, kernel=whole, matrix=tableau.matrix, tableau=None)
+        return _replacement(order, rows, whole, tableau)
 
     def rescaled(self, cost: Array) -> Change:
         """The same rows with other costs."""
         n = len(self)
-        whole = self.kernel[:n, :n].copy()
+        whole = _whole(self.kernel, n)
         rows, tableau = solved(whole, replace(self.rows.take(np.arange(n)), cost=cost))
-        return Change(order=np.arange(n), rows=rows, kernel=whole, matrix=tableau.matrix, tableau=None)
+        return _replacement(np.arange(n), rows, whole, tableau)
 
     def apply(self, change: Change) -> None:
         """Make a change. This must not be interrupted."""
@@ -121,9 +128,9 @@ class ExactMachine(Storable):
         error = corrected(kernel, tableau, rows)
         rows = rows.take(order)
         if error > MAX_ERROR:
-            whole = kernel[np.ix_(order, order)]
+            whole = _whole(kernel, n)[np.ix_(order, order)]
             rows, tableau = factorised(whole, rows)
-            return Change(order=order, rows=rows, kernel=whole, matrix=tableau.matrix, tableau=None)
+            return _replacement(order, rows, whole, tableau)
         return Change(order=order, rows=rows, kernel=kernel, matrix=matrix, tableau=tableau)
 
     def _with_space(self, n_rows: int, max_bytes: float) -> tuple[Array, Array]:
@@ -206,7 +213,12 @@ def gap_bound(rows: Rows, largest: float) -> float:
 def _unpacked(lower: Array, n: int) -> Array:
     matrix = np.zeros((n, n))
     matrix[np.tril_indices(n)] = lower
-    return mirrored(matrix)
+    return matrix
+
+
+def _whole(matrix: Array, n: int) -> Array:
+    """The symmetric matrix (n, n) of which the lower triangle is stored."""
+    return mirrored(matrix[:n, :n])
 
 
 def _order_without(n_rows: int, removed: Array) -> Array:
@@ -219,24 +231,29 @@ def _order_without(n_rows: int, removed: Array) -> Array:
 
 
 def _compact(buffer: Array, order: Array, n_before: int) -> None:
-    """Rows and columns of the matrix in this order, in place; nothing is left of others."""
+    """Rows and columns of the triangle in this order, in place; nothing is left of others."""
     n = len(order)
-    gaps = np.flatnonzero(order != np.arange(n))
-    buffer[gaps, :n_before] = buffer[order[gaps], :n_before]
-    buffer[:n_before, gaps] = buffer[:n_before, order[gaps]]
+    for gap in np.flatnonzero(order != np.arange(n)):
+        source = order[gap]
+        column = np.concatenate([buffer[source, :source], buffer[source:n_before, source]])
+        buffer[gap, :gap], buffer[gap:n_before, gap] = column[:gap], column[gap:]
+        buffer[gap, gap] = column[source]
     buffer[n:n_before, :n_before] = 0.0
-    buffer[:n, n:n_before] = 0.0
 
 
 def _extend(matrix: Array, kernel: Array, outside: Array, n: int) -> None:
-    """Rows and columns of the tableau for rows that join, in the memory after those that were there."""
+    """Rows of the tableau for rows that join, in the memory after those that were there."""
     n_old, k = len(outside), n - len(outside)
-    columns = kernel[:n_old, n_old:n]
+    columns = kernel[n_old:n, :n_old].T
     seen = np.where(outside[:, None], columns, 0.0)
+    new = np.where(outside[:, None], 0.0, columns)
     if k == 1:
-        pivoted = kernel_product(matrix, np.ascontiguousarray(seen[:, 0]))[:, None]
-    else:
-        pivoted = matrix[:n_old, :n_old] @ seen
-    new = np.where(outside[:, None], 0.0, columns) - pivoted
-    matrix[:n_old, n_old:n], matrix[n_old:n, :n_old] = new, new.T
-    matrix[n_old:n, n_old:n] = mirrored(kernel[n_old:n, n_old:n] - seen.T @ new)
+        new[:, 0] -= kernel_product(matrix, np.ascontiguousarray(seen[:, 0]))
+    elif k:
+        for first in range(0, n_old, _PANEL_ROWS):
+            at = slice(first, min(n_old, first + _PANEL_ROWS))
+            panel = np.concatenate([matrix[at, : at.stop], matrix[at.stop : n_old, at].T], axis=1)
+            panel[:, at] += np.tril(matrix[at, at], -1).T
+            new[at] -= panel @ seen
+    matrix[n_old:n, :n_old] = new.T
+    matrix[n_old:n, n_old:n] = np.tril(kernel[n_old:n, n_old:n]) - np.tril(seen.T @ new)

@@ -28,7 +28,7 @@ from tithe.kernels.odm.path import (
     add_terms,
     follow,
     release,
-    row_products,
+    symmetric_product,
 )
 from tithe.kernels.odm.two_classes import margin_gap
 from tithe.solvers.odm.kernel_functions import GivenKernel
@@ -36,6 +36,7 @@ from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
 from tithe.solvers.odm.two_classes import Dual, newton_step, solve_two_classes
 
 _PART_ROWS = 64  # rows of a matrix that a thread takes at a time
+_TRIANGLE_PARTS = 8  # of equal area, that a product with a triangle is computed in
 _SERIAL_SIZE = 4_000_000  # products in a loop up to which another thread does not pay
 _FIRST_TERMS = 32  # changes of sides for which there is space at first
 _FEW_EVENTS = 1000
@@ -118,8 +119,8 @@ class Rows(Band):
 class Tableau:
     """The kernel matrix, pivoted on the rows outside the band, and changes that were not added to it yet.
 
-    The first n rows and columns of ``matrix`` are used. It is a whole array, not a part of one, so that compiled loops
-    know that its rows are contiguous.
+    The lower triangle of the first n rows of ``matrix`` is used. It is a whole array, not a part of one, so that
+    compiled loops know that its rows are contiguous.
     """
 
     def __init__(self, matrix: Array, n: int) -> None:
@@ -188,8 +189,9 @@ class Tableau:
     def settle(self) -> None:
         """Add all changes to the matrix, in place."""
         n, at = len(self), np.flatnonzero(self.stale)
-        self.matrix[at, :n] = 0.0
-        self.matrix[:n, at] = 0.0
+        for p in at:
+            self.matrix[p, :p] = 0.0
+            self.matrix[p:n, p] = 0.0
         terms, signs = self.terms[: self.n_terms], self.signs[: self.n_terms]
 
         def work(first: int, last: int) -> None:
@@ -202,7 +204,7 @@ class Tableau:
 
 
 def pivoted(kernel: Array, rows: Rows) -> Array:
-    """The tableau of the rows that are outside the band by ``rows.side``, from the kernel matrix (n, n)."""
+    """The tableau of the rows that are outside the band by ``rows.side``, from the whole kernel matrix (n, n)."""
     outside, inside = np.flatnonzero(rows.side != INSIDE), np.flatnonzero(rows.side == INSIDE)
     matrix = np.empty(kernel.shape)
     ridge = np.where(rows.side[outside] == BELOW, rows.soft[outside], rows.stiff_at(rows.mu)[outside])
@@ -234,14 +236,21 @@ def mirrored(matrix: Array) -> Array:
 
 
 def kernel_product(kernel: Array, x: Array) -> Array:
-    """kernel[:n, :n] @ x with x (n,): the same bits for any number of threads. ``kernel`` is a whole array."""
-    n, result = len(x), np.empty(len(x))
+    """kernel[:n, :n] @ x with x (n,), from the lower triangle: the same bits for any number of threads.
+
+    ``kernel`` is a whole array.
+    """
+    n = len(x)
+    edges = (n * np.sqrt(np.arange(_TRIANGLE_PARTS + 1) / _TRIANGLE_PARTS)).round().astype(int).tolist()
+    parts = np.zeros((_TRIANGLE_PARTS, n))  # each is the sum of fixed rows, whichever thread takes it
 
     def work(first: int, last: int) -> None:
-        row_products(kernel, x, result, first * _PART_ROWS, min(n, last * _PART_ROWS))
+        for part in range(first, last):
+            symmetric_product(kernel, x, parts[part], edges[part], edges[part + 1])
 
-    over_parts(work, -(-n // _PART_ROWS), serial=n * n < _SERIAL_SIZE)
-    return result
+    over_parts(work, _TRIANGLE_PARTS, serial=n * n < _SERIAL_SIZE)
+    total: Array = parts.sum(axis=0)
+    return total
 
 
 def corrected(kernel: Array, tableau: Tableau, rows: Rows) -> float:
@@ -264,7 +273,7 @@ def corrected(kernel: Array, tableau: Tableau, rows: Rows) -> float:
 def solved(kernel: Array, rows: Rows) -> tuple[Rows, Tableau]:
     """The machine of all rows, from any multipliers: by descent, then along a path.
 
-    The kernel matrix (n, n) must be symmetric; that of a constant feature is part of it.
+    The kernel matrix (n, n) must be symmetric and whole; that of a constant feature is part of it.
     """
     n = len(rows)
     if n == 0:
