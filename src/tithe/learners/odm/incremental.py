@@ -34,14 +34,14 @@ from tithe.learners.odm.kernel_machine import KernelMachine
 from tithe.learners.results import Described
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
-from tithe.solvers.odm.exact_machine import Change, ExactMachine, check_memory, gap_bound
+from tithe.solvers.odm.exact_machine import Change, ExactMachine, check_memory
 from tithe.solvers.odm.kernel_functions import training_kernel
 from tithe.solvers.odm.path import Rows
 
 _SAME_LENGTHS = ("rbf", "laplacian")  # kernels with k(x, x) = 1 for all x
-_ROWS = ("_machine", "_held", "_fixed", "_next_id")  # attributes that only changes of the rows need
+_ROWS = ("_machine", "_held", "_fixed", "_next_id", "_forgotten")  # attributes that only changes of the rows need
 _FITTED = (
-    *_ROWS, "classes_", "support_", "support_vectors_", "dual_coef_", "intercept_", "cost_", "gap_", "unlearning_",
+    *_ROWS, "classes_", "support_", "support_vectors_", "dual_coef_", "intercept_", "cost_", "_gap", "_unlearning",
     "_flipped", "_gamma", "_centre", "_single", "n_features_in_", "feature_names_in_", "schema_",
 )  # fmt: skip
 _FIXED = ("mu", "theta", "kernel", "gamma", "degree", "coef0", "fit_intercept", "intercept_scaling")
@@ -117,13 +117,14 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
     n_features_in_: int
     feature_names_in_: Array
     cost_: float
-    gap_: float
-    unlearning_: Unlearning | None
     _machine: ExactMachine
     _held: Block  # with the ids of the rows, and y the numbers +1 and -1
     _flipped: bool  # whether the first class is +1 for the machine, because it was seen before the second
     _fixed: dict[str, Any]
     _next_id: int
+    _forgotten: tuple[int, ...]
+    _gap: float  # this and the next of a model without its rows
+    _unlearning: Unlearning | None
 
     probability = False
     tol = EXACT_TOL  # kernels are computed in double precision
@@ -298,7 +299,7 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
         self._machine = ExactMachine(float(self.mu), float(self.theta))
         self._held = rows.take(np.zeros(0, np.int64), np.zeros(0))
         self._gamma = float(training_kernel(self, rows).gamma)
-        self._single, self._centre, self.unlearning_ = False, None, None
+        self._single, self._centre, self._forgotten = False, None, ()
         self._fixed = {name: getattr(self, name) for name in _FIXED}
         self.cost_ = float(self.lam / (1.0 - self.theta) ** 2 / rows.total_weight)
 
@@ -318,22 +319,9 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
         self.support_, self.support_vectors_ = held.row_ids()[at], held.X[at]
         self.dual_coef_ = direction * rows.coefficients()[at][None]
         self.intercept_ = self._constant * self.dual_coef_.sum(axis=1)
-        function = self._fitted_kernel()
-        largest = float(function.diagonal(function.prepare(held.X)).max(initial=0.0)) + self._constant
-        self.gap_ = gap_bound(rows, largest)
-        past = () if self.unlearning_ is None else self.unlearning_.row_ids
-        new = () if forgotten is None else tuple(forgotten.tolist())
-        back = set(held.row_ids().tolist())
-        gone = tuple(row for row in dict.fromkeys(past + new) if row not in back)
-        self.unlearning_ = None
-        if gone:
-            self.unlearning_ = Unlearning(
-                row_ids=gone,
-                n_rows=len(held),
-                gap=self.gap_,
-                tolerance=float((2.0 * self.gap_ * largest) ** 0.5),
-                for_all_rows=self.kernel in _SAME_LENGTHS,
-            )
+        past = self._forgotten + (() if forgotten is None else tuple(forgotten.tolist()))
+        back = set(held.row_ids().tolist()) if past else set()
+        self._forgotten = tuple(row for row in dict.fromkeys(past) if row not in back)
 
     @property
     def _constant(self) -> float:
@@ -353,23 +341,51 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
     @property
     def row_ids_(self) -> Array:
         """Ids of the rows held."""
-        if "_held" not in self.__dict__:
-            if "classes_" in self.__dict__:
-                raise RowsNotSavedError(f"{type(self).__name__} has no row_ids_")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'row_ids_' before any row came")
+        self._check_has_rows("row_ids_")
         return np.sort(self._held.row_ids())
 
     @property
     def lam_(self) -> float:
         """The ``lam`` that the costs stand for now."""
-        if "_held" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'lam_' without its rows")
+        self._check_has_rows("lam_")
         return self.cost_ * (1.0 - self.theta) ** 2 * self._held.total_weight
+
+    @property
+    def gap_(self) -> float:
+        """Upper bound of the objective minus its minimum."""
+        if "_gap" in self.__dict__:
+            return self._gap
+        self._check_has_rows("gap_")
+        return self._machine.gap_bound()
+
+    @property
+    def unlearning_(self) -> Unlearning | None:
+        """A certificate for all rows forgotten so far."""
+        if "_unlearning" in self.__dict__:
+            return self._unlearning
+        self._check_has_rows("unlearning_")
+        if not self._forgotten:
+            return None
+        gap = self.gap_
+        return Unlearning(
+            row_ids=self._forgotten,
+            n_rows=len(self._held),
+            gap=gap,
+            tolerance=float((2.0 * gap * self._machine.largest()) ** 0.5),
+            for_all_rows=self.kernel in _SAME_LENGTHS,
+        )
+
+    def _check_has_rows(self, name: str) -> None:
+        """Refuse to compute an attribute without rows."""
+        if "_held" not in self.__dict__:
+            if "classes_" in self.__dict__:
+                raise RowsNotSavedError(f"{type(self).__name__} has no {name}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
 
     def summary(self) -> dict[str, Any]:
         """The classes, the number of support vectors, and the certificate for forgotten rows."""
-        said = {} if self.unlearning_ is None else {"unlearning": str(self.unlearning_)}
-        return {**super().summary(), **said}
+        said = self.unlearning_
+        return {**super().summary(), **({} if said is None else {"unlearning": str(said)})}
 
     def error_bound(self, X: Any) -> Array:
         """How far the decision value of each row may be from that of the exact machine: (n,).
@@ -396,7 +412,8 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
         """A copy with the support vectors alone. It predicts the same, and no row can join or leave it."""
         if "_machine" not in self.__dict__:
             return self
-        return copy_with(self, {name: value for name, value in self.__dict__.items() if name not in _ROWS})
+        kept = {name: value for name, value in self.__dict__.items() if name not in _ROWS}
+        return copy_with(self, {**kept, "_gap": self.gap_, "_unlearning": self.unlearning_})
 
     def _check_state(self) -> None:
         check_incremental(self)

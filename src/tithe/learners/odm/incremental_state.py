@@ -14,6 +14,7 @@ from tithe.core.state_checks import (
     LARGEST,
     Anything,
     Check,
+    Each,
     Flag,
     Floats,
     Instance,
@@ -141,8 +142,6 @@ _SOLUTION: dict[str, Check] = {
     "dual_coef_": Floats(1, "support"),
     "intercept_": Floats(1),
     "cost_": Number(least=0.0),
-    "gap_": Number(least=0.0),
-    "unlearning_": Optional(Instance(Unlearning)),
     "_gamma": Number(least=0.0),
     "_centre": Optional(Floats("d")),
     "_single": Flag(),
@@ -153,7 +152,9 @@ _ROWS: dict[str, Check] = {
     "_held": Instance(Block),
     "_fixed": Instance(dict),
     "_next_id": Integer(),
+    "_forgotten": Each(Integer()),
 }
+_WITHOUT_ROWS: dict[str, Check] = {"_gap": Number(least=0.0), "_unlearning": Optional(Instance(Unlearning))}
 
 
 def check_incremental(learner: Any) -> None:
@@ -169,8 +170,9 @@ def check_incremental(learner: Any) -> None:
     check_fields(learner, _SOLUTION, sizes=sizes)
     expect(callable(learner.kernel) or learner.kernel in INCREMENTAL_KERNELS, "there is no such kernel")
     _check_matrix(learner.support_vectors_, sizes["support"], sizes["d"], learner._centre)
+    check_fields(learner, _ROWS if "_machine" in values else _WITHOUT_ROWS, sizes=sizes)
     if "_machine" in values:
-        check_fields(learner, _ROWS, sizes=sizes)
+        expect("_gap" not in values and "_unlearning" not in values, "a machine comes with a certificate")
         held, machine = learner._held, learner._machine
         _check_matrix(held.X, len(machine), sizes["d"], learner._centre)
         expect(held.y is not None and held.indices is not None, "rows have no labels or no ids")

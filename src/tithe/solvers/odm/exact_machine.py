@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.core.state_checks import Floats, Integers, Number, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, check_fields, expect
 from tithe.kernels.odm.path import ABOVE, BELOW, INSIDE
 from tithe.solvers.odm.path import (
     MAX_ERROR,
@@ -27,6 +27,10 @@ _FEW_ROWS = 64  # so many rows join or leave by a path, whatever the size of the
 _MAX_PATH_SHARE = 0.3  # share of the rows above which the machine is solved directly, as a path takes longer
 _GROWTH = 1.5  # of the matrices, when they are full
 _VALUE_BYTES = 16  # for each pair of rows: a number of the kernel matrix, and one of the tableau
+_MAX_WAITING = 16  # terms that wait to be added to a matrix
+_CHECK_EVERY = 8  # changes, after which margins are computed from the kernel matrix, and corrected
+_MAX_UNCHECKED_ERROR = 1e-10  # of some margins, above which all are computed anew at once
+_CHECKED_ROWS = 64  # whose margins are computed after every change
 _PANEL_ROWS = 256  # of a triangle that are made whole at a time
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -44,6 +48,7 @@ class Change:
     kernel: Array
     matrix: Array
     tableau: Tableau | None
+    n_unchecked: int = 0
 
 
 def _replacement(order: Array, rows: Rows, kernel: Array, tableau: Tableau) -> Change:
@@ -55,15 +60,27 @@ class ExactMachine(Storable):
     """Rows, their kernel matrix, and the exact machine for them.
 
     The tableau (see `tithe.kernels.odm.path`) is kept beside the kernel matrix, and of both the lower triangles are
-    used alone: 16 bytes for each pair of rows, half of which are never touched.
+    used alone: 16 bytes for each pair of rows, half of which are never touched. Terms that rows have added to the
+    tableau by joining wait in ``terms`` (k, n) with their ``signs`` (k,), to be added to ``matrix`` together. When rows
+    leave, all of them are: no matrix is kept that depends on these rows.
     """
 
     def __init__(self, mu: float, theta: float) -> None:
         self.rows = Rows.empty(mu, theta)
         self.kernel, self.matrix = np.zeros((0, 0)), np.zeros((0, 0))
+        self.terms, self.signs, self.n_unchecked = np.zeros((0, 0)), np.zeros(0), 0
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def gap_bound(self) -> float:
+        """An upper bound of the duality gap, rounding included; the margins are computed from the kernel matrix."""
+        margin = self.rows.sign * kernel_product(self.kernel, self.rows.coefficients())
+        return gap_bound(replace(self.rows, margin=margin), self.largest())
+
+    def largest(self) -> float:
+        """The largest k(x, x) of a row."""
+        return float(np.abs(self.kernel.diagonal()[: len(self)]).max(initial=0.0))
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -109,29 +126,41 @@ class ExactMachine(Storable):
 
     def apply(self, change: Change) -> None:
         """Make a change. This must not be interrupted."""
+        n, tableau = len(change.rows), change.tableau
         self.kernel, self.matrix = change.kernel, change.matrix
-        if change.tableau is not None:
-            change.tableau.settle()
+        self.terms, self.signs = np.zeros((0, n)), np.zeros(0)
+        if tableau is not None and n == len(tableau) and tableau.n_terms <= _MAX_WAITING:
+            self.terms, self.signs = tableau.rest()
+        elif tableau is not None:
+            tableau.settle()
             for buffer in (self.kernel, self.matrix):
-                _compact(buffer, change.order, len(change.tableau))
-        self.rows = change.rows
+                _compact(buffer, change.order, len(tableau))
+        self.rows, self.n_unchecked = change.rows, change.n_unchecked
 
     def _by_path(self, kernel: Array, matrix: Array, rows: Rows, removed: Array, order: Array) -> Change:
-        n_old, n = len(self), len(rows)
-        _extend(matrix, kernel, self.rows.side != INSIDE, n)
-        tableau = Tableau(matrix, n)
+        n_old, n, n_unchecked = len(self), len(rows), self.n_unchecked + 1
+        _extend(matrix, kernel, self.rows.side != INSIDE, n, self.terms, self.signs)
+        waiting = np.concatenate([self.terms, np.zeros((len(self.signs), n - n_old))], axis=1)
+        tableau = Tableau(matrix, n, waiting, self.signs)
         tableau.release(rows, removed)
         low, high = rows.band()
         low[n_old:] = np.minimum(low, rows.margin)[n_old:]
         high[n_old:] = np.maximum(high, rows.margin)[n_old:]
         tableau.follow(rows, low, high)
-        error = corrected(kernel, tableau, rows)
-        rows = rows.take(order)
-        if error > MAX_ERROR:
-            whole = _whole(kernel, n)[np.ix_(order, order)]
-            rows, tableau = factorised(whole, rows)
-            return _replacement(order, rows, whole, tableau)
-        return Change(order=order, rows=rows, kernel=kernel, matrix=matrix, tableau=tableau)
+        if n_unchecked == _CHECK_EVERY or _error_of_some(kernel, rows) > _MAX_UNCHECKED_ERROR:
+            n_unchecked = 0
+            if corrected(kernel, tableau, rows) > MAX_ERROR:
+                whole = _whole(kernel, n)[np.ix_(order, order)]
+                rows, tableau = factorised(whole, rows.take(order))
+                return _replacement(order, rows, whole, tableau)
+        return Change(
+            order=order,
+            rows=rows.take(order),
+            kernel=kernel,
+            matrix=matrix,
+            tableau=tableau,
+            n_unchecked=n_unchecked,
+        )
 
     def _with_space(self, n_rows: int, max_bytes: float) -> tuple[Array, Array]:
         """The matrices, or larger copies if there is no space for so many rows."""
@@ -157,6 +186,9 @@ class ExactMachine(Storable):
             "side": rows.side,
             "mu": rows.mu,
             "theta": rows.theta,
+            "terms": self.terms,
+            "signs": self.signs,
+            "n_unchecked": self.n_unchecked,
             "kernel": self.kernel[:n, :n][lower],
             "matrix": self.matrix[:n, :n][lower],
         }
@@ -170,6 +202,7 @@ class ExactMachine(Storable):
         expect(not (state["side"] == ABOVE).any() or state["mu"] > 0.0, "rows are above a band without an upper side")
         names = ("sign", "cost", "gamma", "margin", "side", "mu", "theta")
         self.rows = Rows(**{name: state[name] for name in names})
+        self.terms, self.signs, self.n_unchecked = state["terms"], state["signs"], state["n_unchecked"]
         self.kernel, self.matrix = (_unpacked(state[name], n) for name in ("kernel", "matrix"))
 
     def _check_state(self) -> None:
@@ -184,6 +217,9 @@ _STATE = {
     "side": Integers("n"),
     "mu": Number(least=0.0, most=1.0),
     "theta": Number(least=0.0, most=1.0),
+    "terms": Floats("waiting", "n"),
+    "signs": Floats("waiting", least=-1.0, most=1.0),
+    "n_unchecked": Integer(most=_CHECK_EVERY - 1),
     "kernel": Floats("pairs"),
     "matrix": Floats("pairs"),
 }
@@ -208,6 +244,16 @@ def gap_bound(rows: Rows, largest: float) -> float:
     gap, _ = rows.gap()
     rounding = (len(rows) + 2) * _EPSILON * largest * float(np.abs(rows.gamma).sum())
     return float((gap**0.5 + rounding * (0.5 * float(rows.cost.sum())) ** 0.5) ** 2)
+
+
+def _error_of_some(kernel: Array, rows: Rows) -> float:
+    """The largest error of the margins of the last rows. Errors of multipliers show in the margins of all rows."""
+    n = len(rows)
+    first = max(0, n - _CHECKED_ROWS)
+    part = kernel[first:n, :n].copy()
+    part[:, first:] = mirrored(part[:, first:])
+    margin = rows.sign[first:] * (part @ rows.coefficients())
+    return float(np.abs(margin - rows.margin[first:]).max(initial=0.0))
 
 
 def _unpacked(lower: Array, n: int) -> Array:
@@ -241,12 +287,12 @@ def _compact(buffer: Array, order: Array, n_before: int) -> None:
     buffer[n:n_before, :n_before] = 0.0
 
 
-def _extend(matrix: Array, kernel: Array, outside: Array, n: int) -> None:
+def _extend(matrix: Array, kernel: Array, outside: Array, n: int, terms: Array, signs: Array) -> None:
     """Rows of the tableau for rows that join, in the memory after those that were there."""
     n_old, k = len(outside), n - len(outside)
     columns = kernel[n_old:n, :n_old].T
     seen = np.where(outside[:, None], columns, 0.0)
-    new = np.where(outside[:, None], 0.0, columns)
+    new = np.where(outside[:, None], 0.0, columns) - terms.T @ (signs[:, None] * (terms @ seen))
     if k == 1:
         new[:, 0] -= kernel_product(matrix, np.ascontiguousarray(seen[:, 0]))
     elif k:

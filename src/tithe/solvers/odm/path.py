@@ -120,13 +120,18 @@ class Tableau:
     """The kernel matrix, pivoted on the rows outside the band, and changes that were not added to it yet.
 
     The lower triangle of the first n rows of ``matrix`` is used. It is a whole array, not a part of one, so that
-    compiled loops know that its rows are contiguous.
+    compiled loops know that its rows are contiguous. ``terms`` (k, n) and ``signs`` (k,) are earlier changes.
     """
 
-    def __init__(self, matrix: Array, n: int) -> None:
+    def __init__(self, matrix: Array, n: int, terms: Array | None = None, signs: Array | None = None) -> None:
         self.matrix = matrix
         self.diagonal, self.shift, self.stale = matrix.diagonal()[:n].copy(), np.zeros(n), np.zeros(n, np.bool_)
         self.terms, self.signs, self.n_terms = np.empty((_FIRST_TERMS, n)), np.empty(_FIRST_TERMS), 0
+        if terms is not None and signs is not None:
+            self.reserve(len(signs))
+            self.n_terms = len(signs)
+            self.terms[: self.n_terms], self.signs[: self.n_terms] = terms, signs
+            self.diagonal += signs @ np.square(terms)
 
     def __len__(self) -> int:
         return len(self.diagonal)
@@ -186,13 +191,19 @@ class Tableau:
         rows.margin[below] = rows.low - (rows.gamma * soft)[below]
         rows.margin[above] = rows.high - rows.gamma[above] * stiff[above]
 
-    def settle(self) -> None:
-        """Add all changes to the matrix, in place."""
-        n, at = len(self), np.flatnonzero(self.stale)
-        for p in at:
+    def rest(self) -> tuple[Array, Array]:
+        """The terms and signs that remain to be added to the matrix, after all else that differs was written to it."""
+        n = len(self)
+        for p in np.flatnonzero(self.stale):
             self.matrix[p, :p] = 0.0
             self.matrix[p:n, p] = 0.0
-        terms, signs = self.terms[: self.n_terms], self.signs[: self.n_terms]
+        terms, signs = self.terms[: self.n_terms].copy(), self.signs[: self.n_terms].copy()
+        np.fill_diagonal(self.matrix[:n, :n], self.diagonal - signs @ np.square(terms))
+        return terms, signs
+
+    def settle(self) -> None:
+        """Add all changes to the matrix, in place."""
+        n, (terms, signs) = len(self), self.rest()
 
         def work(first: int, last: int) -> None:
             add_terms(self.matrix, terms, signs, first * _PART_ROWS, min(n, last * _PART_ROWS))
