@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.certify.unlearning import Unlearning
 from tithe.core.copies import copy_with
 from tithe.core.data import Array, Block
 from tithe.core.errors import RowsNotSavedError
@@ -20,6 +19,7 @@ from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.labels import checked_classes
 from tithe.learners.odm.base import EXACT_TOL, MIN_COST, MarginMachine, row_costs
+from tithe.learners.odm.incremental_results import ROW_ATTRIBUTES, IncrementalResults
 from tithe.learners.odm.incremental_state import (
     INCREMENTAL_KERNELS,
     centre_of,
@@ -30,7 +30,6 @@ from tithe.learners.odm.incremental_state import (
     new_row_ids,
     positions_of,
 )
-from tithe.learners.odm.kernel_machine import KernelMachine
 from tithe.learners.results import Described
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
@@ -38,16 +37,14 @@ from tithe.solvers.odm.exact_machine import Change, ExactMachine, check_memory
 from tithe.solvers.odm.kernel_functions import training_kernel
 from tithe.solvers.odm.path import Rows
 
-_SAME_LENGTHS = ("rbf", "laplacian")  # kernels with k(x, x) = 1 for all x
-_ROWS = ("_machine", "_held", "_fixed", "_next_id", "_forgotten")  # attributes that only changes of the rows need
 _FITTED = (
-    *_ROWS, "classes_", "support_", "support_vectors_", "dual_coef_", "intercept_", "cost_", "_gap", "_unlearning",
-    "_flipped", "_gamma", "_centre", "_single", "n_features_in_", "feature_names_in_", "schema_",
+    *ROW_ATTRIBUTES, "classes_", "support_", "support_vectors_", "dual_coef_", "intercept_", "cost_", "_gap",
+    "_unlearning", "_flipped", "_gamma", "_centre", "_single", "n_features_in_", "feature_names_in_", "schema_",
 )  # fmt: skip
 _FIXED = ("mu", "theta", "kernel", "gamma", "degree", "coef0", "fit_intercept", "intercept_scaling")
 
 
-class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
+class IncrementalODMClassifier(IncrementalResults, MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
     """Optimal margin distribution machine of two classes that rows join and leave, exact at every moment.
 
     After any sequence of `partial_fit` and `forget`, the machine is the one that a fit on the rows now held gives, up
@@ -116,15 +113,9 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
 
     n_features_in_: int
     feature_names_in_: Array
-    cost_: float
-    _machine: ExactMachine
-    _held: Block  # with the ids of the rows, and y the numbers +1 and -1
     _flipped: bool  # whether the first class is +1 for the machine, because it was seen before the second
     _fixed: dict[str, Any]
     _next_id: int
-    _forgotten: tuple[int, ...]
-    _gap: float  # this and the next of a model without its rows
-    _unlearning: Unlearning | None
 
     probability = False
     tol = EXACT_TOL  # kernels are computed in double precision
@@ -323,11 +314,6 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
         back = set(held.row_ids().tolist()) if past else set()
         self._forgotten = tuple(row for row in dict.fromkeys(past) if row not in back)
 
-    @property
-    def _constant(self) -> float:
-        """The square of the constant feature."""
-        return float(self.intercept_scaling) ** 2 if self.fit_intercept else 0.0
-
     def _check_can_go_on(self) -> None:
         """Refuse a model without its rows, and parameters that changed."""
         if "classes_" in self.__dict__ and "_machine" not in self.__dict__:
@@ -336,68 +322,6 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
             if getattr(self, name) != value:
                 raise ValueError(f"{name} was {value!r} for the first rows: set it back, or start anew with fit.")
 
-    # -- results -------------------------------------------------------------------------------
-
-    @property
-    def row_ids_(self) -> Array:
-        """Ids of the rows held."""
-        self._check_has_rows("row_ids_")
-        return np.sort(self._held.row_ids())
-
-    @property
-    def lam_(self) -> float:
-        """The ``lam`` that the costs stand for now."""
-        self._check_has_rows("lam_")
-        return self.cost_ * (1.0 - self.theta) ** 2 * self._held.total_weight
-
-    @property
-    def gap_(self) -> float:
-        """Upper bound of the objective minus its minimum."""
-        if "_gap" in self.__dict__:
-            return self._gap
-        self._check_has_rows("gap_")
-        return self._machine.gap_bound()
-
-    @property
-    def unlearning_(self) -> Unlearning | None:
-        """A certificate for all rows forgotten so far."""
-        if "_unlearning" in self.__dict__:
-            return self._unlearning
-        self._check_has_rows("unlearning_")
-        if not self._forgotten:
-            return None
-        gap = self.gap_
-        return Unlearning(
-            row_ids=self._forgotten,
-            n_rows=len(self._held),
-            gap=gap,
-            tolerance=float((2.0 * gap * self._machine.largest()) ** 0.5),
-            for_all_rows=self.kernel in _SAME_LENGTHS,
-        )
-
-    def _check_has_rows(self, name: str) -> None:
-        """Refuse to compute an attribute without rows."""
-        if "_held" not in self.__dict__:
-            if "classes_" in self.__dict__:
-                raise RowsNotSavedError(f"{type(self).__name__} has no {name}")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
-
-    def summary(self) -> dict[str, Any]:
-        """The classes, the number of support vectors, and the certificate for forgotten rows."""
-        said = self.unlearning_
-        return {**super().summary(), **({} if said is None else {"unlearning": str(said)})}
-
-    def error_bound(self, X: Any) -> Array:
-        """How far the decision value of each row may be from that of the exact machine: (n,).
-
-        The root of 2 gap k(x, x), where ``gap_`` is the duality gap.
-        """
-        check_is_fitted(self)
-        function = self._fitted_kernel()
-        lengths = function.diagonal(function.prepare(checked_block(self, X, reset=False).X)) + self._constant
-        bound: Array = np.sqrt(2.0 * self.gap_ * lengths)
-        return bound
-
     def __sklearn_is_fitted__(self) -> bool:
         return "classes_" in self.__dict__
 
@@ -405,15 +329,6 @@ class IncrementalODMClassifier(KernelMachine, MarginMachine, ClassifierMixin, De
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-    # -- on disk -------------------------------------------------------------------------------
-
-    def without_rows(self) -> Self:
-        """A copy with the support vectors alone. It predicts the same, and no row can join or leave it."""
-        if "_machine" not in self.__dict__:
-            return self
-        kept = {name: value for name, value in self.__dict__.items() if name not in _ROWS}
-        return copy_with(self, {**kept, "_gap": self.gap_, "_unlearning": self.unlearning_})
 
     def _check_state(self) -> None:
         check_incremental(self)
