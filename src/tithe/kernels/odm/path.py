@@ -13,12 +13,8 @@ triangle is used alone, as time goes into reading them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-
-Array = np.ndarray[Any, Any]
 
 BELOW, INSIDE, ABOVE, FIXED = 1, 0, -1, 2  # sides; the first and third are the signs of the multipliers
 DONE, TERMS_FULL, NOT_A_KERNEL, TOO_MANY = 0, 1, 2, 3  # how a path ended
@@ -27,7 +23,7 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _column(matrix, stale, diagonal, terms, signs, n_terms, p, column):  # type: ignore[no-untyped-def]
+def _column(matrix, stale, diagonal, terms, signs, n_terms, p, column):
     """Column p of the tableau: that of the matrix, where it still holds, and the terms."""
     n = len(diagonal)
     if stale[p]:
@@ -46,7 +42,7 @@ def _column(matrix, stale, diagonal, terms, signs, n_terms, p, column):  # type:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_term(column, p, root, own, sign, stale, diagonal, terms, signs, n_terms):  # type: ignore[no-untyped-def]
+def _add_term(column, p, root, own, sign, stale, diagonal, terms, signs, n_terms):
     """T becomes T + sign v v^T with v = column / root, and v_p = own / root; row p of all that was before is zero."""
     for k in range(n_terms):
         terms[k, p] = 0.0
@@ -61,7 +57,7 @@ def _add_term(column, p, root, own, sign, stale, diagonal, terms, signs, n_terms
 
 
 @njit(cache=True, nogil=True)
-def _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):  # type: ignore[no-untyped-def]
+def _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):
     """Row p enters S; ``speed`` is that of its threshold, signed. ``rate`` = T x follows. False if K is no kernel."""
     _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
     pivot = column[p] + ridge
@@ -77,7 +73,7 @@ def _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, spee
 
 
 @njit(cache=True, nogil=True)
-def _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):  # type: ignore[no-untyped-def]
+def _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):
     """Row p leaves S."""
     _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
     pivot = -column[p]
@@ -93,7 +89,7 @@ def _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, spee
 
 
 @njit(cache=True, nogil=True)
-def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, soft, stiff):  # type: ignore[no-untyped-def]
+def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, soft, stiff):
     """Take ``rows`` out of S, so that their multipliers can be prescribed; returns the number of terms, -1 on failure.
 
     There must be space for as many terms as rows.
@@ -110,7 +106,7 @@ def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, s
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def symmetric_product(matrix, x, result, first, last):  # type: ignore[no-untyped-def]
+def symmetric_product(matrix, x, result, first, last):
     """result += the part of matrix @ x that rows ``first`` to ``last`` of the lower triangle contribute."""
     for i in range(first, last):
         row, factor, total = matrix[i], x[i], 0.0
@@ -121,7 +117,7 @@ def symmetric_product(matrix, x, result, first, last):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _product(matrix, stale, shift, terms, signs, n_terms, x, result, column):  # type: ignore[no-untyped-def]
+def _product(matrix, stale, shift, terms, signs, n_terms, x, result, column):
     """result = T x."""
     n = len(x)
     n_used = 0
@@ -151,7 +147,7 @@ def _product(matrix, stale, shift, terms, signs, n_terms, x, result, column):  #
 
 
 @njit(cache=True, nogil=True)
-def _next_event(gamma, margin, side, sign, rate, low, high, low_speed, high_speed, remaining):  # type: ignore[no-untyped-def]
+def _next_event(gamma, margin, side, sign, rate, low, high, low_speed, high_speed, remaining):
     """(time, row, new side) of the next row that changes sides, the row -1 if there is none before the end.
 
     Of several at the same time the first row is taken, which excludes cycles (Bland's rule).
@@ -180,7 +176,7 @@ def _next_event(gamma, margin, side, sign, rate, low, high, low_speed, high_spee
 
 
 @njit(cache=True, nogil=True)
-def follow(  # type: ignore[no-untyped-def]
+def follow(
     matrix, stale, diagonal, shift, terms, signs, n_terms,
     gamma, margin, side, sign, soft, stiff,
     low, high, low_speed, high_speed, fixed_speed,
@@ -239,7 +235,7 @@ def follow(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def add_terms(matrix, terms, signs, first, last):  # type: ignore[no-untyped-def]
+def add_terms(matrix, terms, signs, first, last):
     """Rows ``first`` to ``last`` of the lower triangle += sum of signs_k v_k v_k^T, in place; four terms at a time."""
     n_terms = len(terms)
     whole = n_terms // 4 * 4

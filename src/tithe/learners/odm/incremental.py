@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.core.copies import copy_with
 from tithe.core.data import Array, Block
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.interrupts import uninterrupted
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params
-from tithe.core.state_checks import Storable
+from tithe.core.state_checks import Storable, copy_with
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.labels import checked_classes

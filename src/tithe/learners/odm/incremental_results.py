@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify.unlearning import Unlearning
-from tithe.core.copies import copy_with
 from tithe.core.data import Array, Block
 from tithe.core.errors import RowsNotSavedError
+from tithe.core.state_checks import copy_with
 from tithe.learners.odm.kernel_machine import KernelMachine
 from tithe.learners.tables import checked_block
 from tithe.solvers.odm.exact_machine import ExactMachine
