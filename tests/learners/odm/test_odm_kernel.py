@@ -17,7 +17,6 @@ from tithe.core.parallel import limit_threads
 from tithe.odm import ODMClassifier
 from tithe.solvers.odm import kernel_functions
 from tithe.solvers.odm import kernel_functions as kernel
-from tithe.solvers.odm import kernel_matrix as gram
 from tithe.solvers.odm import two_classes as binary
 from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram
@@ -150,23 +149,21 @@ def test_kernels_by_name_by_function_and_by_matrix_agree() -> None:
         np.testing.assert_allclose(named.decision_function(X), given.decision_function(K), atol=1e-8)
 
 
-def big(n: int, mu: float = 0.5, lam: float = 100.0, theta: float = 0.2, apart: float = 0.0) -> Dual:
+def big(
+    n: int, mu: float = 0.5, lam: float = 100.0, theta: float = 0.2, apart: float = 0.0, cache_bytes: float = 1e9
+) -> Dual:
     X, y = blobs(n, 4, seed=7)
     X = X + apart * y[:, None]
     function = KernelFunction(kernel="rbf", gamma=0.25, dtype=np.float32)
-    gram = Gram(function, X, constant=1.0, cache_bytes=1e9)
+    gram = Gram(function, X, constant=1.0, cache_bytes=cache_bytes)
     return Dual(gram=gram, sign=2.0 * y - 1.0, cost=np.full(n, lam / (n * (1 - theta) ** 2)), mu=mu, theta=theta)
 
 
 @pytest.mark.parametrize(("mu", "lam"), [(0.5, 100.0), (0.0, 100.0), (0.5, 1e6)])
-def test_many_rows_reach_the_gap_in_single_precision(mu, lam, monkeypatch) -> None:
-    for module, name in (
-        (gram, "MAX_SINGLE_SQUARE_ROWS"),
-        (binary, "MAX_SINGLE_SQUARE_ROWS"),
-        (binary, "MAX_DIRECT_ROWS"),
-    ):
-        monkeypatch.setattr(module, name, 500)
-    dual = big(1400, mu=mu, lam=lam)
+@pytest.mark.parametrize("cache_bytes", [1e9, 1e6])
+def test_many_rows_reach_the_gap_in_single_precision(mu, lam, cache_bytes, monkeypatch) -> None:
+    monkeypatch.setattr(binary, "MAX_DIRECT_ROWS", 500)
+    dual = big(1400, mu=mu, lam=lam, cache_bytes=cache_bytes)
     gap = solve_two_classes(dual, tol=1e-3, max_iter=500, rng=np.random.default_rng(0), free=False).gap
     sharp = big(1400, mu=mu, lam=lam)
     sharp.gram = sharp.gram.in_double()
@@ -177,39 +174,46 @@ def test_many_rows_reach_the_gap_in_single_precision(mu, lam, monkeypatch) -> No
     assert true_gap == pytest.approx(gap, rel=0.1)
 
 
-def test_what_is_screened_out_has_no_multiplier() -> None:
-    dual = big(600, mu=0.5, lam=20.0, theta=0.7)
-    found, exact = 0, big(600, mu=0.5, lam=20.0, theta=0.7)
-    exact.gram = exact.gram.in_double()
-    solve_two_classes(exact, tol=1e-14, max_iter=500, rng=np.random.default_rng(0), free=False)
-    own = dual.gram.diagonal()
-    for _ in range(8):
-        binary._round(dual, np.random.default_rng(1))
-        inside = dual.known_inside(dual.gap()[0], own)
-        assert not exact.gamma[inside].any()
-        found += inside.sum()
-    assert found > 100
-
-
-def test_shrinking_ends_at_the_same_solution(monkeypatch) -> None:
-    for module in (gram, binary):
-        monkeypatch.setattr(module, "MAX_SINGLE_SQUARE_ROWS", 100)
-    monkeypatch.setattr(binary, "_MAX_SLOW_ROUNDS", 1000)
-    sizes = []
-    plain = binary._solve_shrunk
-    monkeypatch.setattr(
-        binary, "_solve_shrunk", lambda dual, left, *a: sizes.append(left.mean()) or plain(dual, left, *a)
-    )
-    found = []
-    for most in (100, 10_000):
-        monkeypatch.setattr(binary, "MAX_SINGLE_SQUARE_ROWS", most)
-        dual = big(1500, mu=0.0, lam=1000.0, theta=0.6, apart=3.0)
+@pytest.mark.parametrize("cache_bytes", [0.0, 3e6])
+def test_a_matrix_that_is_not_held_gives_the_same_solution(cache_bytes) -> None:
+    scores, options = [], {"mu": 0.0, "lam": 300.0, "theta": 0.6, "apart": 3.0}
+    for size in (1e9, cache_bytes):
+        dual = big(900, cache_bytes=size, **options)
         dual.gram = dual.gram.in_double()
-        gap = solve_two_classes(dual, tol=1e-8, max_iter=500, rng=np.random.default_rng(0), free=False).gap
-        assert gap <= 1e-8 * dual.gap()[1]
-        found.append(dual.score)
-    assert sizes and max(sizes) <= 0.5
-    np.testing.assert_allclose(found[0], found[1], atol=1e-3)
+        solution = solve_two_classes(dual, tol=1e-10, max_iter=500, rng=np.random.default_rng(0), free=False)
+        assert solution.gap <= 1e-10 * solution.primal
+        scores.append(dual.score)
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
+
+
+def test_rows_that_will_not_move_are_not_computed() -> None:
+    dual = big(600, mu=0.0, lam=100.0, theta=0.6, apart=3.0, cache_bytes=0.0)
+    rng, computed = np.random.default_rng(0), []
+    rectangle = dual.gram._rectangle
+    dual.gram._rectangle = lambda rows, columns: computed.append(len(rows)) or rectangle(rows, columns)
+    for _ in range(8):
+        binary._round(dual, rng)
+    computed.clear()
+    binary._round(dual, rng)
+    n_moving = (dual.outside(dual.margins()) | (dual.gamma != 0.0)).sum()
+    assert n_moving < 300
+    assert sum(computed) <= 3 * (n_moving + 30)  # three squares of columns
+
+
+def test_parts_of_the_matrix_agree_however_much_is_held() -> None:
+    X = blobs(600, 4)[0]
+    K, rows = rbf_kernel(X, gamma=0.25) + 1.0, np.arange(0, 600, 7)
+    coefficients = np.random.default_rng(1).normal(size=(600, 2))
+    for cache_bytes in (0.0, 2e6, 1e9):
+        gram = Gram(KernelFunction(kernel="rbf", gamma=0.25), X, constant=1.0, cache_bytes=cache_bytes)
+        np.testing.assert_allclose(gram.product(coefficients), K @ coefficients, atol=1e-11)
+        np.testing.assert_allclose(gram.submatrix(rows), K[np.ix_(rows, rows)], atol=1e-14)
+        np.testing.assert_allclose(gram.columns(rows), K[:, rows], atol=1e-14)
+        visited = []
+        for visit in gram.visits(np.random.default_rng(0), lambda numbers: np.ones(len(numbers), bool)):
+            visited.append(visit.numbers[0])
+            np.testing.assert_allclose(visit.matrix[visit.places[0]], K[visit.numbers[0]], atol=1e-14)
+        assert sorted(np.concatenate(visited)) == list(range(600))
 
 
 def test_dual_value_never_falls() -> None:
@@ -223,17 +227,14 @@ def test_dual_value_never_falls() -> None:
 
 
 @pytest.mark.bits
-def test_bits_depend_neither_on_threads_nor_on_the_cache(monkeypatch) -> None:
-    for module in (gram, binary, kernel):
-        monkeypatch.setattr(module, "MAX_SINGLE_SQUARE_ROWS", 500)
+@pytest.mark.parametrize("megabytes", [2000, 1, 0])
+def test_bits_do_not_depend_on_threads(megabytes, monkeypatch) -> None:
+    monkeypatch.setattr(kernel, "MAX_DOUBLE_ROWS", 500)
     X, y = blobs(1200, 4)
-    wanted = ODMClassifier(random_state=3).fit(X, y)
+    wanted = ODMClassifier(random_state=3, cache_size=megabytes).fit(X, y)
     with limit_threads(1):
-        one = ODMClassifier(random_state=3).fit(X, y)
+        one = ODMClassifier(random_state=3, cache_size=megabytes).fit(X, y)
     np.testing.assert_array_equal(wanted.dual_coef_, one.dual_coef_)
-    for megabytes in (0, 1e-6, 1):
-        small = ODMClassifier(random_state=3, cache_size=megabytes).fit(X, y)
-        np.testing.assert_array_equal(wanted.dual_coef_, small.dual_coef_)
 
 
 def test_margins_and_their_distribution() -> None:

@@ -170,19 +170,20 @@ def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_square(square, label, rival, level, score, value, beta, soft, stiff, low, high, orders):  # type: ignore[no-untyped-def]
-    """Sweeps over the rows of one square (b, b) of the kernel matrix, in place.
+def descend_rows(matrix, places, numbers, label, rival, level, score, value, beta, soft, stiff, low, high):  # type: ignore[no-untyped-def]
+    """Sweeps over some rows of the kernel matrix, in place.
 
-    score (K, b) and value (K, b) are scores and coefficients, rows in the second place; orders (sweeps, b).
+    ``matrix`` (h, n) has the row of number ``numbers[s, k]`` in ``places[s, k]``; sweep s visits them in the order of
+    k. score (K, n) and value (K, n) are scores and coefficients, rows in the second place.
     """
-    n_classes, b = score.shape
+    n_classes, n = score.shape
     rest, change, alpha, shift, spare = np.empty((5, n_classes))
     first = 0.0
-    for sweep in range(len(orders)):
+    for sweep in range(len(numbers)):
         moved = 0.0
-        for k in range(b):
-            i = orders[sweep, k]
-            diag = square[i, i]
+        for k in range(numbers.shape[1]):
+            i, place = numbers[sweep, k], places[sweep, k]
+            diag = matrix[place, i]
             for c in range(n_classes):
                 rest[c] = score[c, i] - diag * value[c, i]
             beta[i] = best_multipliers(
@@ -193,8 +194,8 @@ def descend_square(square, label, rival, level, score, value, beta, soft, stiff,
                 if step != 0.0:
                     value[c, i] = change[c]
                     moved += diag * step * step
-                    for j in range(b):
-                        score[c, j] += step * square[i, j]
+                    for j in range(n):
+                        score[c, j] += step * matrix[place, j]
         if sweep == 0:
             first = moved
         if moved <= _MIN_MOVEMENT_SHARE * first:

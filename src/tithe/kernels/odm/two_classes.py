@@ -1,4 +1,4 @@
-"""Optimal margin distribution, two classes: coordinate steps on a square of the kernel matrix, and the gap."""
+"""Optimal margin distribution, two classes: coordinate steps on rows of the kernel matrix, and the gap."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def exact_step(rest, diagonal, low, high, soft, stiff):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_square(square, sign, score, gamma, soft, stiff, low, high, orders):  # type: ignore[no-untyped-def]
-    """Sweeps of exact coordinate steps over the rows of one square of the kernel matrix, in place.
+def descend_rows(matrix, places, numbers, sign, score, gamma, soft, stiff, low, high):  # type: ignore[no-untyped-def]
+    """Sweeps of exact coordinate steps over some rows of the kernel matrix, in place.
 
-    square (b, b), sign, score, gamma, soft, stiff (b,): signs of the classes, decision values, multipliers, and
-    1 / C and 1 / (mu C). orders (sweeps, b): always the same order would be many times slower.
+    ``matrix`` (h, n) has the row of number ``numbers[s, k]`` in ``places[s, k]``; sweep s visits them in the order of
+    k. sign, score, gamma, soft, stiff (n,): signs of the classes, decision values, multipliers, and 1 / C and
+    1 / (mu C).
     """
-    b = len(score)
+    n = len(score)
     first = 0.0
-    for sweep in range(len(orders)):
+    for sweep in range(len(numbers)):
         moved = 0.0
-        for k in range(b):
-            i = orders[sweep, k]
-            diagonal = square[i, i]
+        for k in range(numbers.shape[1]):
+            i, place = numbers[sweep, k], places[sweep, k]
+            diagonal = matrix[place, i]
             best = exact_step(sign[i] * score[i] - diagonal * gamma[i], diagonal, low, high, soft[i], stiff[i])
             change = best - gamma[i]
             if change == 0.0:
@@ -44,8 +45,8 @@ def descend_square(square, sign, score, gamma, soft, stiff, low, high, orders): 
             gamma[i] = best
             moved += change * change * (diagonal + (soft[i] if best > 0.0 else stiff[i] if best < 0.0 else 0.0))
             step = change * sign[i]
-            for j in range(b):
-                score[j] += step * square[i, j]
+            for j in range(n):
+                score[j] += step * matrix[place, j]
         if sweep == 0:
             first = moved
         if moved <= _MIN_MOVEMENT_SHARE * first:

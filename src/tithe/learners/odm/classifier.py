@@ -80,8 +80,8 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
     max_iter : int
         Maximum number of rounds over all rows.
     cache_size : float
-        Megabytes for the kernel matrix, of which one half (it is symmetric) is stored. What does not fit is computed
-        again in each round.
+        Megabytes for the kernel matrix: n^2 numbers, of eight bytes up to 4,096 rows, else of four. Rows of the
+        matrix that do not fit are computed again in each round.
     random_state : int, RandomState, Generator or None
         For the order in which rows are visited.
 
@@ -113,7 +113,7 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
 
     Notes
     -----
-    The kernel takes a time of order n^2 d, once if half of the matrix fits into ``cache_size``, and each round n^2.
+    The kernel takes a time of order n^2 d, once if the matrix fits into ``cache_size``, and each round n^2.
     There are few rounds unless ``lam`` is large; Newton's method then finishes. Beyond 4,096 rows the matrix is in
     single precision if that is enough to reach ``tol``.
 

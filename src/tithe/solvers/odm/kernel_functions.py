@@ -16,7 +16,7 @@ from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.kernels.odm.gram import row_squares
 from tithe.kernels.parts import column_means
 from tithe.solvers.linear_algebra import jittered_cholesky
-from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, kernel_not_psd_error
+from tithe.solvers.odm.kernel_matrix import MAX_DOUBLE_ROWS, kernel_not_psd_error
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
 _MAX_CHECKED_ROWS = 2000  # rows up to which a given matrix is checked to be positive semi-definite beforehand
@@ -187,7 +187,7 @@ def training_kernel(machine: Any, block: Block) -> Any:
         coef0=machine.coef0,
         centre=column_means(block) if isinstance(block.X, np.ndarray) else None,
     )
-    if len(block) <= MAX_SINGLE_SQUARE_ROWS or machine.tol < _SINGLE_TOL:
+    if len(block) <= MAX_DOUBLE_ROWS or machine.tol < _SINGLE_TOL:
         return function
     if not callable(machine.kernel):
         diagonal = function.diagonal(function.prepare(block.X))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,27 +13,22 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts
 
-SQUARE_ROWS = 256  # rows of a square
-MAX_SINGLE_SQUARE_ROWS = 4096  # rows up to which the matrix is one square: steps in any order converge fastest
-SWEEPS, SWEEPS_OF_SINGLE = (
-    2,
-    5,
-)  # over the rows of a square before the other scores are updated; of a single square before the gap is computed
+SQUARE_ROWS = 256  # rows of the squares that the matrix is computed in
+MAX_DOUBLE_ROWS = 4096  # rows up to which the matrix is in double precision
+SWEEPS_OF_HELD = 3  # over all rows before the gap is computed, if the whole matrix is held
 
 
 class Gram:
     """K = k(x_i, x_j) + constant, held as far as ``cache_bytes`` allow and computed again beyond.
 
-    The matrix is cut into squares of `SIDE` rows, or is one square where rows are few. Only those on and above the
-    diagonal are computed: the others are their mirror images. Squares are cached until the memory is used up, and
-    none is evicted: coordinate descent visits all of them in turn, and would need it again in the same round.
-    A product has the same bits for every number of threads and any state of the cache.
+    The first rows of the matrix are held, as many as fit into the memory. They are computed in squares, those below
+    the diagonal as mirror images. The bits of all results depend on ``cache_bytes``, but not on the number of threads.
 
     Parameters
     ----------
     function : KernelFunction or GivenKernel
     X : array or CSR matrix of shape (n, d), or positions in a given matrix
-        In random order: each square is then a random sample of the matrix.
+        In random order.
     constant : float
         The square of a constant feature: a penalised intercept.
     cache_bytes : float
@@ -45,11 +40,11 @@ class Gram:
         self.rows = rows = function.prepare(X)
         self.constant = constant
         self.cache_bytes = cache_bytes
-        side = len(rows) if len(rows) <= MAX_SINGLE_SQUARE_ROWS else SQUARE_ROWS
-        self.slices = [slice(k, min(len(rows), k + side)) for k in range(0, len(rows), side)]
-        self._chunks = [rows.take(at) for at in self.slices]
-        self._cache: dict[tuple[int, int], Array] = {}
-        self._free_bytes = cache_bytes
+        self._squares = [slice(k, min(len(rows), k + SQUARE_ROWS)) for k in range(0, len(rows), SQUARE_ROWS)]
+        self._chunks = [rows.take(at) for at in self._squares]
+        fitting = int(min(len(rows), cache_bytes // (len(rows) * np.dtype(function.dtype).itemsize)))
+        self._n_held = fitting if fitting == len(rows) else fitting // SQUARE_ROWS * SQUARE_ROWS
+        self._held: Array | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -60,63 +55,47 @@ class Gram:
         diagonal: Array = self.function.diagonal(self.rows) + self.constant
         return diagonal
 
-    def square(self, a: int, b: int) -> Array:
-        """Rows of chunk a with rows of chunk b, a <= b."""
-        square = self._cache.get((a, b))
-        if square is not None:
-            return square
-        square = self.function.rectangle(self._chunks[a], self._chunks[b])
-        if self.constant:
-            square += self.constant
-        if not np.isfinite(square).all():
-            raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
-        with self._lock:
-            if square.nbytes <= self._free_bytes and (a, b) not in self._cache:
-                self._free_bytes -= square.nbytes
-                self._cache[a, b] = square
-        return square
+    def visits(self, rng: np.random.Generator, is_needed: Callable[[Array], Array]) -> Iterator[Visit]:
+        """All rows in random order, and their rows of K: the order in which coordinate descent visits them.
 
-    def orders(self, chunk: int, rng: np.random.Generator) -> Array:
-        """Random orders (sweeps, b) in which to visit the rows of a chunk before the other scores are updated."""
-        size = self.slices[chunk].stop - self.slices[chunk].start
-        n_sweeps = SWEEPS if len(self.slices) > 1 else SWEEPS_OF_SINGLE
-        return rng.permuted(np.broadcast_to(np.arange(size), (n_sweeps, size)), axis=1)
-
-    def add_product(self, chunk: int, change: Array, scores: Array) -> None:
-        """scores (n, k) += K[:, chunk] @ change (b, k)."""
-        change = change.astype(self.function.dtype, copy=False)
-
-        def work(first: int, last: int) -> None:
-            for number in range(first, last):
-                if number < chunk:
-                    scores[self.slices[number]] += self.square(number, chunk) @ change
-                else:
-                    scores[self.slices[number]] += self.square(chunk, number).T @ change
-
-        over_parts(work, len(self.slices))
+        A fixed order, and one in which the same rows always follow each other, is many times slower. Where the matrix
+        is not held, rows are left out that ``is_needed`` (row numbers to a mask) says will not move: their part of the
+        matrix need not be computed.
+        """
+        n, held = len(self), self._first_rows()
+        if len(held) == n:
+            orders = rng.permuted(np.broadcast_to(np.arange(n), (SWEEPS_OF_HELD, n)), axis=1)
+            yield Visit(matrix=held, places=orders, numbers=orders)
+            return
+        order = rng.permutation(n)
+        for start in range(0, n, SQUARE_ROWS):
+            numbers = order[start : start + SQUARE_ROWS]
+            numbers = numbers[is_needed(numbers)]
+            if len(numbers):
+                yield Visit(matrix=self._panel(numbers), places=np.arange(len(numbers))[None], numbers=numbers[None])
 
     def product(self, coefficients: Array) -> Array:
         """K @ coefficients: (n, k)."""
         scores = np.zeros((len(self), coefficients.shape[1]))
-        chunks = [coefficients[at].astype(self.function.dtype, copy=False) for at in self.slices]
+        chunks = [coefficients[at].astype(self.function.dtype, copy=False) for at in self._squares]
 
-        def work(first: int, last: int) -> None:
-            for row in range(first, last):
-                total = scores[self.slices[row]]
-                for column, chunk in enumerate(chunks):
-                    total += self.square(row, column) @ chunk if row <= column else self.square(column, row).T @ chunk
+        def add(at: slice, rows: Array) -> None:
+            for columns, chunk in zip(self._squares, chunks, strict=True):
+                scores[at] += rows[:, columns] @ chunk  # in single precision, sums of few numbers only
 
-        over_parts(work, len(self.slices))
+        self._over_rows(add)
         return scores
 
     def submatrix(self, rows: Array) -> Array:
-        """K restricted to ``rows``, in double precision."""
-        matrix = np.empty((len(self), len(self)))
-        for a, at in enumerate(self.slices):
-            for b in range(a, len(self.slices)):
-                matrix[at, self.slices[b]] = square = self.square(a, b)
-                matrix[self.slices[b], at] = square.T
-        return matrix if len(rows) == len(matrix) else matrix[np.ix_(rows, rows)]
+        """K restricted to ``rows``, which ascend, in double precision."""
+        matrix = np.empty((len(rows), len(rows)))
+
+        def copy(at: slice, panel: Array) -> None:
+            start, stop = np.searchsorted(rows, [at.start, at.stop])
+            matrix[start:stop] = panel[np.ix_(rows[start:stop] - at.start, rows)]
+
+        self._over_rows(copy)
+        return matrix
 
     def columns(self, rows: Array) -> Array:
         """K[:, rows]: (n, len(rows)), computed without the cache."""
@@ -124,38 +103,93 @@ class Gram:
         self._over_columns(rows, lambda at, columns: matrix.__setitem__(at, columns))
         return matrix
 
-    def scores(self, rows: Array, coefficients: Array) -> Array:
-        """K[:, rows] @ coefficients: (n, k), computed without the cache."""
-        scores = np.empty((len(self), coefficients.shape[1]))
-        coefficients = coefficients.astype(self.function.dtype, copy=False)
-        self._over_columns(rows, lambda at, columns: scores.__setitem__(at, columns @ coefficients))
-        return scores
-
     def _over_columns(self, rows: Array, use: Callable[[slice, Array], None]) -> None:
         chosen = self.rows.take(rows)
 
         def work(first: int, last: int) -> None:
             for number in range(first, last):
-                columns = self.function.rectangle(self._chunks[number], chosen)
-                columns += self.constant
-                use(self.slices[number], columns)
+                use(self._squares[number], self._rectangle(self._chunks[number], chosen))
 
-        over_parts(work, len(self.slices))
+        over_parts(work, len(self._squares))
 
-    def restricted(self, rows: Array) -> Gram:
-        """The kernel matrix of ``rows``. The cache of this one is cleared: both might not fit into memory."""
-        self._forget()
-        return Gram(self.function, self.X[rows], constant=self.constant, cache_bytes=self.cache_bytes)
+    def _over_rows(self, use: Callable[[slice, Array], None]) -> None:
+        """Call ``use`` with each slice of rows and their part (b, n) of the matrix."""
+        held = self._first_rows()
+
+        def work(first: int, last: int) -> None:
+            for number in range(first, last):
+                at = self._squares[number]
+                if at.stop <= len(held):
+                    use(at, held[at])
+                else:
+                    use(at, np.hstack([self._rectangle(self._chunks[number], chunk) for chunk in self._chunks]))
+
+        over_parts(work, len(self._squares))
+
+    def _panel(self, numbers: Array) -> Array:
+        """K[numbers]: (b, n)."""
+        held = self._first_rows()
+        panel = np.empty((len(numbers), len(self)), self.function.dtype)
+        is_held = numbers < len(held)
+        panel[is_held] = held[numbers[is_held]]
+        missing = np.flatnonzero(~is_held)
+        if len(missing):
+            rows = self.rows.take(numbers[missing])
+
+            def work(first: int, last: int) -> None:
+                for at, chunk in zip(self._squares[first:last], self._chunks[first:last], strict=True):
+                    panel[missing, at] = self._rectangle(rows, chunk)
+
+            over_parts(work, len(self._squares))
+        return panel
 
     def in_double(self) -> Gram:
         """The same in double precision. The cache of this one is cleared."""
-        self._forget()
+        self._held = None
         function = replace(self.function, dtype=np.float64)
         return Gram(function, self.X, constant=self.constant, cache_bytes=self.cache_bytes)
 
-    def _forget(self) -> None:
-        self._cache.clear()
-        self._free_bytes = self.cache_bytes
+    def _first_rows(self) -> Array:
+        """The rows of the matrix that are held, computed by the first call: not from within `over_parts`."""
+        with self._lock:
+            if self._held is None:
+                self._held = self._computed(self._n_held)
+            return self._held
+
+    def _computed(self, n_rows: int) -> Array:
+        held = np.empty((n_rows, len(self)), self.function.dtype)
+        n_squares = -(-n_rows // SQUARE_ROWS)
+        pairs = [(a, b) for a in range(n_squares) for b in range(a, len(self._squares))]
+
+        def work(first: int, last: int) -> None:
+            for a, b in pairs[first:last]:
+                row, column = self._squares[a], self._squares[b]
+                held[row, column] = square = self._rectangle(self._chunks[a], self._chunks[b])
+                if a < b < n_squares:
+                    held[column, row] = square.T
+
+        over_parts(work, len(pairs))
+        return held
+
+    def _rectangle(self, rows: Any, columns: Any) -> Array:
+        rectangle: Array = self.function.rectangle(rows, columns)
+        if self.constant:
+            rectangle += self.constant
+        if not np.isfinite(rectangle).all():
+            raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
+        return rectangle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """Rows that coordinate descent visits: rows ``places`` of ``matrix`` (h, n) are those with these ``numbers``.
+
+    places and numbers (sweeps, b): an order for each sweep over the rows.
+    """
+
+    matrix: Array
+    places: Array
+    numbers: Array
 
 
 class NotAKernelError(ValueError):

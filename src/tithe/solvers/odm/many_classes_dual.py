@@ -11,7 +11,7 @@ from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.kernels.odm.gram import row_squares
-from tithe.kernels.odm.many_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_square
+from tithe.kernels.odm.many_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_rows
 from tithe.solvers.linear_algebra import conjugate_gradients
 from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
 
@@ -126,28 +126,25 @@ class KernelMulticlassDual(MulticlassDual):
         self._scores = self.gram.product(self.value)
 
     def sweep(self, rng: np.random.Generator) -> None:
-        stiff, gram = self.stiff, self.gram
-        for chunk in rng.permutation(len(gram.slices)):
-            at = gram.slices[chunk]
-            value = np.ascontiguousarray(self.value[at].T)
-            descend_square(
-                gram.square(chunk, chunk),
-                self.label[at],
-                self.rival[at],
-                self.level[at],
-                np.ascontiguousarray(self._scores[at].T),
+        stiff = self.stiff
+        value, scores = np.ascontiguousarray(self.value.T), np.ascontiguousarray(self._scores.T)
+        for visit in self.gram.visits(rng, lambda numbers: np.ones(len(numbers), bool)):
+            descend_rows(
+                visit.matrix,
+                visit.places,
+                visit.numbers,
+                self.label,
+                self.rival,
+                self.level,
+                scores,
                 value,
-                self.beta[at],
-                self.soft[at],
-                stiff[at],
+                self.beta,
+                self.soft,
+                stiff,
                 self.low,
                 self.high,
-                gram.orders(chunk, rng),
             )
-            change = value.T - self.value[at]
-            self.value[at] = value.T
-            if change.any():
-                gram.add_product(chunk, change, self._scores)
+        self.value, self._scores = np.ascontiguousarray(value.T), np.ascontiguousarray(scores.T)
 
 
 @dataclass(kw_only=True)

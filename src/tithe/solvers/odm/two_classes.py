@@ -1,4 +1,4 @@
-"""Two classes and a kernel: dual coordinate descent, safe shrinking, and Newton steps on rows outside the band."""
+"""Two classes and a kernel: dual coordinate descent, and Newton steps on rows outside the band."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from tithe.core.data import Array
-from tithe.kernels.odm.two_classes import descend_square, margin_gap
+from tithe.kernels.odm.two_classes import descend_rows, margin_gap
 from tithe.solvers.linear_algebra import conjugate_gradients, jittered_cholesky
-from tithe.solvers.odm.kernel_matrix import MAX_SINGLE_SQUARE_ROWS, Band, Gram, kernel_not_psd_error
+from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
 
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
 _MAX_SLOW_ROUNDS = 2  # slow rounds in a row, after which Newton's method takes over
 _RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the multipliers
-_SHRINK_SHARE = 0.5  # share of the rows below which the remaining ones get a matrix of their own
 _FIRST_ACCURACY, _LAST_ACCURACY = 1e-4, 1e-9  # of an iterative Newton step: raised while no step moves
-_SHRUNK_TOL_SHARE = 0.5  # share of the tolerance that a shrunk problem is solved to
 MAX_DIRECT_ROWS = 5000  # rows up to which systems are solved directly
 _MAX_LANDMARKS = 1000  # rows of the preconditioner of larger systems
 _JITTERS = (1e-6, 1e-5, 1e-4, 1e-3)  # shares of the mean diagonal: single precision takes much from a low rank
@@ -36,8 +34,8 @@ class Dual(Band):
 
         gap = P(w) - D(gamma) = sum of what each row lacks of gamma = C [low - u]+ - mu C [u - high]+,
 
-    a sum of terms that are not negative, so that |w - w*|^2 <= 2 gap and every margin is known to within
-    sqrt(2 gap Q_ii). ``intercept`` is that of a free intercept, else 0.
+    a sum of terms that are not negative, so that |w - w*|^2 <= 2 gap. ``intercept`` is that of a free intercept,
+    else 0.
     """
 
     gram: Gram
@@ -83,19 +81,12 @@ class Dual(Band):
         result.renew()
         return result
 
-    def known_inside(self, gap: float, squares: Array) -> Array:
-        """Rows that lie inside the band at the solution too, since w is within sqrt(2 gap) of it."""
-        reach = np.sqrt(2.0 * gap * squares)
-        margin = self.margins()
-        inside: Array = margin > self.low + reach
-        return inside & (margin < self.high - reach) if self.mu > 0.0 else inside
-
 
 def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator, free: bool) -> KernelSolution:
     """The machine to a relative gap of ``tol``; the multipliers in ``dual`` are changed in place.
 
-    Coordinate descent goes first, on the rows that may still lie outside the band; if it gets slow, Newton's method
-    takes over. A ``free`` intercept couples all multipliers: then Newton's method is used alone.
+    Coordinate descent goes first; if it gets slow, Newton's method takes over. A ``free`` intercept couples all
+    multipliers: then Newton's method is used alone.
     """
     rounds = _newton(dual, tol, max_iter, free=True) if free else _rounds(dual, tol, max_iter, rng)
     gap, primal = dual.gap()
@@ -117,12 +108,10 @@ def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.G
 
 
 def _rounds(dual: Dual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
-    """Rounds of coordinate descent over all squares, then Newton steps if these get slow; returns their number."""
-    squares, slow, previous_gap, may_shrink = dual.gram.diagonal(), 0, np.inf, len(dual.gram) > MAX_SINGLE_SQUARE_ROWS
-    number = 0
-    while number < max_iter:
+    """Rounds of coordinate descent over all panels, then Newton steps if these get slow; returns their number."""
+    slow, previous_gap = 0, np.inf
+    for number in range(1, max_iter + 1):
         _round(dual, rng)
-        number += 1
         gap, primal = dual.gap()
         if gap <= tol * primal or number % _RENEWAL_ROUNDS == 0:
             dual.renew()
@@ -134,49 +123,29 @@ def _rounds(dual: Dual, tol: float, max_iter: int, rng: np.random.Generator) -> 
             dual.renew()
             return number + _newton(dual, tol, max_iter - number, free=False)
         previous_gap = gap
-        inside = dual.known_inside(gap, squares)
-        if may_shrink and inside.mean() >= 1.0 - _SHRINK_SHARE:
-            number += _solve_shrunk(dual, ~inside, tol, max_iter - number, rng)
-            may_shrink = False  # the next round checks the other rows
-    return number
-
-
-def _solve_shrunk(dual: Dual, remaining: Array, tol: float, max_iter: int, rng: np.random.Generator) -> int:
-    """Solve for the remaining rows; the multipliers of all others are known to be zero."""
-    rows = np.flatnonzero(remaining)
-    smaller = Dual(
-        gram=dual.gram.restricted(rows), sign=dual.sign[rows], cost=dual.cost[rows], mu=dual.mu, theta=dual.theta
-    )
-    smaller.gamma = dual.gamma[rows]
-    smaller.renew()
-    # the rows left out add to the gap: a part of the tolerance is left for them
-    rounds = _rounds(smaller, _SHRUNK_TOL_SHARE * tol, max_iter, rng)
-    dual.gamma = np.zeros(len(dual.sign))
-    dual.gamma[rows] = smaller.gamma
-    dual.score = dual.gram.scores(rows, (smaller.sign * smaller.gamma)[:, None])[:, 0]
-    return rounds
+    return max_iter
 
 
 def _round(dual: Dual, rng: np.random.Generator) -> None:
-    """Exact coordinate steps over every row, a square at a time, in random order."""
-    gram = dual.gram
-    for chunk in rng.permutation(len(gram.slices)):
-        at = gram.slices[chunk]
-        sign, previous = dual.sign[at], dual.gamma[at].copy()
-        descend_square(
-            gram.square(chunk, chunk),
-            sign,
-            dual.score[at].copy(),
-            dual.gamma[at],
-            dual.soft[at],
-            dual.stiff[at],
+    """Exact coordinate steps over every row, in random order."""
+
+    def moves(numbers: Array) -> Array:
+        outside: Array = dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0)
+        return outside
+
+    for visit in dual.gram.visits(rng, moves):
+        descend_rows(
+            visit.matrix,
+            visit.places,
+            visit.numbers,
+            dual.sign,
+            dual.score,
+            dual.gamma,
+            dual.soft,
+            dual.stiff,
             dual.low,
             dual.high,
-            gram.orders(chunk, rng),
         )
-        change = sign * (dual.gamma[at] - previous)
-        if change.any():
-            gram.add_product(chunk, change[:, None], dual.score[:, None])
 
 
 def _newton(dual: Dual, tol: float, max_iter: int, *, free: bool) -> int:
