@@ -210,7 +210,7 @@ def test_parts_of_the_matrix_agree_however_much_is_held() -> None:
         np.testing.assert_allclose(gram.submatrix(rows), K[np.ix_(rows, rows)], atol=1e-14)
         np.testing.assert_allclose(gram.columns(rows), K[:, rows], atol=1e-14)
         visited = []
-        for visit in gram.visits(np.random.default_rng(0), lambda numbers: np.ones(len(numbers), bool)):
+        for visit in gram.visits(np.random.default_rng(0), 2, lambda numbers: np.ones(len(numbers), bool)):
             visited.append(visit.numbers[0])
             np.testing.assert_allclose(visit.matrix[visit.places[0]], K[visit.numbers[0]], atol=1e-14)
         assert sorted(np.concatenate(visited)) == list(range(600))

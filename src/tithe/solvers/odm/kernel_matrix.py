@@ -15,7 +15,6 @@ from tithe.core.parallel import over_parts
 
 SQUARE_ROWS = 256  # rows of the squares that the matrix is computed in
 MAX_DOUBLE_ROWS = 4096  # rows up to which the matrix is in double precision
-SWEEPS_OF_HELD = 3  # over all rows before the gap is computed, if the whole matrix is held
 
 
 class Gram:
@@ -55,16 +54,16 @@ class Gram:
         diagonal: Array = self.function.diagonal(self.rows) + self.constant
         return diagonal
 
-    def visits(self, rng: np.random.Generator, is_needed: Callable[[Array], Array]) -> Iterator[Visit]:
+    def visits(self, rng: np.random.Generator, n_sweeps: int, is_needed: Callable[[Array], Array]) -> Iterator[Visit]:
         """All rows in random order, and their rows of K: the order in which coordinate descent visits them.
 
-        A fixed order, and one in which the same rows always follow each other, is many times slower. Where the matrix
-        is not held, rows are left out that ``is_needed`` (row numbers to a mask) says will not move: their part of the
+        There are ``n_sweeps`` orders if the whole matrix is held, else one. A fixed order, and one in which the same
+        rows always follow each other, is many times slower. Where the matrix is not held, rows are left out that ``is_needed`` (row numbers to a mask) says will not move: their part of the
         matrix need not be computed.
         """
         n, held = len(self), self._first_rows()
         if len(held) == n:
-            orders = rng.permuted(np.broadcast_to(np.arange(n), (SWEEPS_OF_HELD, n)), axis=1)
+            orders = rng.permuted(np.broadcast_to(np.arange(n), (n_sweeps, n)), axis=1)
             yield Visit(matrix=held, places=orders, numbers=orders)
             return
         order = rng.permutation(n)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 
 from tithe.core.data import Array
 from tithe.kernels.odm.many_classes import best_rivals
-from tithe.solvers.odm.many_classes_dual import MulticlassDual, subspace_step
+from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual, MulticlassDual, subspace_step
+from tithe.solvers.odm.many_classes_pivots import MAX_FREE, n_free, solve_by_pivots
 
 NONCONVEX = ("cccp", "fixed_score")
 _RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the coefficients
@@ -16,7 +18,10 @@ _START_TOL = 1e-2  # relative gap of the start, where only the lower side counts
 _ROUNDING_GAP = 1e-13  # relative gap below which rounds with little progress are at rounding level
 _MAX_STILL_ROUNDS = 5  # such rounds, after which the search ends
 _SLOW_RATIO = 0.9  # a round is slow if the gap keeps more than this share
-_MAX_SLOW_ROUNDS = 5  # slow rounds, after which conjugate gradients are used too
+_MAX_SLOW_ROUNDS = 5  # slow rounds, after which sweeps are not left alone
+_LOOK_BACK = 5  # sweeps that the rate of descent is taken from
+_MIN_ROUNDS_LEFT, _ROUNDS_PER_ROW = 20, 0.15  # rounds of sweeps that take as long as pivots to the end: measured
+_MAX_FAILED_PIVOTS = 2  # failures of pivots, after which conjugate gradients are used
 _MAX_SHARP_SWEEPS = 50  # sweeps after which a tolerance sharper than the requested one is given up
 _MAX_RIVAL_ROUNDS = 20
 
@@ -47,17 +52,17 @@ def solve_many_classes(
     The rival that wins is the one that stays for a round (``nonconvex="cccp"``) or its score (``"fixed_score"``). The
     coefficients with the smallest J are returned. ``asked_tol`` is the requested tolerance: if ``tol`` is sharper,
     it is given up after a number of sweeps. If ``patient`` is False, the search
-    ends as soon as coordinate sweeps converge slowly, instead of adding conjugate-gradient steps.
+    ends as soon as coordinate sweeps converge slowly, instead of adding pivots or conjugate gradients.
     """
-    final_tol = max(tol, asked_tol)
-    rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, patient)
+    final_tol, pace = max(tol, asked_tol), _Pace()
+    rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, pace, patient)
     dual.mu_now = dual.mu
     gap, primal, true = dual.measure()
     best, curve = (true, dual.value.copy(), gap, primal), [true]
     for _ in range(_MAX_RIVAL_ROUNDS if dual.mu > 0.0 else 0):
         dual.choose_rivals(nonconvex)
         tol = tol if rounds < _MAX_SHARP_SWEEPS else final_tol
-        rounds += _inner(dual, tol, final_tol, max_iter - rounds, rng, patient)
+        rounds += _inner(dual, tol, final_tol, max_iter - rounds, rng, pace, patient)
         gap, primal, true = dual.measure()
         curve.append(true)
         gained = best[0] - true
@@ -93,21 +98,50 @@ def _shorten(dual: MulticlassDual) -> float:
     return objective(best)
 
 
+@dataclass
+class _Pace:
+    """How fast sweeps were so far, and what helps them: kept for later rounds, which are much like the earlier ones."""
+
+    n_slow: int = 0
+    needs_pivots: bool = False
+    n_failed: int = 0  # times that pivots did not lead to the solution
+
+    def look(self, dual: MulticlassDual, gaps: list[float], small: float) -> None:
+        """Decide by the gaps after each sweep of this round; ``small`` is the one to reach."""
+        self.n_slow += len(gaps) > 1 and gaps[-1] > _SLOW_RATIO * gaps[-2]
+        if len(gaps) <= _LOOK_BACK:
+            return
+        rate = min(0.999, (gaps[-1] / gaps[-1 - _LOOK_BACK]) ** (1.0 / _LOOK_BACK))
+        n_left = np.log(small / gaps[-1]) / np.log(rate)
+        self.needs_pivots = n_left > max(_MIN_ROUNDS_LEFT, _ROUNDS_PER_ROW * len(dual.label))
+
+
 def _inner(
-    dual: MulticlassDual, tol: float, final_tol: float, max_iter: int, rng: np.random.Generator, patient: bool
+    dual: MulticlassDual,
+    tol: float,
+    final_tol: float,
+    max_iter: int,
+    rng: np.random.Generator,
+    pace: _Pace,
+    patient: bool,
 ) -> int:
     """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
-    Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many.
-    Where sweeps alone get slow, conjugate gradients on the multipliers that are not zero go between them.
+    Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many. Where many more would follow,
+    pivots finish. If these fail, or multipliers are too many, conjugate gradients on those that are not zero go
+    between slow sweeps.
     """
-    slow, still, previous_gap = 0, 0, np.inf
+    still, at_solution = 0, False
+    gaps: list[float] = []
     for number in range(1, max_iter + 1):
-        dual.sweep(rng)
-        if slow >= _MAX_SLOW_ROUNDS:
-            if not patient:
-                return number
-            subspace_step(dual)
+        at_solution = patient and not at_solution and _pivot(dual, final_tol, rng, pace)  # what is left is rounding
+        if not at_solution:
+            dual.sweep(rng)
+            if pace.n_slow >= _MAX_SLOW_ROUNDS:
+                if not patient:
+                    return number
+                if not _may_pivot(dual, pace):
+                    subspace_step(dual)
         gap, primal, _ = dual.measure()
         small = tol if number <= _MAX_SHARP_SWEEPS else max(tol, final_tol)
         if gap <= small * primal or number % _RENEWAL_ROUNDS == 0:
@@ -115,9 +149,23 @@ def _inner(
             gap, primal, _ = dual.measure()
         if gap <= small * primal:
             return number
-        slow += gap > _SLOW_RATIO * previous_gap
-        still = still + 1 if _ROUNDING_GAP * primal > gap > 0.5 * previous_gap else 0
+        still = still + 1 if gaps and _ROUNDING_GAP * primal > gap > 0.5 * gaps[-1] else 0
         if still >= _MAX_STILL_ROUNDS:
             return number
-        previous_gap = gap
+        gaps.append(gap)
+        pace.look(dual, gaps, small * primal)
     return max_iter
+
+
+def _may_pivot(dual: MulticlassDual, pace: _Pace) -> TypeGuard[KernelMulticlassDual]:
+    """Whether pivots are possible: rows and linear scores give singular systems."""
+    return isinstance(dual, KernelMulticlassDual) and pace.n_failed < _MAX_FAILED_PIVOTS and n_free(dual) <= MAX_FREE
+
+
+def _pivot(dual: MulticlassDual, tol: float, rng: np.random.Generator, pace: _Pace) -> bool:
+    if not pace.needs_pivots or not _may_pivot(dual, pace):
+        return False
+    solved = solve_by_pivots(dual, tol, rng)
+    pace.needs_pivots = solved
+    pace.n_failed += not solved
+    return solved

@@ -15,6 +15,7 @@ from tithe.kernels.odm.many_classes import best_rivals, classes_gap, descend_csr
 from tithe.solvers.linear_algebra import conjugate_gradients
 from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
 
+_SWEEPS = 5  # over all rows in a round, if the kernel matrix is held
 _MAX_CG_STEPS = 50  # of conjugate gradients
 _CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start
 _MAX_HALVINGS = 12
@@ -119,6 +120,9 @@ class KernelMulticlassDual(MulticlassDual):
     def product(self, values: Array) -> Array:
         return self.gram.product(values)
 
+    def submatrix(self, rows: Array) -> Array:
+        return self.gram.submatrix(rows)
+
     def squares(self) -> Array:
         return self.gram.diagonal()
 
@@ -128,7 +132,7 @@ class KernelMulticlassDual(MulticlassDual):
     def sweep(self, rng: np.random.Generator) -> None:
         stiff = self.stiff
         value, scores = np.ascontiguousarray(self.value.T), np.ascontiguousarray(self._scores.T)
-        for visit in self.gram.visits(rng, lambda numbers: np.ones(len(numbers), bool)):
+        for visit in self.gram.visits(rng, _SWEEPS, lambda numbers: np.ones(len(numbers), bool)):
             descend_rows(
                 visit.matrix,
                 visit.places,

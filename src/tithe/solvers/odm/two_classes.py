@@ -15,6 +15,7 @@ from tithe.kernels.odm.two_classes import descend_rows, margin_gap
 from tithe.solvers.linear_algebra import conjugate_gradients, jittered_cholesky
 from tithe.solvers.odm.kernel_matrix import Band, Gram, kernel_not_psd_error
 
+_SWEEPS = 3  # over all rows in a round, if the matrix is held
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
 _MAX_SLOW_ROUNDS = 2  # slow rounds in a row, after which Newton's method takes over
 _RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the multipliers
@@ -133,7 +134,7 @@ def _round(dual: Dual, rng: np.random.Generator) -> None:
         outside: Array = dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0)
         return outside
 
-    for visit in dual.gram.visits(rng, moves):
+    for visit in dual.gram.visits(rng, _SWEEPS, moves):
         descend_rows(
             visit.matrix,
             visit.places,
