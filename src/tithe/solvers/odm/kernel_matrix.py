@@ -58,8 +58,8 @@ class Gram:
         """All rows in random order, and their rows of K: the order in which coordinate descent visits them.
 
         There are ``n_sweeps`` orders if the whole matrix is held, else one. A fixed order, and one in which the same
-        rows always follow each other, is many times slower. Where the matrix is not held, rows are left out that ``is_needed`` (row numbers to a mask) says will not move: their part of the
-        matrix need not be computed.
+        rows always follow each other, is many times slower. Where the matrix is not held, rows are left out that
+        ``is_needed`` (row numbers to a mask) says will not move: their part of the matrix need not be computed.
         """
         n, held = len(self), self._first_rows()
         if len(held) == n:
