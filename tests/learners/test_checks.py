@@ -16,7 +16,7 @@ from tithe import (
     CoresetRidge,
 )
 from tithe.dictionary import KSVD
-from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier
+from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier, ODMClassifierCV
 from tithe.online import PACO
 
 
@@ -29,6 +29,7 @@ from tithe.online import PACO
         CoresetPoissonRegressor(),
         CoresetHuberRegressor(alpha=100.0),  # with less, rows are fitted exactly, and many solutions are equally good
         ODMClassifier(),
+        ODMClassifierCV(2),
         IncrementalODMClassifier(),
         KSVD(),
         PACO(),

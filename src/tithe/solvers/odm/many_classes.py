@@ -128,8 +128,8 @@ def _inner(
     """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
     Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many. Where many more would follow,
-    pivots finish. If these fail, or multipliers are too many, conjugate gradients on those that are not zero go
-    between slow sweeps.
+    pivots finish. If these fail, if multipliers are too many, or for a sharper tolerance than was asked for, conjugate
+    gradients on those that are not zero go between slow sweeps.
     """
     still, at_solution = 0, False
     gaps: list[float] = []
@@ -140,7 +140,7 @@ def _inner(
             if pace.n_slow >= _MAX_SLOW_ROUNDS:
                 if not patient:
                     return number
-                if not _may_pivot(dual, pace):
+                if tol < final_tol or not _may_pivot(dual, pace):
                     subspace_step(dual)
         gap, primal, _ = dual.measure()
         small = tol if number <= _MAX_SHARP_SWEEPS else max(tol, final_tol)
@@ -153,7 +153,7 @@ def _inner(
         if still >= _MAX_STILL_ROUNDS:
             return number
         gaps.append(gap)
-        pace.look(dual, gaps, small * primal)
+        pace.look(dual, gaps, final_tol * primal)
     return max_iter
 
 

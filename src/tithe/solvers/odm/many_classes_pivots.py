@@ -11,9 +11,9 @@ from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual, Multiplier
 
 MAX_FREE = 4000  # multipliers up to which a linear system is solved directly
 _MAX_PIVOTS = 60
-_MAX_IDLE_PIVOTS = 1  # pivots in a row after which no fewer signs are wrong
+_MAX_IDLE_PIVOTS = 12  # pivots in a row after which no fewer signs are wrong: the search ends
 _FEW_WRONG = 0.1  # share of wrong signs from which the gap is computed
-_JITTER = 1e-12  # share of the mean diagonal: rows that occur twice make the system singular
+_JITTER = 1e-10  # share of the mean diagonal: rows that occur twice make the system singular
 _SIGN_TOLERANCE = 1e-10  # of the band: a slope above minus this is not negative
 
 
@@ -52,7 +52,9 @@ def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Gener
                 break  # the system is singular, and its solution is too inexact
         idle = 0 if n_wrong < fewest else idle + 1
         fewest = min(fewest, n_wrong)
-        if idle > _MAX_IDLE_PIVOTS:  # the same signs come again: a random half of them breaks the cycle
+        if idle > _MAX_IDLE_PIVOTS:
+            break
+        if idle > 1:  # the same signs come again: a random half of them breaks the cycle
             wrong_a, wrong_beta = (w & (rng.random(w.shape) < 0.5) for w in (wrong_a, wrong_beta))
         free_a, free_beta = free_a ^ wrong_a, free_beta ^ wrong_beta
     dual.value, dual.beta = before

@@ -1,0 +1,171 @@
+"""Decision values of held-out rows for candidates that share a kernel matrix, and their scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.learners.bases import BaseEstimator, ClassifierMixin
+from tithe.learners.odm.base import margins_of, row_costs
+from tithe.learners.odm.search_space import Candidate
+from tithe.solvers.odm.kernel_functions import GivenKernel
+from tithe.solvers.odm.kernel_matrix import Gram
+from tithe.solvers.odm.leave_one_out import leave_one_out
+from tithe.solvers.odm.many_classes import solve_many_classes
+from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
+from tithe.solvers.odm.two_classes import Dual, solve_two_classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Scores (folds,) of one candidate, the mean smooth loss that decides between equal scores, and the seconds."""
+
+    scores: Array
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutRows:
+    """Scores candidates by rows that they were not fitted to.
+
+    Parameters
+    ----------
+    codes : (n,)
+        Class numbers.
+    weight : (n,) or None
+        Of each row in the fits; rows of weight zero are in no fit.
+    score_weight : (n,) or None
+        Of each row in the scores.
+    classes : (K,)
+    splits : list of pairs of row numbers, or None
+        Those that are fitted and those that are scored, for each fold. None is leave-one-out.
+    score : callable or None
+        (decided, row numbers, labels, weights) to a score; None is the accuracy.
+    free : bool
+        Whether the intercept is free.
+    nonconvex, tol, max_iter, seed
+        Of the solvers.
+    """
+
+    codes: Array
+    weight: Array | None
+    score_weight: Array | None
+    classes: Array
+    splits: list[tuple[Array, Array]] | None
+    score: Callable[..., float] | None
+    free: bool
+    nonconvex: str
+    tol: float
+    max_iter: int
+    seed: int
+
+    def outcomes(self, kernel: Array, candidates: list[Candidate]) -> Iterator[Outcome]:
+        """Outcomes of candidates with this kernel matrix (n, n), in their order; each fit starts from the last one."""
+        starts: dict[int, Array] = {}
+        for candidate in candidates:
+            begin = time.perf_counter()
+            if self.splits is None:
+                parts = [(np.arange(len(self.codes)), self._left_out(kernel, candidate, starts))]
+            else:
+                parts = [
+                    (test, self._fold(kernel, candidate, train, test, fold, starts))
+                    for fold, (train, test) in enumerate(self.splits)
+                ]
+            scores = np.array([self._score(rows, values) for rows, values in parts])
+            loss = float(np.mean([self._loss(rows, values) for rows, values in parts]))
+            yield Outcome(scores=scores, loss=loss, seconds=time.perf_counter() - begin)
+
+    def _left_out(self, kernel: Array, candidate: Candidate, starts: dict[int, Array]) -> Array:
+        sign = 2.0 * self.codes - 1.0
+        cost = row_costs(self.weight, len(sign), candidate.lam, candidate.theta)
+        gram = Gram(GivenKernel(matrix=kernel), np.arange(len(sign)), cache_bytes=kernel.nbytes)
+        gamma = self._solved_two(gram, sign, cost, candidate, starts, 0).gamma
+        return leave_one_out(kernel, sign, cost, gamma, mu=candidate.mu, theta=candidate.theta)
+
+    def _solved_two(
+        self, gram: Gram, sign: Array, cost: Array, candidate: Candidate, starts: dict[int, Array], fold: int
+    ) -> Dual:
+        dual = Dual(gram=gram, sign=sign, cost=cost, mu=candidate.mu, theta=candidate.theta)
+        if fold in starts:
+            dual.gamma = starts[fold] if candidate.mu > 0.0 else np.maximum(starts[fold], 0.0)
+            dual.renew()
+        rng = np.random.default_rng(self.seed)
+        solve_two_classes(dual, tol=self.tol, max_iter=self.max_iter, rng=rng, free=self.free)
+        starts[fold] = dual.gamma.copy()
+        return dual
+
+    def _fold(
+        self, kernel: Array, candidate: Candidate, train: Array, test: Array, fold: int, starts: dict[int, Array]
+    ) -> Array:
+        """Decision values of the rows ``test``: (n,) for two classes, else (n, K)."""
+        weight = None if self.weight is None else self.weight[train]
+        if weight is not None:
+            train, weight = train[weight > 0.0], weight[weight > 0.0]
+        cost = row_costs(weight, len(train), candidate.lam, candidate.theta)
+        gram = Gram(GivenKernel(matrix=kernel), train, cache_bytes=kernel.nbytes)
+        across = kernel[np.ix_(test, train)]
+        if len(self.classes) == 2:
+            dual = self._solved_two(gram, 2.0 * self.codes[train] - 1.0, cost, candidate, starts, fold)
+            values: Array = across @ (dual.sign * dual.gamma) + dual.intercept
+            return values
+        many = KernelMulticlassDual(
+            gram=gram,
+            label=self.codes[train].astype(np.int64),
+            cost=cost,
+            n_classes=len(self.classes),
+            mu=candidate.mu,
+            theta=candidate.theta,
+        )
+        solve_many_classes(
+            many,
+            nonconvex=self.nonconvex,
+            tol=self.tol,
+            asked_tol=self.tol,
+            max_iter=self.max_iter,
+            rng=np.random.default_rng(self.seed),
+        )
+        scores: Array = across @ many.value
+        return scores
+
+    def _score(self, rows: Array, values: Array) -> float:
+        weight = None if self.score_weight is None else self.score_weight[rows]
+        codes = self.codes[rows]
+        if self.score is None:
+            return float(np.average(_predicted(values) == codes, weights=weight))
+        decided = Decided(self.classes, values, rows)
+        return float(self.score(decided, rows[:, None], self.classes[codes], weight))
+
+    def _loss(self, rows: Array, values: Array) -> float:
+        """The mean of log(1 + exp(-2 u)) over the margins u, as if f were half the logarithm of the odds."""
+        weight = None if self.score_weight is None else self.score_weight[rows]
+        margins = margins_of(values, self.codes[rows])
+        return float(np.average(np.logaddexp(0.0, -2.0 * margins), weights=weight))
+
+
+def _predicted(values: Array) -> Array:
+    codes: Array = (values > 0.0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
+    return codes
+
+
+class Decided(ClassifierMixin, BaseEstimator):
+    """A classifier that knows the decision values of some rows, for scorers; its X are the numbers of these rows."""
+
+    def __init__(self, classes: Any = None, values: Any = None, rows: Any = None) -> None:
+        self.classes_ = self.classes = classes
+        self.values = values
+        self.rows = rows
+
+    def decision_function(self, X: Array) -> Array:
+        order = np.argsort(self.rows)
+        values: Array = self.values[order[np.searchsorted(self.rows[order], X[:, 0])]]
+        return values
+
+    def predict(self, X: Array) -> Array:
+        labels: Array = self.classes_[_predicted(self.decision_function(X))]
+        return labels
