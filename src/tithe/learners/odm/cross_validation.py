@@ -35,6 +35,7 @@ _KERNELS_WITH_GAMMA = ("rbf", "poly", "sigmoid", "laplacian")
 _MAX_LEFT_OUT = 2000  # rows up to which cv="auto" leaves out one at a time
 _AUTO_FOLDS = 5
 _SEARCH_TOL = 1e-3  # relative gap of fits in folds: a sharper one changes no score
+_SEARCH_ROUNDS = 100  # at most, of fits in folds
 _DRAWN_SHARE = 0.5  # of the candidates: from all over the space; the others are near the best so far
 _N_REFINEMENTS = 3  # times that the best so far is looked at
 
@@ -278,7 +279,7 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
             free=self._is_free(),
             nonconvex=self.nonconvex,
             tol=max(self.tol, _SEARCH_TOL),
-            max_iter=self.max_iter,
+            max_iter=min(self.max_iter, _SEARCH_ROUNDS),
             seed=seed,
         )
         return rows, block

@@ -127,9 +127,9 @@ def _inner(
 ) -> int:
     """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
-    Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many. Where many more would follow,
-    pivots finish. If these fail, if multipliers are too many, or for a sharper tolerance than was asked for, conjugate
-    gradients on those that are not zero go between slow sweeps.
+    Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many. Where sweeps get slow,
+    conjugate gradients on the multipliers that are not zero go between them; where many more would follow, pivots
+    finish.
     """
     still, at_solution = 0, False
     gaps: list[float] = []
@@ -140,8 +140,7 @@ def _inner(
             if pace.n_slow >= _MAX_SLOW_ROUNDS:
                 if not patient:
                     return number
-                if tol < final_tol or not _may_pivot(dual, pace):
-                    subspace_step(dual)
+                subspace_step(dual)
         gap, primal, _ = dual.measure()
         small = tol if number <= _MAX_SHARP_SWEEPS else max(tol, final_tol)
         if gap <= small * primal or number % _RENEWAL_ROUNDS == 0:

@@ -52,8 +52,8 @@ def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Gener
                 break  # the system is singular, and its solution is too inexact
         idle = 0 if n_wrong < fewest else idle + 1
         fewest = min(fewest, n_wrong)
-        if idle > _MAX_IDLE_PIVOTS:
-            break
+        if idle > (_MAX_IDLE_PIVOTS if n_wrong <= _FEW_WRONG * n_equations else _MAX_IDLE_PIVOTS // 3):
+            break  # a kernel of low rank has no one solution, and signs change for ever
         if idle > 1:  # the same signs come again: a random half of them breaks the cycle
             wrong_a, wrong_beta = (w & (rng.random(w.shape) < 0.5) for w in (wrong_a, wrong_beta))
         free_a, free_beta = free_a ^ wrong_a, free_beta ^ wrong_beta
