@@ -17,7 +17,7 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Anything, Instance, Integer, Number, Storable, check_fields, expect
-from tithe.kernels.columns import column_means
+from tithe.kernels.parts import column_means
 from tithe.learners.base import limits_threads
 from tithe.learners.bases import BaseEstimator, ClassifierMixin, available_if
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
