@@ -29,7 +29,7 @@ from tithe.online import PACO
         CoresetPoissonRegressor(),
         CoresetHuberRegressor(alpha=100.0),  # with less, rows are fitted exactly, and many solutions are equally good
         ODMClassifier(),
-        ODMClassifierCV(2),
+        ODMClassifierCV(2, lams=(10.0, 100.0)),
         IncrementalODMClassifier(),
         KSVD(),
         PACO(),
