@@ -16,7 +16,7 @@ from tithe import (
     CoresetRidge,
 )
 from tithe.dictionary import KSVD
-from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier
+from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier, ODMClustering
 from tithe.online import PACO
 
 
@@ -30,6 +30,7 @@ from tithe.online import PACO
         CoresetHuberRegressor(alpha=100.0),  # with less, rows are fitted exactly, and many solutions are equally good
         ODMClassifier(),
         IncrementalODMClassifier(),
+        ODMClustering(),
         KSVD(),
         PACO(),
         CoresetEstimator(Ridge()),
