@@ -18,18 +18,15 @@ from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.learners.odm.base import row_costs
 from tithe.learners.odm.classifier import ODMClassifier
 from tithe.learners.odm.clustering_problem import ClusteringProblem, cluster_assignments, cluster_labelings
-from tithe.learners.odm.kernel_rows import kernel_matrix, neighbour_gamma, rows_of
+from tithe.learners.odm.kernel_rows import kernel_matrix, label_certificate, neighbour_gamma, reduced_rows, rows_of
 from tithe.learners.results import BarChart, Described
 from tithe.learners.tables import checked_block
-from tithe.objectives.clustering import KMeansObjective
 from tithe.objectives.margin import MarginObjective
-from tithe.reduce.build import build_coreset, resolve_size
+from tithe.reduce.build import resolve_size
 from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.label_search_many import label_losses
 from tithe.solvers.odm.labelings import checked_links
 from tithe.solvers.odm.relaxation import margin_loss
-
-_PILOT_CENTERS = 20  # clusters of the coreset's objective: it should follow the shape of the data
 
 
 class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
@@ -106,8 +103,8 @@ class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
     >>> ring = np.column_stack([np.cos(angle), np.sin(angle)])
     >>> X = np.concatenate([ring, 3.0 * ring])
     >>> model = ODMClustering(random_state=0).fit(X)
-    >>> model.labels_[:60].max(), model.labels_[60:].min()
-    (np.int64(0), np.int64(1))
+    >>> [len(set(labels.tolist())) for labels in (model.labels_[:60], model.labels_[60:], model.labels_)]
+    [1, 1, 2]
     >>> bool(model.relaxed_bound_ <= model.objective_)
     True
     """
@@ -214,30 +211,18 @@ class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
         self.objective_, self.relaxed_bound_, self.relaxed_value_ = problem.value, problem.bound, problem.relaxed
         self.labels_, self.sample_indices_ = labels, rows
         self.cluster_weights_ = np.bincount(labels, weights=block.weights(), minlength=self.n_clusters)
-        self.certificate_ = _certificate(problem, len(rows), len(block))
+        self.certificate_ = label_certificate(problem.value, problem.bound, len(rows), len(block))
         return self
 
     def _clustered_rows(self, block: Block, links: Array, seed: int) -> tuple[Array, Array | None]:
         """The rows to cluster, in their order, and their weights: all rows with a weight or a link, or a coreset."""
         linked = np.zeros(len(block), bool)
         linked[links.ravel()] = True
-        others = np.flatnonzero((block.weights() > 0.0) & ~linked)
-        n_linked = int(linked.sum())
-        size = resolve_size(self.coreset_size, len(block))
-        if self.kernel == "precomputed" or len(others) + n_linked <= size:
-            rows = np.union1d(others, np.flatnonzero(linked))
+        if self.kernel == "precomputed":
+            rows = np.flatnonzero(linked | (block.weights() > 0.0))
             return rows, None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
-        coreset = build_coreset(
-            block.X[others],
-            sample_weight=None if block.sample_weight is None else block.sample_weight[others],
-            objective=KMeansObjective(n_clusters=max(_PILOT_CENTERS, self.n_clusters)),
-            coreset_size=max(size - n_linked, self.n_clusters),
-            random_state=seed,
-        )
-        weight = block.weights() * linked
-        weight[others[coreset.row_ids()]] = coreset.weights()
-        rows = np.flatnonzero(linked | (weight > 0.0))
-        return rows, weight[rows]
+        size = resolve_size(self.coreset_size, len(block))
+        return reduced_rows(block, linked, size, n_clusters=self.n_clusters, seed=seed)
 
     def _machine(self, block: Block, rows: Array) -> ODMClassifier:
         """The machine that is fitted to the labels, with the width of its kernel."""
@@ -357,23 +342,3 @@ def _numbered(labels: Array, machine: ODMClassifier, block: Block, rows: Array, 
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
     return numbers[np.searchsorted(names, labels)]
-
-
-def _certificate(problem: ClusteringProblem, n_clustered: int, n_rows: int) -> Certificate | None:
-    if problem.bound is None:
-        return None
-    excess = max(problem.value - problem.bound, 0.0)
-    rows = f"all {n_rows} rows" if n_clustered == n_rows else f"the {n_clustered} of {n_rows} rows that were clustered"
-    return Certificate(
-        kind="bound",
-        quantity="excess_loss",
-        value=excess,
-        relative_excess=excess / problem.value if problem.value > 0.0 else 0.0,
-        bound=excess,
-        n_rows=n_clustered,
-        passes=1,
-        sentence=(
-            f"The objective of the labels is {problem.value:.6g} on {rows}. No labels that obey the constraints "
-            f"have one below {problem.bound:.6g}."
-        ),
-    )

@@ -14,6 +14,7 @@ from tithe.solvers.odm.relaxation import MarginProblem, Mixture, distinct, relax
 from tithe.solvers.odm.two_classes import Dual
 
 _MAX_STEPS = 100  # of a local search
+_SPREADING = 0.99  # share of a row's label that comes from its neighbours
 _POWERS = (1, 4)  # of the entries of a kernel matrix
 _N_DIRECTIONS = 3  # eigenvectors whose signs are tried as labels
 _N_RANDOM = 3  # random labelings that are tried
@@ -114,6 +115,20 @@ def smooth_matrices(K: Array, weight: Array) -> list[Array]:
             root = np.sqrt(degree)
             matrices.append(narrow / np.outer(root, root) - np.outer(root, root) / float(weight @ degree))
     return matrices
+
+
+def spread_labels(K: Array, weight: Array, targets: Array) -> list[Array]:
+    """Labels that spread from some rows to their neighbours, one result for each width of the neighbourhood: (n, k).
+
+    (I - a S) F = targets (n, k), S the kernel matrix normalised by its row sums. Nothing if an entry is negative.
+    """
+    results = []
+    for power in _POWERS if K.min() >= 0.0 else ():
+        narrow = K**power * np.sqrt(np.outer(weight, weight))
+        root = np.sqrt(np.maximum(narrow.sum(axis=1), 1e-300))
+        S = narrow / np.outer(root, root)
+        results.append(np.linalg.solve(np.eye(len(K)) - _SPREADING * S, targets))
+    return results
 
 
 def refine(problem: MarginProblem, labelings: Labelings, y: Array) -> tuple[Array, Dual]:

@@ -39,13 +39,17 @@ class ManyProblem:
         dual = self._solved(np.arange(len(labels)), labels)
         return dual.measure()[2], dual.scores()
 
+    def scores_by(self, rows: Array, labels: Array) -> Array:
+        """Scores (n, k) of all rows by the machine of some."""
+        scores: Array = self.matrix[:, rows] @ self._solved(rows, labels).value
+        return scores
+
     def scores_without(self, labels: Array, parts: Array) -> Array:
         """Scores (n, k) of the rows of each part, by the machine of all other rows."""
         scores = np.zeros((len(labels), self.n_classes))
         for part in range(int(parts.max()) + 1):
-            inside, others = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
-            dual = self._solved(others, labels)
-            scores[inside] = self.matrix[np.ix_(inside, others)] @ dual.value
+            inside = parts == part
+            scores[inside] = self.scores_by(np.flatnonzero(~inside), labels)[inside]
         return scores
 
     def _solved(self, rows: Array, labels: Array) -> KernelMulticlassDual:
