@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from tithe.core.parallel import single_blas_thread
 from tithe.solvers.odm import label_bound
+from tithe.solvers.odm.feature_problem import FeatureProblem, landmark_features
 from tithe.solvers.odm.label_bound import lower_bound
 from tithe.solvers.odm.label_search import refine, search_labels, spectral_starts
 from tithe.solvers.odm.labelings import Balance, Labelings, checked_links, linked_groups
@@ -74,7 +75,7 @@ def test_the_alternation_reaches_the_best_mixture_and_never_rises() -> None:
         problem, labelings, _ = _problem(rng, 7, lam=300.0)
         every = distinct(np.array(list(labelings.every())))
         share = np.full(len(every), 1.0 / len(every))
-        first = problem.solve_mixture((every.T * share) @ every).gap()[1]
+        first = problem.solve_mixture((every.T * share) @ every).value
         mixed = mix(problem, every, share, None, tol=1e-11)
         assert mixed.value <= first
         assert mixed.share.min() >= 0.0 and mixed.share.sum() == pytest.approx(1.0)
@@ -140,7 +141,46 @@ def test_refinement_lowers_the_value_and_keeps_the_constraints() -> None:
         for _ in range(5):
             problem, labelings, _ = _problem(rng, 20, links=([(0, 1), (1, 5)], [(5, 7)]))
             start = labelings.best(rng.normal(size=20))
-            y, dual = refine(problem, labelings, start)
+            y, machine = refine(problem, labelings, start)
             assert labelings.holds(y)
-            assert dual.gap()[1] <= problem.value(start) * (1 + 1e-9)
-            assert dual.gap()[1] == pytest.approx(problem.value(y), rel=1e-8)
+            assert machine.value <= problem.value(start) * (1 + 1e-9)
+            assert machine.value == pytest.approx(problem.value(y), rel=1e-8)
+
+
+@pytest.mark.parametrize("mu", [0.5, 0.0])
+def test_features_give_the_machines_of_their_kernel(mu: float) -> None:
+    rng = np.random.default_rng(6)
+    with single_blas_thread():
+        problem, labelings, _ = _problem(rng, 15, lam=200.0, mu=mu)
+        K = problem.matrix + 0.1 * np.eye(15)
+        kernel = MarginProblem(matrix=K, cost=problem.cost, mu=mu, theta=0.2, tol=1e-12)
+        features = landmark_features(K, np.arange(15))
+        by_features = FeatureProblem(features=features, cost=problem.cost, mu=mu, theta=0.2, tol=1e-14)
+        y = labelings.best(rng.normal(size=15))
+        ours, theirs = by_features.solve(y), kernel.solve(y)
+        assert ours.value == pytest.approx(theirs.value, rel=1e-7)
+        np.testing.assert_allclose(ours.margins(), theirs.margins(), atol=1e-5)
+        np.testing.assert_allclose(by_features.costs_without(ours), kernel.costs_without(theirs), atol=1e-5)
+
+
+def test_a_row_is_judged_by_the_machine_without_it() -> None:
+    rng = np.random.default_rng(7)
+    with single_blas_thread():
+        problem, labelings, _ = _problem(rng, 8, lam=5.0)
+        y = labelings.best(rng.normal(size=8))
+        machine = problem.solve(y)
+        difference = problem.costs_without(machine)
+        for i in range(8):
+            others = np.delete(np.arange(8), i)
+            without = MarginProblem(
+                matrix=problem.matrix[np.ix_(others, others)], cost=problem.cost[others], mu=0.5, theta=0.2, tol=1e-12
+            ).solve(y[others])
+            outside = lambda u: (u < 0.8).astype(int) - (u > 1.2)  # noqa: E731
+            if not np.array_equal(outside(without.margins()), outside(machine.margins()[others])):
+                continue  # exact only if no other row enters or leaves the band
+            score = problem.matrix[i, others] @ (y[others] * without.gamma)
+            flipped = y.copy()
+            flipped[i] = -y[i]
+            # fitting the others to the row can only make it cheaper than its loss at the machine without it
+            assert abs(difference[i]) <= abs(problem.loss(-score)[i] - problem.loss(score)[i]) + 1e-9
+            assert np.sign(difference[i]) == np.sign(score)

@@ -50,6 +50,9 @@ def test_without_unlabelled_rows_it_is_the_supervised_machine(classes: int) -> N
     np.testing.assert_allclose(ours.decision_function(rows), theirs.decision_function(rows), atol=1e-9)
     np.testing.assert_array_equal(ours.transduction_, labels)
     assert not ours.uses_unlabeled_ and ours.left_out_errors_ is None
+    assert (
+        SemiSupervisedODMClassifier(coreset_size=10).fit(rows, labels).machine_.support_.max() > 10
+    )  # labels are kept
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -116,6 +119,18 @@ def test_a_coreset_of_many_unlabelled_rows() -> None:
     assert model.machine_.margin_distribution_ is not None
     assert model.score(rows, labels) > 0.97 and (model.transduction_ == labels).mean() > 0.97
     assert "of 3000 rows" in str(model.certificate_)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_many_rows_take_features(kernel: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 1200)
+    rows = rng.normal(size=(1200, 6)) + np.outer(2.0 * labels - 1.0, [1.5, 1.0, 0, 0, 0, 0])
+    _, given = _few_labels(labels, 6)
+    model = SemiSupervisedODMClassifier(kernel=kernel, coreset_size=500, safe=False, random_state=0).fit(rows, given)
+    supervised = ODMClassifier(kernel=kernel, random_state=0).fit(rows[given >= 0], labels[given >= 0])
+    assert model.score(rows, labels) > supervised.score(rows, labels)
+    assert model.relaxed_bound_ is None and model.certificate_ is None
 
 
 def test_weights_are_repeated_rows() -> None:

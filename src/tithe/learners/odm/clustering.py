@@ -203,7 +203,7 @@ class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
             problem = ClusteringProblem(self, K, share, _renumbered(must_link, rows), _renumbered(cannot_link, rows))
             labels = _numbered(problem.solve(rng_for(seed, "search")), kernel, block, rows, share)
             # one cluster needs no machine
-            self.machine_ = kernel.fit(rows_of(kernel, block.X, rows), labels, weight) if labels.any() else None
+            self.machine_ = kernel.fit(rows_of(self.kernel, block.X, rows), labels, weight) if labels.any() else None
             if self.machine_ is None:
                 labels = np.zeros(len(block), np.int64)
             elif len(rows) < len(block):
@@ -226,10 +226,7 @@ class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
 
     def _machine(self, block: Block, rows: Array) -> ODMClassifier:
         """The machine that is fitted to the labels, with the width of its kernel."""
-        gamma = self.gamma
-        if isinstance(gamma, str) and gamma == "neighbors":
-            has_width = self.kernel in ("rbf", "poly", "sigmoid", "laplacian")
-            gamma = neighbour_gamma(block.X[rows]) if has_width else 1.0
+        gamma = self.gamma if self.gamma != "neighbors" else neighbour_gamma(self.kernel, block.X, rows)
         return ODMClassifier(
             self.lam,
             self.mu,

@@ -13,16 +13,18 @@ from tithe.core.data import Array, Block
 from tithe.learners.odm.classifier import ODMClassifier
 from tithe.objectives.clustering import KMeansObjective
 from tithe.reduce.build import build_coreset
+from tithe.solvers.odm.feature_problem import landmark_features
 from tithe.solvers.odm.kernel_functions import checked_matrix, training_kernel
 
 _NEIGHBOUR = 10  # whose median distance is the width of the kernel
+_MAX_LANDMARKS = 300  # rows that stand for a kernel in the search
 _PILOT_CENTERS = 20  # clusters of the coreset's objective: it should follow the shape of the data
 
 
 def kernel_matrix(machine: ODMClassifier, block: Block, rows: Array) -> Array:
     """The kernel matrix of some rows, in double precision."""
     if machine.kernel == "precomputed":
-        given: Array = checked_matrix(rows_of(machine, block.X, rows)).astype(np.float64)
+        given: Array = checked_matrix(rows_of(machine.kernel, block.X, rows)).astype(np.float64)
         return given
     function = replace(training_kernel(machine, block.take(rows, None)), dtype=np.float64)
     prepared = function.prepare(block.X[rows])
@@ -33,14 +35,31 @@ def kernel_matrix(machine: ODMClassifier, block: Block, rows: Array) -> Array:
     return symmetric
 
 
-def rows_of(machine: ODMClassifier, X: Any, rows: Array) -> Any:
+def search_features(machine: ODMClassifier, block: Block, rows: Array, constant: float, rng: Any) -> Array:
+    """Features (n, r) whose products are close to the kernel plus a constant: columns, or landmarks of the kernel."""
+    if machine.kernel == "linear" and isinstance(block.X, np.ndarray):
+        features = block.X[rows].astype(np.float64)
+    else:
+        landmarks = np.sort(rng.permutation(len(rows))[:_MAX_LANDMARKS])
+        if machine.kernel == "precomputed":
+            columns = block.X[np.ix_(rows, rows[landmarks])].astype(np.float64)
+        else:
+            function = replace(training_kernel(machine, block.take(rows, None)), dtype=np.float64)
+            columns = function.rectangle(function.prepare(block.X[rows]), function.prepare(block.X[rows[landmarks]]))
+        features = landmark_features(columns, landmarks)
+    return np.column_stack([features, np.full(len(rows), constant**0.5)])
+
+
+def rows_of(kernel: Any, X: Any, rows: Array) -> Any:
     """Rows of X, and for a kernel matrix their columns too."""
-    return X[np.ix_(rows, rows)] if machine.kernel == "precomputed" else X[rows]
+    return X[np.ix_(rows, rows)] if isinstance(kernel, str) and kernel == "precomputed" else X[rows]
 
 
-def neighbour_gamma(X: Any) -> float:
-    """1 / (2 s^2), s the median distance of distinct rows to their tenth neighbour."""
-    distance = euclidean_distances(X)
+def neighbour_gamma(kernel: Any, X: Any, rows: Array) -> float:
+    """1 / (2 s^2), s the median distance of distinct rows to their tenth neighbour; 1 for kernels without a width."""
+    if kernel not in ("rbf", "poly", "sigmoid", "laplacian"):
+        return 1.0
+    distance = euclidean_distances(X[rows])
     zero = 1e-7 * float(distance.max(initial=0.0))  # what rounding leaves between equal rows
     first = (distance <= zero).argmax(axis=1)
     distinct = np.flatnonzero(first == np.arange(len(first)))
@@ -58,14 +77,15 @@ def reduced_rows(block: Block, kept: Array, size: int, *, n_clusters: int, seed:
     """
     others = np.flatnonzero((block.weights() > 0.0) & ~kept)
     n_kept = int(kept.sum())
-    if len(others) + n_kept <= size:
+    size = max(size - n_kept, n_clusters)
+    if len(others) <= size:
         rows = np.union1d(others, np.flatnonzero(kept))
         return rows, None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
     coreset = build_coreset(
         block.X[others],
         sample_weight=None if block.sample_weight is None else block.sample_weight[others],
         objective=KMeansObjective(n_clusters=max(_PILOT_CENTERS, n_clusters), n_init=1),
-        coreset_size=max(size - n_kept, n_clusters),
+        coreset_size=size,
         random_state=seed,
     )
     weight = block.weights() * kept

@@ -27,13 +27,22 @@ from tithe.core.state_checks import (
 )
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_classes, check_schema
-from tithe.learners.labels import encoded_classes
 from tithe.learners.odm.classifier import ODMClassifier
-from tithe.learners.odm.kernel_rows import kernel_matrix, label_certificate, neighbour_gamma, reduced_rows, rows_of
+from tithe.learners.odm.kernel_rows import (
+    kernel_matrix,
+    label_certificate,
+    neighbour_gamma,
+    reduced_rows,
+    rows_of,
+    search_features,
+)
+from tithe.learners.odm.linear_classifier import LinearODMClassifier
+from tithe.learners.odm.partial_labels import encoded_partly
 from tithe.learners.odm.semi_supervised_problem import (
     SemiSupervisedProblem,
     class_assignments,
     class_labelings,
+    intercept_constant,
     semi_supervised_costs,
 )
 from tithe.learners.results import Described
@@ -44,6 +53,9 @@ from tithe.solvers.odm.kernel_functions import KERNELS, training_kernel
 from tithe.solvers.odm.label_search_many import label_losses
 from tithe.solvers.odm.labelings import checked_links
 from tithe.solvers.odm.relaxation import margin_loss
+
+_MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond that labels are only refined
+_MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
 
 
 class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEstimator):
@@ -84,13 +96,14 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         If there are more rows, a weighted coreset of the unlabelled rows, of this size together with the labelled and
         the linked ones, takes their place.
     max_cuts, n_restarts, tol
-        See `ODMClustering`. The relaxation is solved for two classes and up to 400 rows.
+        See `ODMClustering`. The relaxation is solved for two classes and up to 400 rows. With more rows labels are
+        refined only, on the columns of a linear kernel or 300 landmarks of another.
     random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
     classes_ : array (K,)
-    machine_ : ODMClassifier
+    machine_ : ODMClassifier, or LinearODMClassifier for a linear kernel
         The machine that predicts.
     transduction_ : array (n,)
         The labels of all training rows: given, or found.
@@ -118,7 +131,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
     """
 
     classes_: Array
-    machine_: ODMClassifier
+    machine_: ODMClassifier | LinearODMClassifier
     transduction_: Array
     uses_unlabeled_: bool
     left_out_errors_: tuple[float, float] | None
@@ -209,7 +222,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         block = checked_block(self, X, None, sample_weight, reset=True)
         if len(y) != len(block):
             raise ValueError(f"X has {len(block)} rows and y has {len(y)}.")
-        codes = self._encoded(y, block)
+        self.classes_, codes = encoded_partly(y, self.unlabeled, block.weights())
         must_link = checked_links(self.must_link, len(block), "must_link")
         cannot_link = checked_links(self.cannot_link, len(block), "cannot_link")
         seed = as_seed(self.random_state)
@@ -223,26 +236,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
                 found = self._transduced(block, codes, must_link, cannot_link)
             self.transduction_ = self.classes_[found]
         return self
-
-    def _encoded(self, y: Array, block: Block) -> Array:
-        """Class numbers of the rows, -1 without a label."""
-        missing = np.array([_is_missing(label, self.unlabeled) for label in y.tolist()], bool)
-        known = np.flatnonzero(~missing)
-        if len(known) == 0:
-            raise ValueError(f"y holds no labels: every entry is {self.unlabeled!r} or missing. Label some rows.")
-        labels = y[known]
-        if labels.dtype == object and all(isinstance(label, (float, int)) for label in labels.tolist()):
-            labels = labels.astype(np.float64)
-        self.classes_, numbers = encoded_classes(labels)
-        if len(self.classes_) < 2:
-            only = self.classes_.tolist()[0]
-            raise ValueError(f"y holds only one class, {only!r}: there is nothing to tell apart. Label rows of others.")
-        present = np.bincount(numbers, weights=block.weights()[known], minlength=len(self.classes_))
-        if not present.all():
-            raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
-        codes = np.full(len(y), -1)
-        codes[known] = numbers
-        return codes
 
     def _searched_rows(self, block: Block, kept: Array, seed: int) -> tuple[Array, Array]:
         if self.kernel == "precomputed":
@@ -262,8 +255,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         labelled = np.flatnonzero(codes >= 0)
         used = bool(self.lam_unlabeled > 0.0 and weight[codes < 0].any())
         if used:
-            K = kernel_matrix(machine, block, rows)
-            problem = SemiSupervisedProblem(self, K, weight, len(self.classes_), *links)
+            problem = self._problem(machine, block, rows, weight, links, rng)
             if self.safe:
                 errors = problem.errors_left_out(codes, rng)
                 self.left_out_errors_ = errors[:2]
@@ -275,20 +267,34 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             self.uses_unlabeled_ = True
             cost = semi_supervised_costs(self, weight, codes)
             machine.set_params(lam=self.lam + self.lam_unlabeled)
-            self.machine_ = machine.fit(rows_of(machine, block.X, rows), self.classes_[found.codes], cost / cost.sum())
-            self._columns = rows
+            self._fit_machine(machine, block, rows, self.classes_[found.codes], cost / cost.sum())
             return found.codes
-        self._columns = rows[labelled]
         given = None if block.sample_weight is None else weight[labelled]
-        self.machine_ = machine.fit(rows_of(machine, block.X, self._columns), self.classes_[codes[labelled]], given)
+        self._fit_machine(machine, block, rows[labelled], self.classes_[codes[labelled]], given)
         return None
+
+    def _fit_machine(self, machine: Any, block: Block, rows: Array, labels: Array, weight: Array | None) -> None:
+        if self.kernel == "linear":  # it needs no kernel matrix
+            options = {name: getattr(machine, name) for name in ("lam", "mu", "theta", "tol", "fit_intercept")}
+            machine = LinearODMClassifier(**options, intercept_scaling=self.intercept_scaling, random_state=0)
+        self._columns = rows
+        self.machine_ = machine.fit(rows_of(self.kernel, block.X, rows), labels, weight)
+
+    def _problem(
+        self, machine: ODMClassifier, block: Block, rows: Array, weight: Array, links: tuple[Array, Array], rng: Any
+    ) -> SemiSupervisedProblem:
+        """The search: with the kernel matrix of the rows or, for two classes and many rows, with features."""
+        K = features = None
+        linear = self.kernel == "linear" and isinstance(block.X, np.ndarray)
+        if len(self.classes_) == 2 and len(rows) > _MAX_RELAXED_ROWS:
+            features = search_features(machine, block, rows, intercept_constant(self), rng)
+        if features is None or (len(rows) <= _MAX_SPREAD_ROWS and not linear):
+            K = kernel_matrix(machine, block, rows)
+        return SemiSupervisedProblem(self, K, features, weight, len(self.classes_), *links)
 
     def _machine(self, block: Block, rows: Array) -> ODMClassifier:
         """The machine before it is fitted, with the width of its kernel."""
-        gamma = self.gamma
-        if isinstance(gamma, str) and gamma == "neighbors":
-            has_width = self.kernel in ("rbf", "poly", "sigmoid", "laplacian")
-            gamma = neighbour_gamma(block.X[rows]) if has_width else 1.0
+        gamma = self.gamma if self.gamma != "neighbors" else neighbour_gamma(self.kernel, block.X, rows)
         machine = ODMClassifier(
             self.lam,
             self.mu,
@@ -341,7 +347,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             "classes": self.classes_.tolist(),
             "uses_unlabeled": self.uses_unlabeled_,
             "left_out_errors": self.left_out_errors_,
-            "support_vectors": len(self.machine_.support_),
         }
 
     def _check_state(self) -> None:
@@ -367,7 +372,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
 
 
 _STATE: dict[str, Check] = {
-    "machine_": Instance(ODMClassifier),
+    "machine_": Instance(ODMClassifier, LinearODMClassifier),
     "transduction_": Labels("rows"),
     "_columns": Integers("columns", least=0),
     "uses_unlabeled_": Flag(),
@@ -376,9 +381,3 @@ _STATE: dict[str, Check] = {
     "relaxed_bound_": Optional(Number(least=0.0)),
     "certificate_": Optional(Instance(Certificate)),
 }
-
-
-def _is_missing(label: Any, unlabeled: Any) -> bool:
-    if label is None or (isinstance(label, float) and np.isnan(label)):
-        return True
-    return isinstance(label, str) == isinstance(unlabeled, str) and bool(label == unlabeled)

@@ -10,12 +10,12 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.learners.odm.base import row_costs
 from tithe.solvers.odm.assignments import Assignments
+from tithe.solvers.odm.feature_problem import FeatureProblem
 from tithe.solvers.odm.label_search import refine, search_labels, spread_labels
 from tithe.solvers.odm.label_search_many import ManyProblem, label_losses, search_assignment
 from tithe.solvers.odm.labelings import Balance, Labelings, linked_groups
-from tithe.solvers.odm.relaxation import MarginProblem, margin_loss
+from tithe.solvers.odm.relaxation import LabelMachine, MarginProblem, margin_loss
 
-_MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond that labels are only refined
 _TOL = 1e-6  # relative gap of the machines in the search
 _MANY_TOL = 1e-3  # the same with more than two classes
 _MAX_LEFT_OUT = 20  # labels up to which each of them is left out in turn; more are left out in as many parts
@@ -38,18 +38,30 @@ class SemiSupervisedProblem:
     ----------
     settings : SemiSupervisedODMClassifier
         Whose parameters count.
-    K : (n, n)
-        The kernel matrix.
+    K : (n, n) or None
+        The kernel matrix. None for two classes and so many rows that their labels are not spread to neighbours.
+    features : (n, r) or None
+        If they are given, machines of two classes are fitted to them. Their products are close to the kernel, with
+        the constant of the intercept.
     weight : (n,)
     n_classes : int
     must_link, cannot_link : (p, 2)
     """
 
     def __init__(
-        self, settings: Any, K: Array, weight: Array, n_classes: int, must_link: Array, cannot_link: Array
+        self,
+        settings: Any,
+        K: Array | None,
+        features: Array | None,
+        weight: Array,
+        n_classes: int,
+        must_link: Array,
+        cannot_link: Array,
     ) -> None:
-        constant = float(settings.intercept_scaling) ** 2 if settings.fit_intercept else 0.0
-        self.settings, self.K, self.matrix, self.weight = settings, K, K + constant, weight
+        self.settings, self.K, self.features, self.weight = settings, K, features, weight
+        if features is None:
+            assert K is not None
+            self.matrix = K + intercept_constant(settings)
         self.n_classes, self.links = n_classes, (must_link, cannot_link)
         self.mu, self.theta = float(settings.mu), float(settings.theta)
 
@@ -63,17 +75,16 @@ class SemiSupervisedProblem:
         if self.n_classes > 2:
             return self._many(cost).scores_by(rows, codes)
         y = 2.0 * codes[rows] - 1.0
-        dual = self._two(self.matrix[np.ix_(rows, rows)], cost[rows]).solve(y)
-        scores: Array = self.matrix[:, rows] @ (y * dual.gamma)
-        return scores
+        if self.features is not None:
+            weights = self._by_features(self.features[rows], cost[rows]).solve(y).weights
+            return np.asarray(self.features @ weights)
+        machine = self._two(self.matrix[np.ix_(rows, rows)], cost[rows]).solve(y)
+        return np.asarray(self.matrix[:, rows] @ (y * machine.gamma))
 
     def search(self, codes: Array, rng: np.random.Generator, *, thorough: bool) -> Found:
         """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only."""
-        targets = np.zeros((len(codes), self.n_classes))
-        targets[codes >= 0, codes[codes >= 0]] = 1.0
-        spread = spread_labels(self.K, self.weight, targets)
-        supervised = self.supervised(codes)
-        cost = self.costs(codes)
+        cost, supervised = self.costs(codes), self.supervised(codes)
+        spread = self._spread(codes)
         if self.n_classes > 2:
             assignments = class_assignments(self.settings, self.weight, codes, self.n_classes, *self.links)
             starts = [assignments.best(label_losses(supervised, cost, self.mu, self.theta))]
@@ -81,26 +92,40 @@ class SemiSupervisedProblem:
             labels, value = search_assignment(self._many(cost), assignments, starts, rng)
             return Found(codes=labels, scores=self._many(cost).solve(labels)[1], value=value)
         labelings = class_labelings(self.settings, self.weight, codes, *self.links)
-        problem = self._two(self.matrix, cost)
         c = margin_loss(-supervised, cost, self.mu, self.theta) - margin_loss(supervised, cost, self.mu, self.theta)
         starts = [labelings.best(c), *(labelings.best(F[:, 1] - F[:, 0]) for F in spread)]
-        if thorough and len(codes) <= _MAX_RELAXED_ROWS:
-            settings = self.settings
-            solution = search_labels(
-                problem,
-                labelings,
-                np.array(starts),
-                tol=settings.tol,
-                max_cuts=settings.max_cuts,
-                n_restarts=settings.n_restarts,
-                rng=rng,
-            )
-            dual, value, bound = solution.dual, solution.value, solution.bound
-        else:
-            refined = [refine(problem, labelings, y)[1] for y in starts]
-            dual = min(refined, key=lambda machine: machine.gap()[1])
-            value, bound = dual.gap()[1], None
-        return Found(codes=(dual.sign > 0.0).astype(np.int64), scores=dual.score, value=value, bound=bound)
+        if thorough and self.features is None:
+            return self._relaxed(labelings, cost, starts, rng)
+        machines: list[LabelMachine] = []
+        for y in starts:
+            if self.features is None:
+                machines.append(refine(self._two(self.matrix, cost), labelings, y)[1])
+            else:
+                machines.append(refine(self._by_features(self.features, cost), labelings, y)[1])
+        best = min(machines, key=lambda machine: machine.value)
+        return Found(codes=(best.sign > 0.0).astype(np.int64), scores=best.score, value=best.value)
+
+    def _spread(self, codes: Array) -> list[Array]:
+        """Labels spread to neighbours, as starts."""
+        if self.K is None:
+            return []
+        targets = np.zeros((len(codes), self.n_classes))
+        targets[codes >= 0, codes[codes >= 0]] = 1.0
+        return spread_labels(self.K, self.weight, targets)
+
+    def _relaxed(self, labelings: Labelings, cost: Array, starts: list[Array], rng: np.random.Generator) -> Found:
+        settings = self.settings
+        solution = search_labels(
+            self._two(self.matrix, cost),
+            labelings,
+            np.array(starts),
+            tol=settings.tol,
+            max_cuts=settings.max_cuts,
+            n_restarts=settings.n_restarts,
+            rng=rng,
+        )
+        codes = (solution.y > 0.0).astype(np.int64)
+        return Found(codes=codes, scores=solution.dual.score, value=solution.value, bound=solution.bound)
 
     def errors_left_out(self, codes: Array, rng: np.random.Generator) -> tuple[float, float, float, float]:
         """How labels that are left out are predicted, without and with unlabelled rows: mean errors, then mean losses.
@@ -136,10 +161,18 @@ class SemiSupervisedProblem:
     def _two(self, matrix: Array, cost: Array) -> MarginProblem:
         return MarginProblem(matrix=matrix, cost=cost, mu=self.mu, theta=self.theta, tol=_TOL)
 
+    def _by_features(self, features: Array, cost: Array) -> FeatureProblem:
+        return FeatureProblem(features=features, cost=cost, mu=self.mu, theta=self.theta, tol=_TOL)
+
     def _many(self, cost: Array) -> ManyProblem:
         return ManyProblem(
             matrix=self.matrix, cost=cost, n_classes=self.n_classes, mu=self.mu, theta=self.theta, tol=_MANY_TOL
         )
+
+
+def intercept_constant(settings: Any) -> float:
+    """What a penalised intercept adds to the kernel."""
+    return float(settings.intercept_scaling) ** 2 if settings.fit_intercept else 0.0
 
 
 def semi_supervised_costs(settings: Any, weight: Array, codes: Array) -> Array:

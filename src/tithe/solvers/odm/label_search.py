@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import eigh
 
 from tithe.core.data import Array
 from tithe.solvers.odm.label_bound import lower_bound
 from tithe.solvers.odm.labelings import Labelings
-from tithe.solvers.odm.relaxation import MarginProblem, Mixture, distinct, relax
-from tithe.solvers.odm.two_classes import Dual
+from tithe.solvers.odm.relaxation import (
+    KernelMachine,
+    LabelMachine,
+    LabelProblem,
+    MarginProblem,
+    Mixture,
+    distinct,
+    relax,
+)
+
+M = TypeVar("M", bound=LabelMachine)
 
 _MAX_STEPS = 100  # of a local search
 _SPREADING = 0.99  # share of a row's label that comes from its neighbours
@@ -30,7 +40,7 @@ class LabelSolution:
     Parameters
     ----------
     y : (n,)
-    dual : Dual
+    dual : KernelMachine
         The machine with these labels.
     value : float
         g(y).
@@ -41,7 +51,7 @@ class LabelSolution:
     """
 
     y: Array
-    dual: Dual
+    dual: KernelMachine
     value: float
     bound: float
     mixture: Mixture
@@ -73,8 +83,8 @@ def search_labels(
     for y in distinct(np.vstack([labelings.best(leading), *_turned(labelings, leading), likely])):
         if _key(y) not in known:
             refined.append(refine(problem, labelings, y))
-    y, dual = min(refined, key=lambda pair: pair[1].gap()[1])
-    value = dual.gap()[1]
+    y, dual = min(refined, key=lambda pair: pair[1].value)
+    value = dual.value
     bound = min(lower_bound(problem, labelings, mixture.gamma, mixture.matrix(), rng), value)
     return LabelSolution(y=y, dual=dual, value=value, bound=bound, mixture=mixture)
 
@@ -131,7 +141,7 @@ def spread_labels(K: Array, weight: Array, targets: Array) -> list[Array]:
     return results
 
 
-def refine(problem: MarginProblem, labelings: Labelings, y: Array) -> tuple[Array, Dual]:
+def refine(problem: LabelProblem[M], labelings: Labelings, y: Array) -> tuple[Array, M]:
     """Labels whose value no step of the local search makes smaller, and their machine.
 
     A row's label is judged by the machine that is fitted without this row: its own label would speak for itself. From
@@ -147,17 +157,17 @@ def refine(problem: MarginProblem, labelings: Labelings, y: Array) -> tuple[Arra
     return y, dual
 
 
-def _step(problem: MarginProblem, labelings: Labelings, y: Array, dual: Dual) -> tuple[Array, Dual] | None:
-    value, tried = dual.gap()[1], {y.tobytes()}
+def _step(problem: LabelProblem[M], labelings: Labelings, y: Array, dual: M) -> tuple[Array, M] | None:
+    value, tried = dual.value, {y.tobytes()}
     margin = dual.margins()
     alone = y * (problem.loss(-margin) - problem.loss(margin))
-    without = _costs_without(problem, y, dual)
+    without = problem.costs_without(dual)
     for c in (without, alone):
         for proposal in _proposals(labelings, y, c):
             if proposal.tobytes() not in tried:
                 tried.add(proposal.tobytes())
-                trial = problem.solve(proposal, dual.gamma)
-                if trial.gap()[1] < value * (1.0 - _MIN_FALL):
+                trial = problem.solve(proposal, dual)
+                if trial.value < value * (1.0 - _MIN_FALL):
                     return proposal, trial
     return None
 
@@ -177,41 +187,3 @@ def _proposals(labelings: Labelings, y: Array, c: Array) -> list[Array]:
         kept[order[:count]] = False
         proposals.append(labelings.best(np.where(kept, large * y, c)))
     return proposals
-
-
-def _costs_without(problem: MarginProblem, y: Array, dual: Dual) -> Array:
-    """What each row costs with label -1 minus what it costs with label 1, by the machine of all other rows.
-
-    With R the inverse of Q + D among the rows outside the band, the margin of one of them without itself is
-    r - gamma / R_ii, and 1 / R_ii = s + D, s the part of the kernel that the others do not explain. A margin u then
-    costs [low - u]+^2 / (2 (s + 1/C)) or [u - high]+^2 / (2 (s + 1/(mu C))).
-    """
-    margin, gamma = dual.margins(), dual.gamma
-    Q = problem.matrix * np.outer(y, y)
-    rows = np.flatnonzero(gamma)
-    rest, own = margin.copy(), np.diagonal(Q).copy()
-    soft = 1.0 / problem.cost
-    stiff = soft / problem.mu if problem.mu > 0.0 else np.full(len(y), np.inf)
-    if len(rows):
-        ridge = np.where(gamma[rows] > 0.0, soft[rows], stiff[rows])
-        inner = Q[np.ix_(rows, rows)]
-        inner[np.diag_indices_from(inner)] += ridge
-        try:
-            factor = cho_factor(inner, lower=True, check_finite=False)
-        except LinAlgError:
-            return y * (problem.loss(-margin) - problem.loss(margin))
-        inverse = np.diagonal(cho_solve(factor, np.eye(len(rows)), check_finite=False))
-        rest[rows] = margin[rows] - gamma[rows] * (1.0 / inverse - ridge)
-        others = np.setdiff1d(np.arange(len(y)), rows)
-        own[rows] = 1.0 / inverse - ridge
-        if len(others):
-            columns = Q[np.ix_(rows, others)]
-            own[others] -= np.einsum("ij,ij->j", columns, cho_solve(factor, columns, check_finite=False))
-    own = np.maximum(own, 0.0)
-    low, high = 1.0 - problem.theta, 1.0 + problem.theta
-
-    def cost(u: Array) -> Array:
-        return 0.5 * (np.maximum(low - u, 0.0) ** 2 / (own + soft) + np.maximum(u - high, 0.0) ** 2 / (own + stiff))
-
-    difference: Array = y * (cost(-rest) - cost(rest))
-    return difference

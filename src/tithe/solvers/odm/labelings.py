@@ -75,14 +75,16 @@ def linked_groups(must_link: Array, cannot_link: Array, labels: Array) -> Groups
         for first, second in links.tolist():
             neighbours.setdefault(first, []).append((second, parity))
             neighbours.setdefault(second, []).append((first, parity))
-    group, sign = np.full(n_rows, -1), np.ones(n_rows)
-    fixed: list[float] = []
-    for row in range(n_rows):
-        if group[row] < 0:
+    first, sign, fixed = np.arange(n_rows), np.ones(n_rows), labels.astype(np.float64)
+    seen: set[int] = set()
+    for row in sorted(neighbours):
+        if row not in seen:
             members = _tied_rows(row, neighbours, sign)
-            group[members] = len(fixed)
-            fixed.append(_label_of_group(members, neighbours, sign, labels))
-    return Groups(group=group, sign=sign, fixed=np.array(fixed))
+            seen.update(members)
+            first[members] = row
+            fixed[row] = _label_of_group(members, neighbours, sign, labels)
+    leaders, group = np.unique(first, return_inverse=True)
+    return Groups(group=group, sign=sign, fixed=fixed[leaders])
 
 
 def _tied_rows(row: int, neighbours: dict[int, list[tuple[int, float]]], sign: Array) -> list[int]:

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.optimize import nnls
 
 from tithe.core.data import Array
 from tithe.kernels.odm.signs import turn_vectors
 from tithe.solvers.odm.kernel_functions import GivenKernel
-from tithe.solvers.odm.kernel_matrix import Gram
+from tithe.solvers.odm.kernel_matrix import Gram, kernel_not_psd_error
 from tithe.solvers.odm.labelings import Labelings
 from tithe.solvers.odm.two_classes import Dual, newton_step, solve_two_classes
 
@@ -38,6 +39,61 @@ def margin_loss(margin: Array, cost: Array, mu: float, theta: float) -> Array:
     short, over = np.maximum(1.0 - theta - margin, 0.0), np.maximum(margin - 1.0 - theta, 0.0)
     loss: Array = 0.5 * cost * (short * short + mu * over * over)
     return loss
+
+
+def costs_without_row(y: Array, rest: Array, own: Array, cost: Array, mu: float, theta: float) -> Array:
+    """What label -1 costs more than label 1, from margins without each row and the kernel left for it.
+
+    A margin u costs [low - u]+^2 / (2 (s + 1/C)) or [u - high]+^2 / (2 (s + 1/(mu C))), s = ``own``.
+    """
+    soft = 1.0 / cost
+    stiff = soft / mu if mu > 0.0 else np.full(len(y), np.inf)
+
+    def value(u: Array) -> Array:
+        short, over = np.maximum(1.0 - theta - u, 0.0), np.maximum(u - 1.0 - theta, 0.0)
+        result: Array = 0.5 * (short * short / (own + soft) + over * over / (own + stiff))
+        return result
+
+    difference: Array = y * (value(-rest) - value(rest))
+    return difference
+
+
+class LabelMachine(Protocol):
+    """A machine fitted to labels: its labels, scores and multipliers (n,), and its value."""
+
+    @property
+    def sign(self) -> Array: ...
+    @property
+    def score(self) -> Array: ...
+    @property
+    def gamma(self) -> Array: ...
+    @property
+    def value(self) -> float: ...
+    def margins(self) -> Array: ...
+
+
+M = TypeVar("M", bound=LabelMachine)
+
+
+class LabelProblem(Protocol[M]):
+    """Machines that differ in their labels only."""
+
+    def solve(self, y: Array, start: LabelMachine | None = None) -> M: ...
+    def loss(self, margin: Array) -> Array: ...
+    def costs_without(self, machine: M) -> Array: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelMachine:
+    """Labels, scores, multipliers and value of a machine with a kernel."""
+
+    sign: Array
+    score: Array
+    gamma: Array
+    value: float
+
+    def margins(self) -> Array:
+        return self.sign * self.score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +125,19 @@ class MarginProblem:
     def _as_gram(self, matrix: Array) -> Gram:
         return Gram(GivenKernel(matrix=matrix), np.arange(len(matrix)), cache_bytes=np.inf)
 
-    def solve(self, y: Array, start: Array | None = None) -> Dual:
-        """The machine with labels y; ``start`` are multipliers to begin with."""
-        return self._solved(self._gram, y, start)
+    def solve(self, y: Array, start: LabelMachine | None = None) -> KernelMachine:
+        """The machine with labels y; ``start`` is a machine to begin with."""
+        return self._solved(self._gram, y, None if start is None else start.gamma)
 
-    def solve_mixture(self, M: Array, start: Array | None = None) -> Dual:
-        """The machine with all labels 1 and the kernel K o M."""
+    def solve_mixture(self, M: Array, start: Array | None = None) -> KernelMachine:
+        """The machine with all labels 1 and the kernel K o M; ``start`` are multipliers to begin with."""
         return self._solved(self._as_gram(self.matrix * M), np.ones(len(M)), start)
 
-    def _solved(self, gram: Gram, sign: Array, start: Array | None) -> Dual:
+    def _solved(self, gram: Gram, sign: Array, start: Array | None) -> KernelMachine:
+        dual = self._solved_dual(gram, sign, start)
+        return KernelMachine(sign=sign, score=dual.score, gamma=dual.gamma, value=dual.gap()[1])
+
+    def _solved_dual(self, gram: Gram, sign: Array, start: Array | None) -> Dual:
         dual = Dual(gram=gram, sign=sign, cost=self.cost, mu=self.mu, theta=self.theta)
         if start is not None:
             dual.gamma = start.copy()
@@ -95,11 +155,37 @@ class MarginProblem:
 
     def value(self, y: Array) -> float:
         """g(y), from above."""
-        return self.solve(y).gap()[1]
+        return self.solve(y).value
 
     def loss(self, margin: Array) -> Array:
         """C l(u) / 2 of each row."""
         return margin_loss(margin, self.cost, self.mu, self.theta)
+
+    def costs_without(self, machine: KernelMachine) -> Array:
+        """What each row costs with label -1 minus what it costs with label 1, by the machine of all other rows.
+
+        With R the inverse of Q + D among the rows outside the band, the margin of one of them without itself is
+        r - gamma / R_ii, and 1 / R_ii = s + D, s the part of the kernel that the others do not explain.
+        """
+        y, margin, gamma = machine.sign, machine.margins(), machine.gamma
+        Q = self.matrix * np.outer(y, y)
+        rows = np.flatnonzero(gamma)
+        rest, own = margin.copy(), np.diagonal(Q).copy()
+        if len(rows):
+            ridge = 1.0 / np.where(gamma[rows] > 0.0, self.cost[rows], self.mu * self.cost[rows])
+            inner = Q[np.ix_(rows, rows)]
+            inner[np.diag_indices_from(inner)] += ridge
+            try:
+                factor = cho_factor(inner, lower=True, check_finite=False)
+            except LinAlgError:
+                raise kernel_not_psd_error() from None
+            inverse = np.diagonal(cho_solve(factor, np.eye(len(rows)), check_finite=False))
+            own[rows] = 1.0 / inverse - ridge
+            rest[rows] = margin[rows] - gamma[rows] * own[rows]
+            others = np.flatnonzero(gamma == 0.0)
+            columns = Q[np.ix_(rows, others)]
+            own[others] -= np.einsum("ij,ij->j", columns, cho_solve(factor, columns, check_finite=False))
+        return costs_without_row(y, rest, np.maximum(own, 0.0), self.cost, self.mu, self.theta)
 
     def dual_parts(self, gamma: Array) -> tuple[float, float]:
         """The linear part of -A(gamma) and the sum of D gamma^2: -A = linear - squares / 2."""
@@ -169,8 +255,8 @@ def mix(problem: MarginProblem, labels: Array, share: Array, start: Array | None
 
 def _solved(problem: MarginProblem, labels: Array, share: Array, start: Array | None) -> Mixture:
     share = np.maximum(share, 0.0) / np.maximum(share, 0.0).sum()
-    dual = problem.solve_mixture((labels.T * share) @ labels, start)
-    return Mixture(labels=labels, share=share, gamma=dual.gamma, value=dual.gap()[1])
+    machine = problem.solve_mixture((labels.T * share) @ labels, start)
+    return Mixture(labels=labels, share=share, gamma=machine.gamma, value=machine.value)
 
 
 def _line_search(problem: MarginProblem, mixture: Mixture, proposal: Array) -> Mixture | None:
