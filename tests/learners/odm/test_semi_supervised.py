@@ -89,6 +89,19 @@ def test_gaps_of_a_column_are_rows_without_a_label() -> None:
     assert _semi(safe=False).fit(X, text).classes_.tolist() == ["no", "yes"]
 
 
+def test_rows_of_a_file(tmp_path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=np.where(GIVEN < 0, "unknown", GIVEN.astype(str)))
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    source = tithe.open_dataset(tmp_path / "rows.csv", target="y", scale="none")
+    model = _semi(unlabeled="unknown", safe=False).fit(source)
+    assert model.classes_.tolist() == ["0", "1"] and model.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_allclose(model.decision_function(frame), _semi(safe=False).fit(X, GIVEN).decision_function(X))
+    with pytest.raises(ValueError, match="come with the rows of a source"):
+        _semi().fit(source, GIVEN)
+
+
 def test_constraints_hold() -> None:
     must, cannot = [(20, 21), (21, 22)], [(22, 23)]
     for safe in (True, False):

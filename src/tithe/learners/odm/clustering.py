@@ -18,7 +18,14 @@ from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.learners.odm.base import row_costs
 from tithe.learners.odm.classifier import ODMClassifier
 from tithe.learners.odm.clustering_problem import ClusteringProblem, cluster_assignments, cluster_labelings
-from tithe.learners.odm.kernel_rows import kernel_matrix, label_certificate, neighbour_gamma, reduced_rows, rows_of
+from tithe.learners.odm.kernel_rows import (
+    kernel_matrix,
+    label_certificate,
+    neighbour_gamma,
+    reduced_rows,
+    rows_in_memory,
+    rows_of,
+)
 from tithe.learners.results import BarChart, Described
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
@@ -182,14 +189,15 @@ class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
 
         Parameters
         ----------
-        X : array, CSR matrix or frame of shape (n, d); a kernel matrix (n, n) if it is precomputed
+        X : array, CSR matrix or frame of shape (n, d), or a source; a kernel matrix (n, n) if it is precomputed
+            A source (`open_dataset`) is read into memory as a whole.
         y : ignored
         sample_weight : array of shape (n,), optional
             A row of weight two counts as two rows, also in the balance; multiplying all weights changes the balance
             only by rounding.
         """
         check_params(self, self._constraints)
-        block = checked_block(self, X, None, sample_weight, reset=True)
+        block, _ = rows_in_memory(self, X, None, sample_weight)
         if len(block) < self.n_clusters:
             raise ValueError(f"n_samples={len(block)} should be >= n_clusters={self.n_clusters}.")
         must_link = checked_links(self.must_link, len(block), "must_link")

@@ -9,8 +9,11 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from tithe.certify.certificate import Certificate
-from tithe.core.data import Array, Block
+from tithe.core.contracts import Source
+from tithe.core.data import Array, Block, concat
+from tithe.learners.base import check_no_extra_arrays, note_columns
 from tithe.learners.odm.classifier import ODMClassifier
+from tithe.learners.tables import checked_block
 from tithe.objectives.clustering import KMeansObjective
 from tithe.reduce.build import build_coreset
 from tithe.solvers.odm.feature_problem import landmark_features
@@ -19,6 +22,15 @@ from tithe.solvers.odm.kernel_functions import checked_matrix, training_kernel
 _NEIGHBOUR = 10  # whose median distance is the width of the kernel
 _MAX_LANDMARKS = 300  # rows that stand for a kernel in the search
 _PILOT_CENTERS = 20  # clusters of the coreset's objective: it should follow the shape of the data
+
+
+def rows_in_memory(learner: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Block, Any]:
+    """All rows as a checked block, and y. A source is read as a whole; y and weights come with it."""
+    if not isinstance(X, Source):
+        return checked_block(learner, X, None, sample_weight, reset=True), y
+    note_columns(learner, check_no_extra_arrays(X, y, sample_weight), reset=True)
+    block = concat([task() for task in X.tasks()])
+    return replace(block, y=None), block.y
 
 
 def kernel_matrix(machine: ODMClassifier, block: Block, rows: Array) -> Array:

@@ -33,6 +33,7 @@ from tithe.learners.odm.kernel_rows import (
     label_certificate,
     neighbour_gamma,
     reduced_rows,
+    rows_in_memory,
     rows_of,
     search_features,
 )
@@ -203,12 +204,14 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the machine.
 
         Parameters
         ----------
-        X : array, CSR matrix or frame of shape (n, d); a kernel matrix (n, n) if it is precomputed
+        X : array, CSR matrix or frame of shape (n, d), or a source; a kernel matrix (n, n) if it is precomputed
+            A source (`open_dataset`) is read into memory as a whole, and brings y along. It leaves out rows whose
+            target is a gap: rows without a label must hold ``unlabeled`` there.
         y : array of shape (n,)
             Labels, and ``unlabeled`` where there is none.
         sample_weight : array of shape (n,), optional
@@ -216,10 +219,10 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             unlabelled ones.
         """
         check_params(self, self._constraints)
+        block, y = rows_in_memory(self, X, y, sample_weight)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         y = column_or_1d(y, warn=True)
-        block = checked_block(self, X, None, sample_weight, reset=True)
         if len(y) != len(block):
             raise ValueError(f"X has {len(block)} rows and y has {len(y)}.")
         self.classes_, codes = encoded_partly(y, self.unlabeled, block.weights())
