@@ -25,7 +25,8 @@ LABELLED, GIVEN = _few_labels(Y, 5)
 
 
 def _semi(**options) -> SemiSupervisedODMClassifier:
-    return SemiSupervisedODMClassifier(**{"gamma": "neighbors", "max_cuts": 3, "random_state": 0, **options})
+    shapes = {"lam_unlabeled": 100.0, "gamma": "neighbors", "max_cuts": 3, "random_state": 0}
+    return SemiSupervisedODMClassifier(**{**shapes, **options})
 
 
 def test_unlabelled_rows_show_the_shape_of_the_classes() -> None:

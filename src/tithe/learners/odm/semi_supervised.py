@@ -77,7 +77,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         Weight of the mean loss of the labelled rows, as in `ODMClassifier`.
     mu, theta : float
     lam_unlabeled : float
-        Weight of the mean loss of the unlabelled rows. With 0 they are not used.
+        Weight of the mean loss of the unlabelled rows. With 0 they are not used. The default changes little where
+        classes overlap; 100, with ``gamma="neighbors"``, follows classes with gaps between them, of any shape.
     unlabeled : int, float or str
         What y holds for rows without a label; None and NaN mean the same in any case. Use a text for classes that
         are texts.
@@ -126,7 +127,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
     >>> given = np.full(150, -1)
     >>> rows = np.concatenate([np.flatnonzero(y == k)[:5] for k in (0, 1)])
     >>> given[rows] = y[rows]
-    >>> model = SemiSupervisedODMClassifier(gamma="neighbors", random_state=0).fit(X, given)
+    >>> model = SemiSupervisedODMClassifier(lam_unlabeled=100.0, gamma="neighbors", random_state=0).fit(X, given)
     >>> model.score(X, y) > 0.95
     True
     """
@@ -165,7 +166,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         mu: float = 0.5,
         theta: float = 0.2,
         *,
-        lam_unlabeled: float = 100.0,
+        lam_unlabeled: float = 10.0,
         unlabeled: Any = -1,
         balance: float | str | None = "auto",
         must_link: Any = None,
