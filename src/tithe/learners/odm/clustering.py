@@ -10,7 +10,17 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.certify.certificate import Certificate
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import CORESET_SIZE, Boolean, Constraint, Function, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.params import (
+    CORESET_SIZE,
+    Boolean,
+    Constraint,
+    Function,
+    OneOf,
+    RealNumber,
+    WholeNumber,
+    check_params,
+    resolve_size,
+)
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Check, Floats, Instance, Integers, Number, Optional, Storable, check_fields, expect
 from tithe.learners.bases import BaseEstimator, ClusterMixin
@@ -29,7 +39,6 @@ from tithe.learners.odm.kernel_rows import (
 from tithe.learners.results import BarChart, Described
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
-from tithe.reduce.build import resolve_size
 from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.label_search_many import label_losses
 from tithe.solvers.odm.labelings import checked_links

@@ -10,7 +10,17 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from tithe.certify.certificate import Certificate
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import CORESET_SIZE, Boolean, Constraint, Function, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.params import (
+    CORESET_SIZE,
+    Boolean,
+    Constraint,
+    Function,
+    OneOf,
+    RealNumber,
+    WholeNumber,
+    check_params,
+    resolve_size,
+)
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import (
     Check,
@@ -49,7 +59,6 @@ from tithe.learners.odm.semi_supervised_problem import (
 from tithe.learners.results import Described
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
-from tithe.reduce.build import resolve_size
 from tithe.solvers.odm.kernel_functions import KERNELS, training_kernel
 from tithe.solvers.odm.label_search_many import label_losses
 from tithe.solvers.odm.labelings import checked_links
