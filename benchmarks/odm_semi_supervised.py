@@ -89,9 +89,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     for n_labels in options.labels:
-        results = {
-            name: accuracies(options.data, name, n_labels, options.rows, options.seeds) for name in options.names
-        }
+        results: dict[str, list[float]] = {}
+        for name in options.names:
+            results[name] = accuracies(options.data, name, n_labels, options.rows, options.seeds)
+            print(name, np.round(results[name], 3).tolist(), flush=True)
         values = np.array(list(results.values()))
         show(f"{n_labels} labels of {options.rows} rows: test accuracy", ["set", *METHODS], [
             [name, *(f"{value:.3f}" for value in row)] for name, row in results.items()
