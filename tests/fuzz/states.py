@@ -19,7 +19,13 @@ from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.objectives import KMeansObjective, LogisticObjective
-from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier, ODMClustering, SemiSupervisedODMClassifier
+from tithe.odm import (
+    IncrementalODMClassifier,
+    LinearODMClassifier,
+    ODMClassifier,
+    ODMClustering,
+    SemiSupervisedODMClassifier,
+)
 from tithe.online import PACO
 from tithe.storage.coresets import load_coreset
 from tithe.storage.models import load_model, save_model

@@ -16,7 +16,13 @@ from tithe import (
     CoresetRidge,
 )
 from tithe.dictionary import KSVD
-from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier, ODMClustering, SemiSupervisedODMClassifier
+from tithe.odm import (
+    IncrementalODMClassifier,
+    LinearODMClassifier,
+    ODMClassifier,
+    ODMClustering,
+    SemiSupervisedODMClassifier,
+)
 from tithe.online import PACO
 
 

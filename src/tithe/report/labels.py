@@ -17,7 +17,7 @@ from tithe.learners.odm.base import margins_of
 from tithe.learners.odm.clustering import ODMClustering
 from tithe.report.figures import COLOURS, as_png, new_axes
 from tithe.report.html import render
-from tithe.storage.models import write_model
+from tithe.storage.models import model_bytes
 
 _BINS = 60
 _GRID = 150  # points on each side of the map of two columns
@@ -91,7 +91,7 @@ def write_labels(folder: str | Path, model: ODMClustering, X: Any, run: LabelRun
         )
         labels = model.labels_
         pyarrow.parquet.write_table(pa.table({"row_id": np.arange(len(labels)), "cluster": labels}), parquet)
-        write_model(model, skops)
+        skops.write_bytes(model_bytes(model))
         html.write_text(page, encoding="utf8")
         numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf8")
     return results
