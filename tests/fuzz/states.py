@@ -19,7 +19,13 @@ from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.objectives import KMeansObjective, LogisticObjective
-from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier
+from tithe.odm import (
+    IncrementalODMClassifier,
+    LinearODMClassifier,
+    ODMClassifier,
+    ODMClustering,
+    SemiSupervisedODMClassifier,
+)
 from tithe.online import PACO
 from tithe.storage.coresets import load_coreset
 from tithe.storage.models import load_model, save_model
@@ -56,6 +62,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "linear margin": lambda: LinearODMClassifier(coreset_size=60, probability=True, **SEED).fit(X, Y),
     "kernel margin": lambda: ODMClassifier(**SEED).fit(X, NAMES),
     "incremental margin": lambda: _streamed(IncrementalODMClassifier(), Y).forget([3, 80]),
+    "margin clusters": lambda: ODMClustering(coreset_size=40, must_link=[(0, 1)], **SEED).fit(X),
+    "margin few labels": lambda: SemiSupervisedODMClassifier(safe=False, coreset_size=60, max_cuts=1, **SEED).fit(
+        X, np.where(np.arange(120) % 6, -1, Y)
+    ),
     "dictionary": lambda: KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, center="global", **SEED).fit(X),
     "dictionary stream": lambda: _streamed(KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, **SEED)),
     "denoiser": lambda: ImageDenoiser(

@@ -16,7 +16,14 @@ from tithe import (
     CoresetRidge,
 )
 from tithe.dictionary import KSVD
-from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier, ODMClassifierCV
+from tithe.odm import (
+    IncrementalODMClassifier,
+    LinearODMClassifier,
+    ODMClassifier,
+    ODMClassifierCV,
+    ODMClustering,
+    SemiSupervisedODMClassifier,
+)
 from tithe.online import PACO
 
 
@@ -31,12 +38,24 @@ from tithe.online import PACO
         ODMClassifier(),
         ODMClassifierCV(2, lams=(10.0, 100.0)),
         IncrementalODMClassifier(),
+        ODMClustering(),
+        SemiSupervisedODMClassifier(unlabeled="none"),
         KSVD(),
         PACO(),
         CoresetEstimator(Ridge()),
     ]
 )
 def test_scikit_learn_checks(estimator, check) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [SemiSupervisedODMClassifier()],
+    # scikit-learn excepts its own estimators by name
+    expected_failed_checks=lambda _: {"check_classifiers_classes": "a class -1 marks rows without a label"},
+)
+def test_scikit_learn_checks_where_a_number_marks_missing_labels(estimator, check) -> None:
     check(estimator)
 
 

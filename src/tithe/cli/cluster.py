@@ -1,4 +1,4 @@
-"""``tithe cluster``: online clustering of a stream, with an unknown number of clusters."""
+"""``tithe cluster``: online clustering of a stream, with an unknown number of clusters; or clusters by margins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from tithe.cli.messages import Command
 from tithe.cli.options import seed_option
 from tithe.cli.progress import Stop
-from tithe.cli.sources import check_apart, source_options
+from tithe.cli.sources import check_apart, refuse_given, source_options
 from tithe.cli.text import Stopped, command_line, print_table
 from tithe.core.progress import LINE_SECONDS, peak_memory, seconds_text
 
@@ -25,6 +25,16 @@ _CURVE_WIDTH = 60  # characters of a curve
 @click.command(cls=Command)
 @click.argument("where", metavar="STREAM...", nargs=-1, required=True)
 @click.option("--online", is_flag=True, help="Row by row, each predicted before it is seen.")
+@click.option("--odm", is_flag=True, help="By margins: clusters of any shape, links, and a proved bound.")
+@click.option("-k", "--clusters", type=click.IntRange(min=2), default=2, show_default=True, help="With --odm.")
+@click.option("--links", type=click.Path(exists=True, dir_okay=False), help="With --odm: lines such as 3,17,must.")
+@click.option(
+    "--balance",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.3,
+    show_default=True,
+    help="With --odm: the share of the rows by which two clusters may differ.",
+)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @click.option("--max-clusters", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical", show_default=True)
@@ -39,7 +49,22 @@ _CURVE_WIDTH = 60  # characters of a curve
 @source_options
 @seed_option
 @click.option("--resume", is_flag=True, help="Go on with the model in OUTPUT: rows are added to it.")
-def cluster(where, how, output, online, resume, max_clusters, preset, half_life, summary_size, seed):  # type: ignore[no-untyped-def]
+def cluster(  # type: ignore[no-untyped-def]
+    where,
+    how,
+    output,
+    online,
+    odm,
+    clusters,
+    links,
+    balance,
+    resume,
+    max_clusters,
+    preset,
+    half_life,
+    summary_size,
+    seed,
+):
     """Cluster rows as they come; the number of clusters follows the stream.
 
     STREAM is - for standard input, or files, read in their order. On a terminal the number of clusters, the loss and
@@ -47,12 +72,26 @@ def cluster(where, how, output, online, resume, max_clusters, preset, half_life,
     OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there. The same
     happens if a row of standard input cannot be read. If a file has an error, nothing is written.
 
+    With --odm, rows of files are clustered by margins instead, all at once; a file of links names pairs of rows that
+    must or cannot be in one cluster. OUTPUT gets labels.parquet, model.skops, report.html and results.json.
+
     \b
     Example:
       cat today.csv | tithe cluster - --online --half-life 5000 -o clusters
+      tithe cluster rows.parquet --odm --links pairs.csv -o clusters
     """
+    if odm:
+        refuse_given(
+            ("online", "resume", "max_clusters", "preset", "half_life", "summary_size"), "--odm has no such option"
+        )
+        from tithe.cli.cluster_odm import cluster_by_margins
+
+        check_apart(output, where)
+        cluster_by_margins(where, how, output, n_clusters=clusters, links=links, balance=balance, seed=seed)
+        return
+    refuse_given(("clusters", "links", "balance"), "they are for --odm")
     if not online:
-        raise click.UsageError("Say --online. Where the number of clusters is known: tithe fit kmeans.")
+        raise click.UsageError("Say --online or --odm. Where the number of clusters is known: tithe fit kmeans.")
     if how["weight"] is not None:
         raise click.UsageError("Rows of a stream all count the same: --weight is not for online clustering.")
     from tithe.learners.base import note_columns

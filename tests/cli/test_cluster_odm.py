@@ -1,0 +1,67 @@
+"""``tithe cluster --odm``: files, links, the folder that is written, and mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from running import run
+from sklearn.datasets import make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from tithe.storage.models import load_model
+
+X, Y = make_moons(120, noise=0.05, random_state=0)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(X, columns=["left", "right"]).to_csv(path, index=False)
+    return path
+
+
+def test_clusters_of_a_file(rows, tmp_path, capsys) -> None:
+    first, second = np.flatnonzero(Y == 0)[0], np.flatnonzero(Y == 1)[0]
+    (tmp_path / "pairs.csv").write_text(f"row,other,kind\n{first},{second},cannot\n")
+    out = tmp_path / "out"
+    arguments = ("--scale", "none", "--links", tmp_path / "pairs.csv", "-o", out)
+    assert run("cluster", rows, "--odm", *arguments) == 0
+    said = capsys.readouterr().out
+    assert "0 together, 1 apart" in said and "No labels that obey the constraints" in said
+    labels = pd.read_parquet(out / "labels.parquet")
+    assert labels["row_id"].tolist() == list(range(120))
+    assert adjusted_rand_score(Y, labels["cluster"]) > 0.95
+    assert labels["cluster"][first] != labels["cluster"][second]
+    results = json.loads((out / "results.json").read_text())
+    assert results["relaxed_bound"] <= results["objective"] and results["n_cannot_link"] == 1
+    page = (out / "report.html").read_text()
+    assert "Margins of the rows" in page and "boundary between clusters" in page
+    model = load_model(out / "model.skops")
+    np.testing.assert_array_equal(model.predict(pd.read_csv(rows)), labels["cluster"])
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ("0,1\n", "Line 1 of .* is not a link"),
+        ("0,1,maybe\n", "Line 1 of .* is not a link"),
+        ("0,500,must\n", "must_link names row 500"),
+        ("0,1,must\n1,2,must\n0,2,cannot\n", "along the rows"),
+    ],
+)
+def test_bad_links_are_mistakes_of_the_caller(rows, tmp_path, capsys, links: str, message: str) -> None:
+    import re
+
+    (tmp_path / "pairs.csv").write_text(links)
+    assert run("cluster", rows, "--odm", "--links", tmp_path / "pairs.csv", "-o", tmp_path / "out") == 2
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_the_other_kind_are_refused(rows, tmp_path) -> None:
+    assert run("cluster", rows, "--odm", "--online", "-o", tmp_path / "out") == 2
+    assert run("cluster", rows, "--online", "-k", 3, "-o", tmp_path / "out") == 2
+    assert run("cluster", rows, "-o", tmp_path / "out") == 2
