@@ -87,7 +87,7 @@ def choose_landmarks(gram: Gram, rng: np.random.Generator, *, max_landmarks: int
 
     Pivots are drawn in proportion to what earlier landmarks leave of the diagonal, many at a time, and kept with a
     chance that makes up for those drawn beside them. The largest pivot instead, the greedy rule, chooses outliers:
-    with 600 landmarks of 6,250 rows of Covertype it left a matrix E of norm 104, random pivots left 8.
+    with 600 landmarks of 6,250 rows of Covertype, gamma = 8 / 54, it left a matrix E of norm 104, random pivots 9.
 
     Parameters
     ----------
