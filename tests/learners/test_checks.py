@@ -40,6 +40,7 @@ from tithe.online import PACO
         IncrementalODMClassifier(),
         ODMClustering(),
         SemiSupervisedODMClassifier(unlabeled="none"),
+        ODMClassifier(solver="partition", n_parts=3),
         KSVD(),
         PACO(),
         CoresetEstimator(Ridge()),
@@ -103,6 +104,8 @@ def test_scikit_learn_checks_with_few_rows_kept_by_more_learners(estimator, chec
         LinearODMClassifier(),  # its kernels take long to compile
         LinearODMClassifier(intercept_scaling=float("inf")),
         ODMClassifier(kernel="linear"),
+        ODMClassifier(solver="partition", n_parts=3, partition="random"),
+        ODMClassifier(solver="partition", n_parts=3, partition="kmeans"),
         KSVD(center="global", exact_update=True),
         KSVD(center="row"),
         KSVD(coding="lasso"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -135,6 +136,16 @@ class MarginMachine:
 
     def _check_margin_parameters(self) -> None:
         check_params(self, self._margin_constraints)
+
+    @contextmanager
+    def _whole_or_none(self) -> Iterator[None]:
+        """Leave no fitted attribute behind if the fit fails, neither of this fit nor of an earlier one."""
+        try:
+            yield
+        except BaseException:
+            for name in [name for name in vars(self) if name.endswith("_")]:
+                delattr(self, name)
+            raise
 
     def margins(self, X: Any, y: Any) -> Array:
         """y f(x) for two classes, else f_y(x) minus the largest f of another class: (n,)."""

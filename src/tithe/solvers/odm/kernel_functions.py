@@ -13,6 +13,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from tithe.core.data import Array, Block
 from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.kernels.odm.distances import negative_distances
 from tithe.kernels.odm.gram import row_squares
 from tithe.kernels.parts import column_means
 from tithe.solvers.linear_algebra import jittered_cholesky
@@ -79,10 +80,13 @@ class KernelFunction:
         if self.kernel == "rbf":
             assert rows.squares is not None and columns.squares is not None
             values = _product(rows.X, columns.X)
-            values *= 2.0
-            values -= rows.squares[:, None]
-            values -= columns.squares
-            np.minimum(values, 0.0, out=values)  # rounding must not make a kernel larger than one
+            if values.dtype == np.float32:  # many rows: worth the time that compilation takes
+                negative_distances(values, rows.squares, columns.squares)
+            else:
+                values *= 2.0
+                values -= rows.squares[:, None]
+                values -= columns.squares
+                np.minimum(values, 0.0, out=values)  # rounding must not make a kernel larger than one
             return np.exp(values, out=values)
         if callable(self.kernel):
             values = np.asarray(self.kernel(rows.X, columns.X), dtype=self.dtype)
@@ -174,6 +178,13 @@ def checked_matrix(K: Any) -> Array:
         except LinAlgError:
             raise kernel_not_psd_error() from None
     return K
+
+
+def check_diagonal(diagonal: Array) -> None:
+    """Refuse a kernel of rows with themselves that cannot be a squared length."""
+    if not (np.isfinite(diagonal).all() and diagonal.min() >= 0.0):
+        problem = "overflows" if not np.isfinite(diagonal).all() else "of a row with itself is negative"
+        raise ValueError(f"The kernel {problem}. Rescale the columns, or use another kernel.")
 
 
 def training_kernel(machine: Any, block: Block) -> Any:

@@ -142,6 +142,17 @@ class Gram:
             over_parts(work, len(self._squares))
         return panel
 
+    def upper_squares(self) -> tuple[list[slice], Callable[[int, int], Array]]:
+        """Slices of the rows, and a function that gives the part of K of slices a and b, a <= b."""
+        held = self._first_rows()
+
+        def square(a: int, b: int) -> Array:
+            if self._squares[a].stop <= len(held):
+                return held[self._squares[a], self._squares[b]]
+            return self._rectangle(self._chunks[a], self._chunks[b])
+
+        return self._squares, square
+
     def in_double(self) -> Gram:
         """The same in double precision. The cache of this one is cleared."""
         self._held = None
