@@ -239,10 +239,10 @@ def _endless(start: bytes, piece: bytes, times: int = 256) -> bytes:
 
 
 def text_bombs() -> list[bytes]:
-    wide, wider = (b",".join([b"y", *(b"c%d" % i for i in range(n))]) for n in (5000, 150_000))
+    wide, wider = (b",".join([b"y", *(b"c%d" % i for i in range(n))]) for n in (1000, 150_000))
     return [
         b"a,y\n" + b"1," * 2**24,
-        wide + b"\n" + b"1," * 5000 + b"1\n",
+        wide + b"\n" + b"1," * 1000 + b"1\n",
         wider + b"\n" + b"1," * 150_000 + b"1\n",
         b"," * 10**6 + b"\n1\n",
         b"a,y\n" + b"1,2\n\xff,3\n" * 9999,

@@ -36,10 +36,7 @@ from tithe.online import PACO
         CoresetPoissonRegressor(),
         CoresetHuberRegressor(alpha=100.0),  # with less, rows are fitted exactly, and many solutions are equally good
         ODMClassifier(),
-        ODMClassifierCV(2, lams=(10.0, 100.0)),
         IncrementalODMClassifier(),
-        ODMClustering(),
-        SemiSupervisedODMClassifier(unlabeled="none"),
         ODMClassifier(solver="partition", n_parts=3),
         KSVD(),
         PACO(),
@@ -102,6 +99,9 @@ def test_scikit_learn_checks_with_few_rows_kept_by_more_learners(estimator, chec
 @parametrize_with_checks(
     [
         LinearODMClassifier(),  # its kernels take long to compile
+        ODMClassifierCV(2, lams=(10.0, 100.0)),
+        ODMClustering(),
+        SemiSupervisedODMClassifier(unlabeled="none"),
         LinearODMClassifier(intercept_scaling=float("inf")),
         ODMClassifier(kernel="linear"),
         ODMClassifier(solver="partition", n_parts=3, partition="random"),

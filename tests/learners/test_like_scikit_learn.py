@@ -226,7 +226,8 @@ def test_decision_values_are_near_the_optimum_by_default() -> None:
             np.abs(ODMClassifier(random_state=0, **options).fit(X, y).decision_function(X) - exact).max()
             for options in ({}, {"tol": 1e-3})
         ]
-        assert off[0] < 2e-3 < off[1], off
+        assert off[0] < 2e-3, off
+        assert off[1] > 2e-3 or n_classes > 2, off  # more classes are solved by pivots, which end at the optimum
 
 
 # -- the inner estimator of a CoresetEstimator --------------------------------------------------

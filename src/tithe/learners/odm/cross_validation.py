@@ -23,7 +23,7 @@ from tithe.learners.bases import BaseEstimator, ClassifierMixin, available_if
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.learners.labels import encoded_classes, weights_by_class
 from tithe.learners.odm.classifier import ODMClassifier
-from tithe.learners.odm.held_out_scores import Decided, HeldOutRows, Outcome
+from tithe.learners.odm.held_out_scores import HeldOutRows, Outcome
 from tithe.learners.odm.search_space import GAMMA_RANGE, LAM_RANGE, MUS, THETAS, Candidate, SearchSpace
 from tithe.learners.results import Described
 from tithe.learners.search.folds import splits_of
@@ -306,7 +306,7 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
             return None
         scorer = check_scoring(self, scoring=self.scoring)
 
-        def score(decided: Decided, X: Array, y: Array, weight: Array | None) -> float:
+        def score(decided: Any, X: Array, y: Array, weight: Array | None) -> float:
             weights = {} if weight is None else {"sample_weight": weight}
             return float(scorer(decided, X, y, **weights))
 

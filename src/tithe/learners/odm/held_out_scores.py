@@ -138,7 +138,7 @@ class HeldOutRows:
         codes = self.codes[rows]
         if self.score is None:
             return float(np.average(_predicted(values) == codes, weights=weight))
-        decided = Decided(self.classes, values, rows)
+        decided = _KnownDecisions(self.classes, values, rows)
         return float(self.score(decided, rows[:, None], self.classes[codes], weight))
 
     def _loss(self, rows: Array, values: Array) -> float:
@@ -153,7 +153,7 @@ def _predicted(values: Array) -> Array:
     return codes
 
 
-class Decided(ClassifierMixin, BaseEstimator):
+class _KnownDecisions(ClassifierMixin, BaseEstimator):
     """A classifier that knows the decision values of some rows, for scorers; its X are the numbers of these rows."""
 
     def __init__(self, classes: Any = None, values: Any = None, rows: Any = None) -> None:
