@@ -24,7 +24,7 @@ demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; w
 	$(BIN)/tithe demo --output demo-report
 
 # two workers share two cores: a second BLAS thread in each would only wait for the other worker, which costs up to nine
-# times the CPU; tests of kernels come first, a file to a worker, so that few kernels are compiled by both
+# times the CPU
 TESTS := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
@@ -33,8 +33,7 @@ test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as
 
 # lint runs beside them, on what tests that wait leave of the two cores
 quick: $(READY)
-	time $(TESTS) tests/kernels --dist loadfile
-	time $(TESTS) --ignore tests/kernels --dist worksteal --durations=25
+	time $(TESTS) --dist worksteal --durations=25
 
 bits: $(READY)  ## all tests of equal bits with the code that older CPUs run
 	time $(BIN)/python tools/bits.py

@@ -128,7 +128,7 @@ def test_a_stream_costs_little_against_the_array(skewed: Block) -> None:
     assert np.median(errors) < 0.02
 
 
-@pytest.mark.parametrize("objective", [KMEANS, KMedianObjective(n_clusters=4)])
+@pytest.mark.parametrize("objective", [KMEANS, pytest.param(KMedianObjective(n_clusters=4), marks=pytest.mark.slow)])
 def test_the_tree_is_unbiased(objective) -> None:
     """Plain draws through several levels of merging: the mean error is within four standard errors of zero."""
     from leaf_source import fold

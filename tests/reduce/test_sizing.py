@@ -34,6 +34,7 @@ def test_propose_size_keeps_its_word(skewed: Block) -> None:
     assert np.median(worst) < 0.02
 
 
+@pytest.mark.slow
 def test_a_fit_takes_fewer_rows_than_the_costs_of_all_solutions(skewed: Block) -> None:
     y = skewed.X[:, 0] > np.median(skewed.X[:, 0])
     for objective, labels in ((KMEANS, None), (LogisticObjective(classes=(False, True)), y)):

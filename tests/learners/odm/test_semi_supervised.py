@@ -155,6 +155,7 @@ def test_weights_are_repeated_rows() -> None:
     np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_given_kernel_and_a_saved_model(tmp_path) -> None:
     K = rbf_kernel(X, gamma=5.0)
     named = _semi(gamma=5.0, safe=False).fit(X, GIVEN)

@@ -30,6 +30,7 @@ def test_rows_that_guide_newton_show_a_kernel_that_is_none():
         nystroem(gram)
 
 
+@pytest.mark.slow
 def test_a_kernel_spoilt_by_rounding_is_taken_in_double_precision_and_predicts_in_it():
     X, y = _off_centre(4200)
     machine = ODMClassifier(kernel="linear", lam=1e7, tol=1e-3, random_state=0).fit(X, y)

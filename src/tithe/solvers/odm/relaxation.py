@@ -169,7 +169,11 @@ class MarginProblem:
         """
         y, margin, gamma = machine.sign, machine.margins(), machine.gamma
         Q = self.matrix * np.outer(y, y)
-        rows = np.flatnonzero(gamma)
+        low, high = 1.0 - self.theta, 1.0 + self.theta
+        outside = np.where(
+            gamma > 0.0, margin < low, (gamma < 0.0) & (margin > high)
+        )  # not by rounding errors of gamma
+        rows = np.flatnonzero(outside)
         rest, own = margin.copy(), np.diagonal(Q).copy()
         if len(rows):
             ridge = 1.0 / np.where(gamma[rows] > 0.0, self.cost[rows], self.mu * self.cost[rows])
@@ -182,7 +186,7 @@ class MarginProblem:
             inverse = np.diagonal(cho_solve(factor, np.eye(len(rows)), check_finite=False))
             own[rows] = 1.0 / inverse - ridge
             rest[rows] = margin[rows] - gamma[rows] * own[rows]
-            others = np.flatnonzero(gamma == 0.0)
+            others = np.flatnonzero(~outside)
             columns = Q[np.ix_(rows, others)]
             own[others] -= np.einsum("ij,ij->j", columns, cho_solve(factor, columns, check_finite=False))
         return costs_without_row(y, rest, np.maximum(own, 0.0), self.cost, self.mu, self.theta)
