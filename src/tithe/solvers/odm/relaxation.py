@@ -172,7 +172,7 @@ class MarginProblem:
         low, high = 1.0 - self.theta, 1.0 + self.theta
         outside = np.where(
             gamma > 0.0, margin < low, (gamma < 0.0) & (margin > high)
-        )  # not by rounding errors of gamma
+        )  # gamma may be off by rounding
         rows = np.flatnonzero(outside)
         rest, own = margin.copy(), np.diagonal(Q).copy()
         if len(rows):
