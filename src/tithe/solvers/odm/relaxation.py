@@ -170,9 +170,7 @@ class MarginProblem:
         y, margin, gamma = machine.sign, machine.margins(), machine.gamma
         Q = self.matrix * np.outer(y, y)
         low, high = 1.0 - self.theta, 1.0 + self.theta
-        outside = np.where(
-            gamma > 0.0, margin < low, (gamma < 0.0) & (margin > high)
-        )  # gamma may be off by rounding
+        outside = np.where(gamma > 0.0, margin < low, (gamma < 0.0) & (margin > high))  # gamma may be off by rounding
         rows = np.flatnonzero(outside)
         rest, own = margin.copy(), np.diagonal(Q).copy()
         if len(rows):
