@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.stats import rankdata
-from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
@@ -23,15 +21,23 @@ from tithe.learners.bases import BaseEstimator, ClassifierMixin, available_if
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.learners.labels import encoded_classes, weights_by_class
 from tithe.learners.odm.classifier import ODMClassifier
-from tithe.learners.odm.held_out_scores import HeldOutRows, Outcome
+from tithe.learners.odm.held_out_scores import (
+    KERNELS_WITH_GAMMA,
+    HeldOutRows,
+    Outcome,
+    best_of,
+    scorer_of,
+    search_results,
+    unit_of_gamma,
+    whole_matrix,
+)
 from tithe.learners.odm.search_space import GAMMA_RANGE, LAM_RANGE, MUS, THETAS, Candidate, SearchSpace
 from tithe.learners.results import Described
 from tithe.learners.search.folds import splits_of
 from tithe.learners.tables import checked_block
 from tithe.solvers.odm.exact_machine import check_memory
-from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction, checked_matrix, entry_variance
+from tithe.solvers.odm.kernel_functions import KERNELS, KernelFunction, checked_matrix
 
-_KERNELS_WITH_GAMMA = ("rbf", "poly", "sigmoid", "laplacian")
 _MAX_LEFT_OUT = 2000  # rows up to which cv="auto" leaves out one at a time
 _AUTO_FOLDS = 5
 _SEARCH_TOL = 1e-3  # relative gap of fits in folds: a sharper one changes no score
@@ -203,7 +209,7 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
         self.__dict__.pop("best_estimator_", None)
         rows, block = self._held_out_rows(block, seed)
         check_memory(len(block), 1e6 * self.cache_size)
-        unit = self._unit_of_gamma(block)
+        unit = unit_of_gamma(self.kernel, block)
         candidates: list[Candidate] = []
         outcomes: list[Outcome] = []
         with single_blas_thread():
@@ -238,7 +244,7 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
                 interval = "[0, 1]" if name == "mus" else "[0, 1)"
                 raise ValueError(f"{name} must be one or more numbers in {interval}, got {getattr(self, name)!r}.")
         (low, high), (narrow, wide) = self.lams, self.gammas
-        has_gamma = self.kernel in _KERNELS_WITH_GAMMA
+        has_gamma = self.kernel in KERNELS_WITH_GAMMA
         return SearchSpace(
             lams=(low, high), mus=self.mus, thetas=self.thetas, gammas=(narrow, wide) if has_gamma else None
         )
@@ -253,7 +259,7 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
         for batch in range(_N_REFINEMENTS):
             n_now = n_left // (_N_REFINEMENTS - batch)
             n_left -= n_now
-            yield space.near(candidates[_best_of(outcomes)], n_now, rng)
+            yield space.near(candidates[best_of(outcomes)], n_now, rng)
 
     def _held_out_rows(self, block: Block, seed: int) -> tuple[HeldOutRows, Block]:
         """What scores the candidates, and the rows in question: without those of no weight if one is left out."""
@@ -275,7 +281,7 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
             score_weight=block.sample_weight,
             classes=self.classes_,
             splits=None if cv == "loo" else splits_of(cv, block, None, classifier=True),
-            score=self._scorer(),
+            score=scorer_of(self, self.scoring),
             free=self._is_free(),
             nonconvex=self.nonconvex,
             tol=max(self.tol, _SEARCH_TOL),
@@ -301,25 +307,6 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
             raise ValueError("cv='loo' is for two classes and a finite intercept_scaling: give a number of folds.")
         return "loo"
 
-    def _scorer(self) -> Any:
-        if self.scoring is None:
-            return None
-        scorer = check_scoring(self, scoring=self.scoring)
-
-        def score(decided: Any, X: Array, y: Array, weight: Array | None) -> float:
-            weights = {} if weight is None else {"sample_weight": weight}
-            return float(scorer(decided, X, y, **weights))
-
-        return score
-
-    def _unit_of_gamma(self, block: Block) -> float:
-        if self.kernel not in _KERNELS_WITH_GAMMA:
-            return 1.0
-        variance = entry_variance(block)
-        if not np.isfinite(variance):
-            raise ValueError("The variance of X overflows in double precision. Rescale the columns.")
-        return 1.0 / (block.n_features * variance) if variance > 0.0 else 1.0
-
     def _kernel_matrix(self, block: Block, gamma: float | None) -> Array:
         """K (n, n) with the square of the constant feature, in double precision."""
         constant = float(self.intercept_scaling) ** 2 if self.fit_intercept and not self._is_free() else 0.0
@@ -332,55 +319,24 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
             coef0=self.coef0,
             centre=column_means(block) if isinstance(block.X, np.ndarray) else None,
         )
-        rows = function.prepare(block.X)
-        kernel = function.rectangle(rows, rows)
-        kernel = 0.5 * (kernel + kernel.T) + constant
-        if not np.isfinite(kernel).all():
-            raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
-        return kernel
+        return whole_matrix(function, block.X) + constant
 
     def _keep_results(self, candidates: list[Candidate], outcomes: list[Outcome], unit: float) -> None:
-        params = [
-            {"lam": c.lam, "mu": c.mu, "theta": c.theta, **({} if c.gamma is None else {"gamma": c.gamma * unit})}
-            for c in candidates
-        ]
-        scores = np.array([outcome.scores for outcome in outcomes])
-        mean = scores.mean(axis=1)
-        results: dict[str, Any] = {f"split{k}_test_score": column for k, column in enumerate(scores.T)}
-        results |= {f"param_{name}": np.array([p[name] for p in params]) for name in params[0]}
-        results["params"] = params
-        results["mean_test_score"], results["std_test_score"] = mean, scores.std(axis=1)
-        results["mean_test_loss"] = np.array([outcome.loss for outcome in outcomes])
-        results["rank_test_score"] = rankdata(-mean, method="min").astype(np.int32)
-        results["mean_fit_time"] = np.array([outcome.seconds / len(outcome.scores) for outcome in outcomes])
-        self.cv_results_ = results
-        self.best_index_ = _best_of(outcomes)
-        self.best_params_, self.best_score_ = params[self.best_index_], float(mean[self.best_index_])
+        self.cv_results_ = search_results(candidates, outcomes, unit)
+        self.best_index_ = best_of(outcomes)
+        self.best_params_ = self.cv_results_["params"][self.best_index_]
+        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
 
     def _show(self, candidate: Candidate, outcome: Outcome, number: int) -> None:
         if self.verbose:
-            print(
-                f"[{number}/{self.n_candidates}] lam={candidate.lam:.4g} mu={candidate.mu:g} "
-                f"theta={candidate.theta:g} gamma={candidate.gamma or 0:.4g} x scale: "
-                f"score={outcome.scores.mean():.4f} ({outcome.seconds:.2f} s)"
-            )
+            width = f"gamma={candidate.gamma or 0:.4g} x scale"
+            what = f"lam={candidate.lam:.4g} mu={candidate.mu:g} theta={candidate.theta:g} {width}"
+            print(f"[{number}/{self.n_candidates}] {what}: {outcome.scores.mean():.4f} ({outcome.seconds:.2f} s)")
 
     def _machine(self, seed: int) -> ODMClassifier:
-        return ODMClassifier(
-            **self.best_params_,
-            kernel=self.kernel,
-            degree=self.degree,
-            coef0=self.coef0,
-            fit_intercept=self.fit_intercept,
-            intercept_scaling=self.intercept_scaling,
-            class_weight=self.class_weight,
-            nonconvex=self.nonconvex,
-            probability=self.probability,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            cache_size=self.cache_size,
-            random_state=seed,
-        )
+        params = self.get_params(deep=False)
+        shared = {name: params[name] for name in ODMClassifier().get_params() if name in params}
+        return ODMClassifier(**{**shared, **self.best_params_, "random_state": seed})
 
     # -- methods of the best machine -----------------------------------------------------------
 
@@ -443,8 +399,3 @@ _RESULTS = {
     "n_iter_": Integer(),
     "n_splits_": Integer(least=1),
 }
-
-
-def _best_of(outcomes: list[Outcome]) -> int:
-    """The candidate with the best mean score, and of equal ones that with the smallest loss."""
-    return max(range(len(outcomes)), key=lambda i: (float(outcomes[i].scores.mean()), -outcomes[i].loss))

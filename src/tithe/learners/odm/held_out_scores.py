@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
+from sklearn.metrics import check_scoring
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.odm.base import margins_of, row_costs
 from tithe.learners.odm.search_space import Candidate
-from tithe.solvers.odm.kernel_functions import GivenKernel
+from tithe.solvers.odm.kernel_functions import GivenKernel, KernelFunction, entry_variance
 from tithe.solvers.odm.kernel_matrix import Gram
 from tithe.solvers.odm.leave_one_out import leave_one_out
 from tithe.solvers.odm.many_classes import solve_many_classes
 from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual
 from tithe.solvers.odm.two_classes import Dual, solve_two_classes
+
+KERNELS_WITH_GAMMA = ("rbf", "poly", "sigmoid", "laplacian")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,3 +173,59 @@ class _KnownDecisions(ClassifierMixin, BaseEstimator):
     def predict(self, X: Array) -> Array:
         labels: Array = self.classes_[_predicted(self.decision_function(X))]
         return labels
+
+
+def scorer_of(search: BaseEstimator, scoring: Any) -> Any:
+    """A function of known decisions, their rows, labels and weights; None for accuracy."""
+    if scoring is None:
+        return None
+    scorer = check_scoring(search, scoring=scoring)
+
+    def score(decided: _KnownDecisions, X: Array, y: Array, weight: Array | None) -> float:
+        weights = {} if weight is None else {"sample_weight": weight}
+        return float(scorer(decided, X, y, **weights))
+
+    return score
+
+
+def unit_of_gamma(kernel: Any, block: Block) -> float:
+    """The gamma that widths are multiples of: 1 / (d * variance of X), or 1 for kernels without a width."""
+    if kernel not in KERNELS_WITH_GAMMA:
+        return 1.0
+    variance = entry_variance(block)
+    if not np.isfinite(variance):
+        raise ValueError("The variance of X overflows in double precision. Rescale the columns.")
+    return 1.0 / (block.n_features * variance) if variance > 0.0 else 1.0
+
+
+def whole_matrix(function: KernelFunction, X: Any) -> Array:
+    """The kernel matrix (n, n), symmetric and finite, in double precision."""
+    rows = function.prepare(X)
+    kernel = function.rectangle(rows, rows)
+    kernel = 0.5 * (kernel + kernel.T)
+    if not np.isfinite(kernel).all():
+        raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
+    return kernel
+
+
+def best_of(outcomes: list[Outcome]) -> int:
+    """The candidate with the best mean score, and of equal ones that with the smallest loss."""
+    return max(range(len(outcomes)), key=lambda i: (float(outcomes[i].scores.mean()), -outcomes[i].loss))
+
+
+def search_results(candidates: list[Candidate], outcomes: list[Outcome], unit: float) -> dict[str, Any]:
+    """``cv_results_`` as in scikit-learn's searches; ``unit`` is the gamma that widths are multiples of."""
+    params = [
+        {"lam": c.lam, "mu": c.mu, "theta": c.theta, **({} if c.gamma is None else {"gamma": c.gamma * unit})}
+        for c in candidates
+    ]
+    scores = np.array([outcome.scores for outcome in outcomes])
+    mean = scores.mean(axis=1)
+    results: dict[str, Any] = {f"split{k}_test_score": column for k, column in enumerate(scores.T)}
+    results |= {f"param_{name}": np.array([p[name] for p in params]) for name in params[0]}
+    results["params"] = params
+    results["mean_test_score"], results["std_test_score"] = mean, scores.std(axis=1)
+    results["mean_test_loss"] = np.array([outcome.loss for outcome in outcomes])
+    results["rank_test_score"] = rankdata(-mean, method="min").astype(np.int32)
+    results["mean_fit_time"] = np.array([outcome.seconds / len(outcome.scores) for outcome in outcomes])
+    return results
