@@ -23,6 +23,7 @@ def rows(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_clusters_of_a_file(rows, tmp_path, capsys) -> None:
     first, second = np.flatnonzero(Y == 0)[0], np.flatnonzero(Y == 1)[0]
     (tmp_path / "pairs.csv").write_text(f"row,other,kind\n{first},{second},cannot\n")

@@ -41,6 +41,7 @@ def test_memory_is_limited():
     assert outcome.kind == "other" and "MemoryError" in outcome.detail
 
 
+@pytest.mark.slow
 def test_a_worker_that_fails_on_good_inputs_is_an_error():
     with Pool(end_as_told, warm=[b"refuse"]) as pool, pytest.raises(RuntimeError, match="damaged"):
         pool.run([b"good"])

@@ -47,7 +47,7 @@ from tithe.images.read import read_picture
 from tithe.objectives import KMeansObjective
 from tithe.sources.piped import open_piped
 
-QUICK, MANY = 6, 20_000
+QUICK, MANY = 12, 20_000
 MOST_BYTES = 10**9
 _ALLOWED = (ValueError, FileFormatError, NoRowsError)
 _BUILD_SHARE = 16  # one input in so many is reduced to a coreset

@@ -106,6 +106,7 @@ def test_pieces_are_no_matter(make, first, layout, rows) -> None:
     assert not hasattr(whole, "labels_") and not hasattr(whole, "nothing_")
 
 
+@pytest.mark.slow
 def test_solutions_are_good(rows) -> None:
     X, y, weight = rows
     for name, make, first in makers():

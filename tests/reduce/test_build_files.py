@@ -153,6 +153,7 @@ def test_the_public_door(folder: Path, frame: pd.DataFrame) -> None:
         tithe.build_coreset(str(folder), objective="kmeans", coreset_size=300)
 
 
+@pytest.mark.slow
 def test_proposed_sizes_come_from_the_files(folder: Path) -> None:
     for name in ("kmeans", "logistic"):
         size, measured = tithe.propose_size(
