@@ -94,9 +94,6 @@ def cluster(  # type: ignore[no-untyped-def]
         raise click.UsageError("Say --online or --odm. Where the number of clusters is known: tithe fit kmeans.")
     if how["weight"] is not None:
         raise click.UsageError("Rows of a stream all count the same: --weight is not for online clustering.")
-    from tithe.learners.base import note_columns
-
-    output = str(Path(output))
     check_apart(output, where)
     parameters = {
         "max_clusters": max_clusters,
@@ -105,6 +102,12 @@ def cluster(  # type: ignore[no-untyped-def]
         "summary_size": summary_size,
         "random_state": seed,
     }
+    _cluster_online(where, how, str(Path(output)), parameters, resume=resume)
+
+
+def _cluster_online(where: Any, how: Any, output: str, parameters: dict[str, Any], *, resume: bool) -> None:
+    from tithe.learners.base import note_columns
+
     model = _resumed(output, parameters) if resume else _new_model(output, parameters)
     start = time.perf_counter()
     with Stop() as stop:

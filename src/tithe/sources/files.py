@@ -20,7 +20,7 @@ from tithe.sources.libsvm import LibsvmSource
 from tithe.sources.limits import Limits
 from tithe.sources.npy import NumpySource
 from tithe.sources.parquet import ParquetSource
-from tithe.sources.paths import find_files
+from tithe.sources.paths import DataFile, find_files
 from tithe.sources.piped import PipedSource, open_piped
 from tithe.tables.all_rows import learn_from_all_rows
 from tithe.tables.schema import TableSchema
@@ -160,11 +160,18 @@ def open_dataset(
     if format == "arrow":
         raise ValueError("format='arrow' is for standard input ('-'). Save Arrow tables as Parquet.")
     files, format = find_files(where, format)
+    return _source_of_files(files, format, choice, n_features, layout, limits)
+
+
+def _source_of_files(
+    files: Sequence[DataFile], format: str, choice: Choice, n_features: int | None, layout: TextLayout, limits: Limits
+) -> FileSource:
+    """The source of files of one format. Options that are for other formats are refused."""
     if n_features is not None and format != "libsvm":
         raise ValueError(f"n_features is for libsvm files; those found are {format}.")
     if layout != TextLayout() and format != "csv":
         raise ValueError(f"delimiter and header are for CSV files; those found are {format}.")
-    if format not in ("parquet", "csv") and (schema or row_id or exclude or na or scale == "robust"):
+    if format not in ("parquet", "csv") and _for_tables(choice):
         raise ValueError(
             f"exclude, na, scale, schema and row_id are for tables (Parquet, CSV, frames); these are {format}."
         )
@@ -175,6 +182,11 @@ def open_dataset(
     if format == "libsvm":
         return LibsvmSource(files, choice, n_features, limits)
     return NumpySource(files, choice, format, limits)
+
+
+def _for_tables(choice: Choice) -> bool:
+    """Whether options were given that only tables have."""
+    return bool(choice.schema or choice.row_id or choice.exclude or choice.na or choice.scale == "robust")
 
 
 def _learned_from_all_rows(open_source: Callable[[Choice], TableSource], choice: Choice) -> TableSource:

@@ -329,9 +329,8 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
 
     def _show(self, candidate: Candidate, outcome: Outcome, number: int) -> None:
         if self.verbose:
-            width = f"gamma={candidate.gamma or 0:.4g} x scale"
-            what = f"lam={candidate.lam:.4g} mu={candidate.mu:g} theta={candidate.theta:g} {width}"
-            print(f"[{number}/{self.n_candidates}] {what}: {outcome.scores.mean():.4f} ({outcome.seconds:.2f} s)")
+            what = f"[{number}/{self.n_candidates}] {candidate}"
+            print(f"{what}, gamma in units of scale: {outcome.scores.mean():.4f} ({outcome.seconds:.2f} s)")
 
     def _machine(self, seed: int) -> ODMClassifier:
         params = self.get_params(deep=False)

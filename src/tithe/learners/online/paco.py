@@ -336,11 +336,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         state = load_state(path)
         assert state is not None
         learner = state.objects.get("learner")
-        if not isinstance(learner, cls):
-            raise FileFormatError(f"{os.fspath(path)!r} is not the checkpoint of an online clustering.")
         identity = state.about.get("id")
-        if not isinstance(identity, str):
-            raise FileFormatError(f"{os.fspath(path)!r} does not say whose checkpoint it is.")
+        if not isinstance(learner, cls) or not isinstance(identity, str):
+            raise FileFormatError(f"{os.fspath(path)!r} is not the checkpoint of an online clustering.")
         clean_state(path)
         learner._home = (os.path.abspath(path), identity)
         return learner
@@ -348,9 +346,8 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
     def without_rows(self) -> Self:
         """A copy with the centres and the history alone. It predicts the same, and takes no more rows."""
         chain = self.__dict__.get("_chain")
-        if not isinstance(chain, Chain):
-            return self
-        return copy_with(self, {**self.__dict__, "_chain": FinishedChain.of(chain)})
+        finished = {"_chain": FinishedChain.of(chain)} if isinstance(chain, Chain) else None
+        return self if finished is None else copy_with(self, {**self.__dict__, **finished})
 
     def _check_state(self) -> None:
         if "_chain" not in self.__dict__:
@@ -387,16 +384,11 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         options["eta"] = preset.eta if self.eta is None else self.eta
         options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
         if self.summary_size is not None and self.summary_size < 2 * self.max_clusters:
-            raise ValueError(
-                f"summary_size={self.summary_size} is less than 2 * max_clusters: take at least "
-                f"{2 * self.max_clusters}."
-            )
-        if self.radius != "auto":
-            if not TINY <= float(self.radius) <= 1.0 / TINY:
-                raise ValueError(
-                    f"radius must be between {TINY:g} and {1.0 / TINY:g}, got {self.radius!r}: scale the rows."
-                )
-        elif self.beyond_radius == "error":
+            least = 2 * self.max_clusters
+            raise ValueError(f"summary_size={self.summary_size} is less than 2 * max_clusters: take at least {least}.")
+        if self.radius != "auto" and not TINY <= float(self.radius) <= 1.0 / TINY:
+            raise ValueError(f"radius must be between {TINY:g} and {1 / TINY:g}, got {self.radius!r}: scale the rows.")
+        if self.radius == "auto" and self.beyond_radius == "error":
             raise ValueError("beyond_radius='error' needs a radius: name the largest norm that a row may have.")
         if options["kernel"] == "symmetric" and self.max_clusters > LARGEST:
             raise ValueError(f"The symmetric kernel goes up to max_clusters={LARGEST}: take that, or birth_death.")
