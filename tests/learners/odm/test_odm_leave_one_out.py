@@ -57,7 +57,7 @@ def test_a_path_that_does_not_end_is_solved_directly(monkeypatch) -> None:
     X, sign, _ = two_classes(40)
     kernel, cost = kernel_of(X), np.full(40, 2.0)
     expected = leave_one_out(kernel, sign, cost, np.zeros(40), mu=0.5, theta=0.2)
-    monkeypatch.setattr(path, "_FEW_EVENTS", 0)
+    monkeypatch.setattr(path, "_MIN_EVENT_LIMIT", 0)
     monkeypatch.setattr(path, "_EVENTS_PER_ROW", 0)
     scores = leave_one_out(kernel, sign, cost, np.zeros(40), mu=0.5, theta=0.2)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-10)

@@ -109,14 +109,14 @@ def test_rows_inside_the_band_leave_without_a_trace() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_paths_and_direct_solutions_agree(share, monkeypatch) -> None:
-    monkeypatch.setattr(exact_machine, "_FEW_ROWS", 0)
+    monkeypatch.setattr(exact_machine, "_MIN_PATH_LIMIT", 0)
     monkeypatch.setattr(exact_machine, "_MAX_PATH_SHARE", share)
     monkeypatch.setattr(exact_machine, "_PANEL_ROWS", 7)  # several of them
     Held(1e4, 0.5, 0.2).change(np.arange(20)).change(np.arange(20, 40), np.arange(10)).check()
 
 
 def test_a_path_that_does_not_end_is_solved_directly(monkeypatch) -> None:
-    monkeypatch.setattr(path, "_FEW_EVENTS", 0)
+    monkeypatch.setattr(path, "_MIN_EVENT_LIMIT", 0)
     monkeypatch.setattr(path, "_EVENTS_PER_ROW", 0)
     Held(1e4, 0.5, 0.2).change(np.arange(20)).change(np.arange(20, 40), np.arange(10)).check()
 

@@ -244,10 +244,10 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             kept[np.concatenate([must_link, cannot_link]).ravel()] = True
             rows, weight = self._searched_rows(block, kept, seed)
             links = np.searchsorted(rows, must_link), np.searchsorted(rows, cannot_link)
-            found = self._learn(block, rows, weight, codes[rows], links, rng_for(seed, "search"))
-            if found is None or len(rows) < len(block):
-                found = self._transduced(block, codes, must_link, cannot_link)
-            self.transduction_ = self.classes_[found]
+            all_codes = self._learn(block, rows, weight, codes[rows], links, rng_for(seed, "search"))
+            if all_codes is None or len(rows) < len(block):
+                all_codes = self._transduced(block, codes, must_link, cannot_link)
+            self.transduction_ = self.classes_[all_codes]
         return self
 
     def _searched_rows(self, block: Block, kept: Array, seed: int) -> tuple[Array, Array]:
@@ -274,14 +274,14 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
                 self.left_out_errors_ = errors[:2]
                 used = errors[1::2] < errors[::2]  # fewer errors, or as many and a smaller loss
         if used:
-            found = problem.search(codes, rng, thorough=True)
-            self.objective_, self.relaxed_bound_ = found.value, found.bound
-            self.certificate_ = label_certificate(found.value, found.bound, len(rows), len(block))
+            labeling = problem.search(codes, rng, thorough=True)
+            self.objective_, self.relaxed_bound_ = labeling.value, labeling.bound
+            self.certificate_ = label_certificate(labeling.value, labeling.bound, len(rows), len(block))
             self.uses_unlabeled_ = True
             cost = semi_supervised_costs(self, weight, codes)
             machine.set_params(lam=self.lam + self.lam_unlabeled)
-            self._fit_machine(machine, block, rows, self.classes_[found.codes], cost / cost.sum())
-            return found.codes
+            self._fit_machine(machine, block, rows, self.classes_[labeling.codes], cost / cost.sum())
+            return labeling.codes
         given = None if block.sample_weight is None else weight[labelled]
         self._fit_machine(machine, block, rows[labelled], self.classes_[codes[labelled]], given)
         return None

@@ -23,7 +23,7 @@ from tithe.solvers.odm.path import (
     solved,
 )
 
-_FEW_ROWS = 64  # so many rows join or leave by a path, whatever the size of the machine
+_MIN_PATH_LIMIT = 64  # so many rows join or leave by a path, whatever the size of the machine
 _MAX_PATH_SHARE = 0.3  # share of the rows above which the machine is solved directly, as a path takes longer
 _GROWTH = 1.5  # of the matrices, when they are full
 _VALUE_BYTES = 16  # for each pair of rows: a number of the kernel matrix, and one of the tableau
@@ -108,7 +108,7 @@ class ExactMachine(Storable):
         margin = sign * (columns.T @ self.rows.coefficients())
         rows = self.rows.joined(sign, cost, margin)
         order = _order_without(n + k, removed)
-        if k + len(removed) <= max(_FEW_ROWS, _MAX_PATH_SHARE * n):
+        if k + len(removed) <= max(_MIN_PATH_LIMIT, _MAX_PATH_SHARE * n):
             try:
                 return self._by_path(kernel, matrix, rows, removed, order)
             except PathError:

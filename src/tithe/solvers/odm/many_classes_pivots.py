@@ -12,7 +12,7 @@ from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual, Multiplier
 MAX_FREE = 4000  # multipliers up to which a linear system is solved directly
 _MAX_PIVOTS = 60
 _MAX_IDLE_PIVOTS = 12  # pivots in a row after which no fewer signs are wrong: the search ends
-_FEW_WRONG = 0.1  # share of wrong signs from which the gap is computed
+_MAX_WRONG_SHARE = 0.1  # share of wrong signs from which the gap is computed
 _JITTER = 1e-10  # share of the mean diagonal: rows that occur twice make the system singular
 _SIGN_TOLERANCE = 1e-10  # of the band: a slope above minus this is not negative
 
@@ -44,7 +44,7 @@ def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Gener
         wrong_a = np.where(free_a, a < 0.0, may_a & (curved[0] - low < -tolerance))
         wrong_beta = np.where(free_beta, beta < 0.0, may_beta & (curved[1] - goal < -tolerance))
         n_wrong = int(wrong_a.sum() + wrong_beta.sum())
-        if n_wrong <= _FEW_WRONG * n_equations:
+        if n_wrong <= _MAX_WRONG_SHARE * n_equations:
             gap, primal = _with_multipliers(at, np.maximum(a, 0.0), np.maximum(beta, 0.0))
             if gap <= tol * primal:
                 return True
@@ -52,7 +52,7 @@ def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Gener
                 break  # the system is singular, and its solution is too inexact
         idle = 0 if n_wrong < fewest else idle + 1
         fewest = min(fewest, n_wrong)
-        if idle > (_MAX_IDLE_PIVOTS if n_wrong <= _FEW_WRONG * n_equations else _MAX_IDLE_PIVOTS // 3):
+        if idle > (_MAX_IDLE_PIVOTS if n_wrong <= _MAX_WRONG_SHARE * n_equations else _MAX_IDLE_PIVOTS // 3):
             break  # a kernel of low rank has no one solution, and signs change for ever
         if idle > 1:  # the same signs come again: a random half of them breaks the cycle
             wrong_a, wrong_beta = (w & (rng.random(w.shape) < 0.5) for w in (wrong_a, wrong_beta))

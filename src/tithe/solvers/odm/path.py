@@ -39,7 +39,7 @@ _PART_ROWS = 64  # rows of a matrix that a thread takes at a time
 _TRIANGLE_PARTS = 8  # of equal area, that a product with a triangle is computed in
 _SERIAL_SIZE = 4_000_000  # products in a loop up to which another thread does not pay
 _FIRST_TERMS = 32  # changes of sides for which there is space at first
-_FEW_EVENTS = 1000
+_MIN_EVENT_LIMIT = 1000  # changes of sides that any path may have
 _EVENTS_PER_ROW = 20  # changes of sides, for each row, after which a path is given up
 _ACCURACY = 1e-11  # of margins and thresholds: above it they are corrected
 MAX_ERROR = 1e-8  # of margins before corrections: above it the matrix is factorised anew
@@ -171,7 +171,7 @@ class Tableau:
         fixed = rows.side == FIXED
         low_speed[fixed] = high_speed[fixed] = 0.0
         soft, stiff, fixed_speed = rows.soft, rows.stiff_at(rows.mu), np.where(fixed, -rows.gamma, 0.0)
-        remaining, events = 1.0, _FEW_EVENTS + _EVENTS_PER_ROW * len(rows)
+        remaining, events = 1.0, _MIN_EVENT_LIMIT + _EVENTS_PER_ROW * len(rows)
         status = TERMS_FULL
         while status == TERMS_FULL:
             self.reserve(1)
