@@ -69,8 +69,8 @@ def names_of_rows(source: Any, name: str | None, row_ids: Sequence[int]) -> dict
     if name is None or not source.replayable:
         return {}
     wanted = np.array(sorted(row_ids), np.int64)
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for ids, batch in source.numbered_batches([name]):
         at = np.flatnonzero(np.isin(ids, wanted))
-        found |= dict(zip(ids[at].tolist(), map(str, batch.column(name).take(at).to_pylist()), strict=True))
-    return found
+        names |= dict(zip(ids[at].tolist(), map(str, batch.column(name).take(at).to_pylist()), strict=True))
+    return names

@@ -92,7 +92,8 @@ class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
     labels_ : array (n,)
         The cluster of each row. Clusters are numbered by their means in the first column in which these differ.
     machine_ : ODMClassifier or None
-        The machine fitted to these labels; `predict` uses it. None for a single cluster.
+        The machine fitted to these labels; `predict` uses it. It always has an intercept, as the search takes the mean
+        out of the kernel. None for a single cluster.
     objective_ : float
         g of the labels, on the rows that were clustered.
     relaxed_bound_ : float or None
