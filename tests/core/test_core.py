@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,9 +9,9 @@ from scipy import sparse
 from leaf_source import fold
 from tithe import Block, Coreset
 from tithe.core.data import concat
-from tithe.core.passes import Tree
 from tithe.core.registry import make, names, resolve
 from tithe.core.seeding import as_seed, rng_for
+from tithe.core.tree import MergeTree, Sum, Tree
 
 
 def leaf(number: int) -> Coreset:
@@ -54,6 +56,17 @@ class TestBlock:
             concat([Block(X=np.zeros((1, 2))), Block(X=np.zeros((1, 2)), y=np.zeros(1))])
 
 
+def brackets(left: Sum, right: Sum, key: tuple[int, int]) -> Sum:
+    """A value that shows the order of all merges and their keys."""
+    return Sum(f"({left.value} {right.value}){key}", left.n_seen + right.n_seen, key)
+
+
+def grown(tree: MergeTree[Sum], leaves: list[Sum | None]) -> MergeTree[Sum]:
+    for number, leaf in enumerate(leaves, tree.n_leaves):
+        tree = tree.push(number, leaf, brackets)
+    return tree
+
+
 class TestTree:
     @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 13])
     def test_every_leaf_once_and_in_order(self, n: int) -> None:
@@ -82,6 +95,24 @@ class TestTree:
         assert len(tree.collapse(join)) == 3
         assert tree.push(3, leaf(3), join).collapse(join).X.ravel().tolist() == [0, 1, 2, 3]
         assert len(tree.collapse(join)) == 3 and tree.n_leaves == 3
+
+    @pytest.mark.parametrize("n", [1, 5, 8, 13, 29])
+    def test_trees_of_consecutive_leaves_join_to_the_tree_of_all(self, n: int) -> None:
+        """Wherever the leaves are cut, also in the middle of a node and at leaves without rows."""
+        rng = np.random.default_rng(n)
+        for _ in range(40):
+            leaves = [None if rng.random() < 0.3 else Sum(f"{i}", 1, (0, i)) for i in range(n)]
+            whole = grown(MergeTree[Sum](), leaves)
+            edges = [0, *sorted(rng.choice(n + 1, 3)), n]
+            joined = MergeTree[Sum]()
+            for start, stop in pairwise(edges):
+                part = grown(MergeTree[Sum](first=start, n_leaves=start), leaves[start:stop])
+                joined = joined.join(part, brackets)
+            assert joined == whole
+
+    def test_an_earlier_leaf_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="ascend"):
+            MergeTree((), 4, 0).join(MergeTree((), 5, 3), brackets)
 
     def test_nothing_pushed(self) -> None:
         with pytest.raises(ValueError, match="no rows"):

@@ -8,7 +8,7 @@ work. A room calls only methods that one of these classes declares. Methods with
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -362,6 +362,13 @@ class Source(ABC):
         """The number of rows, skipped ones included, read for it if need be; None if rows come only once."""
         return self.n_rows
 
+    def n_leaves(self, leaf_rows: int | None = None) -> int | None:
+        """The number of leaves that `tasks` gives; None where only reading all rows tells it.
+
+        Where it is known, the source is picklable, and `tasks` begins anywhere without reading the leaves before.
+        """
+        return None
+
     @abstractmethod
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves, in order, from leaf number ``first`` on. A leaf may have no rows.
@@ -376,13 +383,3 @@ class Source(ABC):
 
         They come from across all of the data where it can be read again, else from its beginning.
         """
-
-
-class Engine(Storable, ABC):
-    """Runs the work on leaves. Every engine gives the same bits as the serial one."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
-        """``work(task(), number)`` of every task, in order, holding a bounded number of them."""

@@ -52,7 +52,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "odm": "tithe.learners.odm.linear_classifier:LinearODMClassifier",
     },
     "engine": {
-        "serial": "tithe.core.passes:SerialEngine",
+        "serial": "tithe.core.engine:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
     },
 }

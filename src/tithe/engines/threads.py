@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from tithe.core.contracts import Engine
 from tithe.core.data import Block
+from tithe.core.engine import Engine
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
 

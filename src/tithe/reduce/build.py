@@ -17,10 +17,11 @@ from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import resolve_size
-from tithe.core.passes import DataPass, Tree
+from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
+from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, resolve_pair
 from tithe.sources.arrays import as_block, block_identity, is_frame
 from tithe.sources.batches import BatchSource, is_like

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset
-from tithe.core.passes import Tree
 from tithe.core.state_checks import expect
+from tithe.core.tree import Tree
 from tithe.reduce.stream_state import StreamState, merging
 from tithe.sources.batches import is_like
 from tithe.storage.leaf_store import LeafStore
@@ -122,7 +122,8 @@ def _rebuilt_node(state: StreamState, store: LeafStore, key: tuple[int, int], ch
     left = _rebuilt_node(state, store, (level - 1, first), changed)
     right = _rebuilt_node(state, store, (level - 1, first + 2 ** (level - 1)), changed)
     if left is not None and right is not None:
-        return merging(state.reducer, store)(left, right, key)
+        merged: Coreset = merging(state.reducer, store)(left, right, key)
+        return merged
     remaining = left if right is None else right
     return None if remaining is None else replace(remaining, key=key)
 

@@ -12,8 +12,8 @@ import numpy as np
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import NoRowsError
 from tithe.core.loaded import check_loaded
-from tithe.core.passes import Merge, Tree
 from tithe.core.state_checks import LARGEST, Integer, Optional, Storable, check_fields, expect
+from tithe.core.tree import Merge, Tree
 from tithe.reduce.plan import Plan, Reducer
 from tithe.sources.batches import LeafBuffer, difference, is_like
 from tithe.storage.checkpoint import restored_tree, saved_tree

@@ -59,6 +59,9 @@ class FrameSource(Source):
         values = hashlib.sha256(buffer.getvalue()).hexdigest()
         return identity_of("frame", [], {**self._columns.about, "values": values}, self.n_rows)
 
+    def n_leaves(self, leaf_rows: int | None = None) -> int:
+        return -(-self._table.num_rows // (self.leaf_rows if leaf_rows is None else leaf_rows))
+
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
         size = self.leaf_rows if leaf_rows is None else leaf_rows

@@ -167,10 +167,15 @@ class LibsvmSource(Source):
                     in_file += counts.n_rows
             before += in_file
 
+    def n_leaves(self, leaf_rows: int | None = None) -> int:
+        return len(self._leaves(leaf_rows))
+
+    def _leaves(self, leaf_rows: int | None) -> list[tuple[Unit, ...]]:
+        return joined(self._units, lambda unit: unit.n_rows, self.leaf_rows if leaf_rows is None else leaf_rows)
+
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
-        leaves = joined(self._units, lambda unit: unit.n_rows, self.leaf_rows if leaf_rows is None else leaf_rows)
-        tasks = (partial(self._load, units) for units in leaves[first:])
+        tasks = (partial(self._load, units) for units in self._leaves(leaf_rows)[first:])
         if first or self._choice.bad_rows != "skip":
             return tasks
         return unless_all_bad(tasks, self, self._files)

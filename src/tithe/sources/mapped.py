@@ -40,6 +40,9 @@ class MappedSource(Source):
         change = self.change
         return f"{self.source.identity} {change.__qualname__ if isinstance(change, FunctionType) else change!r}"
 
+    def n_leaves(self, leaf_rows: int | None = None) -> int | None:
+        return self.source.n_leaves(leaf_rows)
+
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         for task in self.source.tasks(first, leaf_rows):
             yield partial(_changed, task, self.change)

@@ -116,6 +116,9 @@ class NumpySource(Source):
         self.identity = identity_of(format, files, asdict(choice), self.n_rows)
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
 
+    def n_leaves(self, leaf_rows: int | None = None) -> int:
+        return -(-int(self._starts[-1]) // (self.leaf_rows if leaf_rows is None else leaf_rows))
+
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
         n_rows, size = int(self._starts[-1]), self.leaf_rows if leaf_rows is None else leaf_rows

@@ -99,6 +99,10 @@ class ParquetSource(Source):
     def _is_huge(self, group: Group) -> bool:
         return group.n_rows * max(_ID_BYTES, self.row_bytes) > HUGE_BYTES
 
+    def n_leaves(self, leaf_rows: int | None = None) -> int:
+        size = self.leaf_rows if leaf_rows is None else leaf_rows
+        return sum(-(-groups[0].n_rows // size) if self._is_huge(groups[0]) else 1 for groups in self._leaves(size))
+
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
         tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)

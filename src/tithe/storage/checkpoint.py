@@ -26,7 +26,7 @@ from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.files import umask
 from tithe.core.loaded import check_loaded
-from tithe.core.passes import Tree
+from tithe.core.tree import Tree
 from tithe.storage.blocks import rows_bytes, rows_from
 from tithe.storage.models import object_bytes, object_from
 

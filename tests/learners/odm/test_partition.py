@@ -15,9 +15,8 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
-from tithe.core.contracts import Engine
+from tithe.core.engine import Engine, SerialEngine
 from tithe.core.parallel import limit_threads
-from tithe.core.passes import SerialEngine
 from tithe.engines.threads import ThreadEngine
 from tithe.learners.odm.base import row_costs
 from tithe.odm import ODMClassifier

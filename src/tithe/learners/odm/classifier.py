@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from tithe.core.contracts import Engine
 from tithe.core.data import Array, Block
+from tithe.core.engine import Engine
 from tithe.core.errors import warn_caller
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber, WholeNumber, check_params, check_value

@@ -22,8 +22,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from tithe.core.contracts import Engine
 from tithe.core.data import Array
+from tithe.core.engine import Engine
 from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import rng_for
 from tithe.solvers.odm.kernel_matrix import Gram

@@ -1,0 +1,68 @@
+"""The contract of engines, which run the work on leaves, and the engine that all others are compared with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tithe.core.contracts import Source
+from tithe.core.data import Block
+from tithe.core.state_checks import Storable
+from tithe.core.tree import Merge, MergeTree
+
+LeafWork = Callable[[Block, tuple[int, int]], Any]
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The leaves of a source from number ``first`` on, cut to about ``leaf_rows`` rows."""
+
+    source: Source
+    first: int = 0
+    leaf_rows: int | None = None
+
+    def tasks(self) -> Iterator[Callable[[], Block]]:
+        """Loaders of the leaves, in order."""
+        return self.source.tasks(self.first, self.leaf_rows)
+
+    def stop(self) -> int | None:
+        """The number after the last leaf; None where it is known only when all rows have been read."""
+        return self.source.n_leaves(self.leaf_rows)
+
+
+class Engine(Storable, ABC):
+    """Runs the work on leaves. Every engine gives the same bits as the serial one.
+
+    A subclass defines `map`. One whose workers do not share memory with the caller also defines `fold`, so that
+    a worker reads and merges several leaves and only the result travels.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        """``work(task(), number)`` of every task, in order, holding a bounded number of them."""
+
+    def fold(self, leaves: Leaves, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
+        """Trees of consecutive leaves, in order; together they cover all of the leaves.
+
+        ``leaf(block, key)`` gives the node of a leaf, or None if it has no rows; ``merge(left, right, key)`` joins
+        two nodes. Joined in their order, the trees are the tree of all leaves, whatever number of leaves each has.
+        Here it is one.
+        """
+        first = leaves.first
+        nodes = self.map(leaves.tasks(), lambda block, i: leaf(block, (0, first + i)))
+        for number, node in enumerate(nodes, first):
+            yield MergeTree((), number, number).push(number, node, merge)
+
+
+class SerialEngine(Engine):
+    """Reduces one leaf after another. Kernels use all cores within a leaf."""
+
+    name: ClassVar[str] = "serial"
+
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        for number, task in enumerate(tasks):
+            yield work(task(), number)
