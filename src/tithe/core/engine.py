@@ -17,11 +17,15 @@ LeafWork = Callable[[Block, tuple[int, int]], Any]
 
 @dataclass(frozen=True)
 class Leaves:
-    """The leaves of a source from number ``first`` on, cut to about ``leaf_rows`` rows."""
+    """The leaves of a source from number ``first`` on, cut to about ``leaf_rows`` rows.
+
+    ``name`` says what is done with them, for tasks that a person sees: "leaf" in a build, "sum" in another pass.
+    """
 
     source: Source
     first: int = 0
     leaf_rows: int | None = None
+    name: str = "leaf"
 
     def tasks(self) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves, in order."""
@@ -35,8 +39,8 @@ class Leaves:
 class Engine(Storable, ABC):
     """Runs the work on leaves. Every engine gives the same bits as the serial one.
 
-    A subclass defines `map`. One whose workers do not share memory with the caller also defines `fold`, so that
-    a worker reads and merges several leaves and only the result travels.
+    A subclass defines `map`. One whose workers do not share memory with the caller also defines `each` and `fold`, so
+    that workers read the leaves themselves, merge several, and only the result travels.
     """
 
     name: ClassVar[str]
@@ -45,6 +49,11 @@ class Engine(Storable, ABC):
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order, holding a bounded number of them."""
 
+    def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
+        """``leaf(block, key)`` of every leaf, in order, holding a bounded number of them."""
+        first = leaves.first
+        return self.map(leaves.tasks(), lambda block, i: leaf(block, (0, first + i)))
+
     def fold(self, leaves: Leaves, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
         """Trees of consecutive leaves, in order; together they cover all of the leaves.
 
@@ -52,9 +61,7 @@ class Engine(Storable, ABC):
         two nodes. Joined in their order, the trees are the tree of all leaves, whatever number of leaves each has.
         Here it is one.
         """
-        first = leaves.first
-        nodes = self.map(leaves.tasks(), lambda block, i: leaf(block, (0, first + i)))
-        for number, node in enumerate(nodes, first):
+        for number, node in enumerate(self.each(leaves, leaf), leaves.first):
             yield MergeTree((), number, number).push(number, node, merge)
 
 

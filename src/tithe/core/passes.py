@@ -88,12 +88,8 @@ class DataPass:
                 yield result
                 return
             self.n_rows = 0
-
-            def part(leaf: Block, number: int) -> Any:
-                return len(leaf), work(leaf) if len(leaf) else None
-
             with single_blas_thread():  # with two threads BLAS adds in another order
-                results = self._make_engine().map(self.rows.tasks(), part)
+                results = self._make_engine().each(Leaves(self.rows), partial(_counted, work))
                 for n_leaves, (n_rows, result) in enumerate(results, 1):
                     self.n_rows += n_rows
                     tell(n_leaves, self.n_rows)
@@ -106,7 +102,7 @@ class DataPass:
         """``work(leaf)``, added up over the leaves, in one pass. The order of the additions is that of the tree."""
         if isinstance(self.rows, Block):
             return next(self.each(work))
-        tree = self._fold(partial(_summed, work), add_sums, MergeTree[Any]())
+        tree = self._fold(partial(_summed, work), add_sums, MergeTree[Any](), name="sum")
         if not tree.slots:
             raise NoRowsError("There are no rows: the source is empty.")
         return tree.collapse(add_sums).value
@@ -135,12 +131,13 @@ class DataPass:
         tree: T,
         leaf_rows: int | None = None,
         watch: Callable[[T], None] | None = None,
+        name: str = "leaf",
     ) -> T:
         """The tree with all leaves that come after those it holds."""
         rows, engine, first, seen = self.rows, self._make_engine(), tree.n_leaves, tree.n_seen
         with self._begin() as tell, single_blas_thread():  # with two threads BLAS adds in another order
             if not isinstance(rows, Block):
-                parts = engine.fold(Leaves(rows, first, leaf_rows), leaf, merge)
+                parts = engine.fold(Leaves(rows, first, leaf_rows, name), leaf, merge)
             else:  # one leaf, which a tree that is not empty holds already
                 parts = iter([] if first else [MergeTree[Any]().push(0, leaf(rows, (0, 0)), merge)])
             for part in parts:
@@ -154,6 +151,10 @@ class DataPass:
     def or_few(self, coreset: Block) -> Block:
         """Rows to estimate column means from: all rows if they are in memory, otherwise the coreset."""
         return self.rows if isinstance(self.rows, Block) else coreset
+
+
+def _counted(work: Callable[[Block], Any], leaf: Block, key: tuple[int, int]) -> tuple[int, Any]:
+    return len(leaf), work(leaf) if len(leaf) else None
 
 
 def _summed(work: Callable[[Block], Any], leaf: Block, key: tuple[int, int]) -> Sum | None:

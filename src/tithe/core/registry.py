@@ -54,6 +54,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
     "engine": {
         "serial": "tithe.core.engine:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
+        "dask": "tithe.engines.dask:DaskEngine",
     },
 }
 _ALIASES: dict[str, dict[str, str]] = {

@@ -1,0 +1,231 @@
+"""An engine that runs on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from tithe.core.data import Block
+from tithe.core.engine import Engine, LeafWork, Leaves
+from tithe.core.parallel import limit_threads, single_blas_thread
+from tithe.core.params import OneOf, WholeNumber, check_value
+from tithe.core.tree import Merge, MergeTree
+from tithe.core.version import __version__
+from tithe.engines.groups import FAN_IN, FoldWork, checked, group_edges
+
+try:
+    import cloudpickle
+    from dask.sizeof import sizeof
+    from distributed import Client, Future, get_client
+    from distributed.client import FutureCancelledError
+    from distributed.scheduler import KilledWorker
+except ImportError as error:
+    raise ImportError("engine='dask' needs Dask: pip install 'tithe[dask]'.") from error
+
+_RETRIES = 3  # of a task, for faults of the network or of a disk
+_CALL_SECONDS = 5.0  # between looks at whether the scheduler is still there
+_LOST_SECONDS = 20.0  # without a scheduler, after which a pass ends with an error
+
+
+class DaskEngine(Engine):
+    """Reads and merges leaves on the workers of a Dask cluster.
+
+    A task is a group of consecutive leaves; the source and the work travel once to each worker. Workers read the
+    files themselves, so all of them must see the same paths or URLs. A source that can only be read here, such as a
+    generator, is read here, and its leaves travel. Tasks have no side effects: those of a worker that is lost are
+    computed again, with the same bits, as long as all workers have the same kind of CPU.
+
+    Parameters
+    ----------
+    client : distributed.Client, str or None
+        A client, or the address of a scheduler; None takes the current client. It is not kept in a saved model.
+    leaves_per_task : int or None
+        None chooses some that give every thread several tasks of at most 4 GB.
+    """
+
+    name: ClassVar[str] = "dask"
+
+    def __init__(self, client: Any = None, *, leaves_per_task: int | None = None) -> None:
+        check_value("leaves_per_task", leaves_per_task, OneOf(None) | WholeNumber(least=1))
+        self.client = client
+        self.leaves_per_task = leaves_per_task
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "client": self.client if isinstance(self.client, str) else None}
+
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        """``work(task(), number)`` of every task, in order. Tasks travel to the workers with what they hold."""
+        run = _Run(self._client())
+        work_there = run.constant("work", work)
+        submitted = (
+            run.submit("task", _call, work_there, cloudpickle.dumps(task), number) for number, task in enumerate(tasks)
+        )
+        yield from run.results(submitted, 2 * run.n_threads)
+
+    def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
+        stop = leaves.stop()
+        if stop is None:
+            yield from super().each(leaves, leaf)
+            return
+        run = _Run(self._client())
+        work = run.constant("source", FoldWork(leaves, leaf, None))
+        one_by_one = (run.submit("leaf", FoldWork.run_leaf, work, number) for number in range(leaves.first, stop))
+        for result in run.results(one_by_one, 4 * run.n_threads):
+            yield checked(result)
+
+    def fold(self, leaves: Leaves, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
+        stop = leaves.stop()
+        if stop is None:
+            yield from super().fold(leaves, leaf, merge)
+            return
+        run = _Run(self._client())
+        work = run.constant("source", FoldWork(leaves, leaf, merge))
+        edges = group_edges(leaves, stop, run.n_threads, self.leaves_per_task)
+        groups = list(pairwise(edges))
+        together = 1  # groups whose trees are joined by workers: this process gets a few trees
+        while together < FAN_IN**2 and len(groups) > together * FAN_IN:
+            together *= FAN_IN
+        batches = (groups[i : i + together] for i in range(0, len(groups), together))
+        joined = (run.joined(work, leaves.name, batch) for batch in batches)
+        for result in run.results(joined, max(2, 4 * run.n_threads // together)):
+            yield checked(result)
+
+    def _client(self) -> Client:
+        client = Client(self.client) if isinstance(self.client, str) else self.client
+        if client is None:
+            try:
+                client = get_client()
+            except ValueError:
+                raise ValueError(
+                    "engine='dask' needs a client: make one with dask.distributed.Client(...) before, or give "
+                    "DaskEngine('tcp://host:port')."
+                ) from None
+        _check_workers(client)
+        return client
+
+
+class _Run:
+    """The tasks of one pass. Their keys are of this pass alone: no result of another one can be taken for theirs."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._token, self._n_tasks = client, uuid.uuid4().hex, 0
+        self.n_threads = max(1, sum(client.nthreads().values()))
+
+    def constant(self, label: str, value: Any) -> Future:
+        """A value for many tasks. It is a task too, so that it survives the loss of its worker."""
+        return self.submit(label, cloudpickle.loads, cloudpickle.dumps(value))
+
+    def submit(self, label: str, function: Callable[..., Any], *arguments: Any) -> Future:
+        self._n_tasks += 1
+        key = f"tithe-{label}-{self._token}-{self._n_tasks}"
+        return self._client.submit(function, *arguments, key=key, pure=False, retries=_RETRIES)
+
+    def joined(self, work: Future, label: str, groups: list[tuple[int, int]]) -> Future:
+        """The tree of several groups, joined level by level."""
+        trees = [self.submit(label, FoldWork.run, work, start, stop) for start, stop in groups]
+        while len(trees) > 1:
+            trees = [
+                self.submit("merge", FoldWork.join, work, trees[i : i + FAN_IN]) for i in range(0, len(trees), FAN_IN)
+            ]
+        return trees[0]
+
+    def results(self, futures: Iterator[Future], n_waiting: int) -> Iterator[Any]:
+        """The results in order; at most ``n_waiting`` are asked for beforehand."""
+        waiting: deque[Future] = deque()
+        try:
+            for future in futures:
+                waiting.append(future)
+                if len(waiting) >= n_waiting:
+                    yield self._result(waiting.popleft())
+            while waiting:
+                yield self._result(waiting.popleft())
+        finally:
+            self._client.cancel(list(waiting))
+
+    def _result(self, future: Future) -> Any:
+        """The result of a task. A scheduler that has gone is noticed."""
+        lost_since = None
+        while True:
+            try:
+                return future.result(timeout=_CALL_SECONDS)
+            except TimeoutError:
+                if self._client.status == "running":
+                    lost_since = None
+                    continue
+                lost_since = time.monotonic() if lost_since is None else lost_since
+                if time.monotonic() - lost_since < _LOST_SECONDS - _CALL_SECONDS:
+                    continue
+                raise ConnectionError(_SCHEDULER_LOST) from None
+            except FutureCancelledError:
+                raise ConnectionError(_SCHEDULER_LOST) from None
+            except KilledWorker as error:
+                raise RuntimeError(
+                    f"Several workers died at the same task ({error.task}). They may lack memory: give them more, or "
+                    "set leaves_per_task=1."
+                ) from error
+
+
+_SCHEDULER_LOST = (
+    "The Dask scheduler or all of its results are lost. Start it again and repeat the call; a build with a "
+    "checkpoint goes on from there."
+)
+
+
+def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
+    with limit_threads(1), single_blas_thread():
+        return work(cloudpickle.loads(task)(), number)
+
+
+def _fingerprint() -> tuple[str, ...]:
+    """What decides the last bits of a result in this process."""
+    blas = sorted(str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas")
+    cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+    return __version__, np.__version__, numba.__version__, platform.machine(), cpu, *blas
+
+
+def _check_workers(client: Client) -> None:
+    """Warn, once for a set of workers, if their CPUs or versions differ."""
+    workers = frozenset(client.scheduler_info(n_workers=-1)["workers"])
+    if not workers:
+        raise RuntimeError("The Dask cluster has no workers: scale it up, for example client.cluster.scale(2).")
+    if workers in _COMPARED:
+        return
+    _COMPARED.add(workers)
+    kinds: dict[tuple[str, ...], str] = {}
+    for worker, kind in client.run(_fingerprint).items():
+        kinds.setdefault(kind, worker)
+    if len(kinds) > 1:
+        listed = "; ".join(f"{worker}: {' '.join(kind)}" for kind, worker in kinds.items())
+        warnings.warn(
+            f"Workers have different CPUs or versions ({listed}). Results may differ in their last bits from run to "
+            "run. Start all workers with OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=haswell to make them equal.",
+            stacklevel=2,
+        )
+
+
+_COMPARED: set[frozenset[str]] = set()
+
+
+def _size_of_block(block: Block) -> int:
+    """Bytes of a block: Dask's memory limits and choice of workers need it."""
+    return block.n_bytes
+
+
+def _size_of_tree(tree: MergeTree[Any]) -> int:
+    return sum(int(sizeof(node)) for node in tree.slots)
+
+
+sizeof.register(Block)(_size_of_block)
+sizeof.register(MergeTree)(_size_of_tree)

@@ -1,0 +1,92 @@
+"""Groups of leaves, the tasks of a cluster: a worker reads and merges one group, and only the result travels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from tithe.core.engine import LeafWork, Leaves
+from tithe.core.parallel import limit_threads, single_blas_thread
+from tithe.core.tree import Merge, MergeTree
+
+GROUP_BYTES = 2**32  # of X in a group at most: a task of seconds, of which a scheduler can hold many
+GROUPS_PER_THREAD = 8  # at least, so that all workers end at about the same time
+FAN_IN = 16  # trees that a task joins
+_CALLERS_MISTAKES = (ValueError, TypeError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error on a worker that another attempt would only repeat, such as a bad row."""
+
+    error: Exception
+
+
+def checked(result: Any) -> Any:
+    """What a worker computed; an error that it returned is raised."""
+    if isinstance(result, Failure):
+        raise result.error
+    return result
+
+
+@dataclass(frozen=True)
+class FoldWork:
+    """The work of one pass. It is sent to a worker once, and tasks are numbers of leaves.
+
+    ``merge`` is None where the results of leaves are not merged.
+    """
+
+    leaves: Leaves
+    leaf: LeafWork
+    merge: Merge | None
+
+    def run(self, start: int, stop: int) -> MergeTree[Any] | Failure:
+        """The tree of the leaves from ``start`` to ``stop``, read one after the other in one thread."""
+        assert self.merge is not None
+        tree = MergeTree[Any]((), start, start)
+        try:
+            for number, node in enumerate(self._results(start, stop), start):
+                tree = tree.push(number, node, self.merge)
+        except _CALLERS_MISTAKES as error:
+            return Failure(error)
+        return tree
+
+    def run_leaf(self, number: int) -> Any:
+        """The result of one leaf."""
+        try:
+            return next(self._results(number, number + 1))
+        except _CALLERS_MISTAKES as error:
+            return Failure(error)
+
+    def _results(self, start: int, stop: int) -> Iterator[Any]:
+        source, leaf_rows = self.leaves.source, self.leaves.leaf_rows
+        with limit_threads(1), single_blas_thread():
+            for number, task in enumerate(islice(source.tasks(start, leaf_rows), stop - start), start):
+                yield self.leaf(task(), (0, number))
+
+    def join(self, trees: Sequence[MergeTree[Any] | Failure]) -> MergeTree[Any] | Failure:
+        """Trees of consecutive leaves as one; the first failure among them, if there is one."""
+        assert self.merge is not None
+        with limit_threads(1), single_blas_thread():
+            joined = trees[0]
+            for tree in trees[1:]:
+                if isinstance(joined, Failure):
+                    return joined
+                if isinstance(tree, Failure):
+                    return tree
+                joined = joined.join(tree, self.merge)
+        return joined
+
+
+def group_edges(leaves: Leaves, stop: int, n_threads: int, leaves_per_task: int | None = None) -> list[int]:
+    """Where groups begin and end: at multiples of a power of two, so that most groups are one node of the tree."""
+    n_leaves = stop - leaves.first
+    if leaves_per_task is None:
+        rows = leaves.leaf_rows or leaves.source.leaf_rows or 1
+        most = max(1, GROUP_BYTES // max(1, rows * leaves.source.row_bytes))
+        leaves_per_task = max(1, min(most, n_leaves // (GROUPS_PER_THREAD * n_threads)))
+    size = 2 ** (leaves_per_task.bit_length() - 1)
+    inner = range((leaves.first // size + 1) * size, stop, size)
+    return [leaves.first, *inner, stop] if n_leaves > 0 else []
