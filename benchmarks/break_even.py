@@ -65,23 +65,23 @@ def main() -> None:
             "all rows": lambda seed: CoresetLogisticRegression(coreset_size=10_000_000),
         }
         objective, block = LogisticObjective(classes=(0, 1)), Block(X=X, y=(y > 0).astype(np.int32))
-        found: dict[str, Any] = {"data": name, "rows": X.shape[0], "columns": X.shape[1]}
+        result: dict[str, Any] = {"data": name, "rows": X.shape[0], "columns": X.shape[1]}
         for way, make in makers.items():
             model, cpu, wall = fitted(make, X, y, options.seeds)
             loss = objective.evaluate(block, np.column_stack([model.coef_, model.intercept_])).value
-            found[way] = {"cpu": cpu, "wall": wall, "loss": loss}
-        best = min(found[way]["loss"] for way in makers)
-        peer = found["scikit-learn"]
+            result[way] = {"cpu": cpu, "wall": wall, "loss": loss}
+        best = min(result[way]["loss"] for way in makers)
+        peer = result["scikit-learn"]
         table.append(
             [
                 name,
                 f"{X.shape[0]:,} x {X.shape[1]}",
                 peer["cpu"],
-                *(found[way][unit] / peer[unit] for way in ("coreset", "all rows") for unit in ("cpu", "wall")),
-                *(found[way]["loss"] / best - 1.0 for way in ("scikit-learn", "coreset")),
+                *(result[way][unit] / peer[unit] for way in ("coreset", "all rows") for unit in ("cpu", "wall")),
+                *(result[way]["loss"] / best - 1.0 for way in ("scikit-learn", "coreset")),
             ]
         )
-        results.append(found)
+        results.append(result)
     columns = ["data", "rows", "scikit-learn CPU s", "coreset CPU", "wall", "all rows CPU", "wall"]
     show("Ratios to scikit-learn", [*columns, "excess sk", "excess coreset"], table)
     save("break_even", {"seeds": options.seeds, "results": results})

@@ -86,16 +86,16 @@ def problems() -> list[Problem]:
     """Forty families with 20,000 rows, and two large enough for a sampled curvature."""
     designs = ("normal", "student", "lognormal", "onehot", "mixed", "correlated")
     sizes = (3, 10, 50)
-    found = [
+    outcomes = [
         Problem(design, ratio, signal, sizes[(a + b + c) % 3])
         for a, design in enumerate(designs)
         for b, ratio in enumerate((10, 200, 2000))
         for c, signal in enumerate(("weak", "separable"))
     ]
-    found += [Problem("student", 200, "separable", 10, C=C) for C in (0.01, 100.0)]
-    found += [Problem(design, 20, "weak", 10, n_features=10, n_classes=3) for design in ("student", "onehot")]
-    found += [Problem(design, 500, "separable", 50, n_rows=300_000) for design in ("student", "mixed")]
-    return found
+    outcomes += [Problem("student", 200, "separable", 10, C=C) for C in (0.01, 100.0)]
+    outcomes += [Problem(design, 20, "weak", 10, n_features=10, n_classes=3) for design in ("student", "onehot")]
+    outcomes += [Problem(design, 500, "separable", 50, n_rows=300_000) for design in ("student", "mixed")]
+    return outcomes
 
 
 def fits_of(problem: Problem, n_fits: int) -> list[dict[str, Any]]:

@@ -64,14 +64,14 @@ def indices(coreset: Coreset, seed: int) -> dict[str, int]:
     cost[0] = np.inf
     jumps = np.diff(cost ** (-d / 2) / (cost[1] ** (-d / 2)))
     best["jump"] = 1 + int(jumps.argmax())
-    return {name: max(found, key=found.__getitem__) for name, found in values.items()} | best
+    return {name: max(result, key=result.__getitem__) for name, result in values.items()} | best
 
 
 def answers(X: np.ndarray, seed: int) -> dict[str, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of answers that are the largest k allowed
         results = {rule: choose_k(X, rule=rule, random_state=seed) for rule in ("separation", "relative")}
-    return {rule: found.k for rule, found in results.items()} | indices(results["separation"].coreset, seed)
+    return {rule: result.k for rule, result in results.items()} | indices(results["separation"].coreset, seed)
 
 
 def main() -> None:
@@ -83,15 +83,15 @@ def main() -> None:
     rows, hits = [], dict.fromkeys(RULES, 0)
     for seed in range(options.sets):
         X, k = planted(seed)
-        found = answers(X, seed)
-        rows.append([f"blobs {seed}", X.shape[1], k, *(found[rule] for rule in RULES)])
-        hits = {rule: hits[rule] + (found[rule] == k) for rule in RULES}
+        result = answers(X, seed)
+        rows.append([f"blobs {seed}", X.shape[1], k, *(result[rule] for rule in RULES)])
+        hits = {rule: hits[rule] + (result[rule] == k) for rule in RULES}
     show("Planted clusters", ["set", "d", "k", *RULES], [*rows, ["right", "", options.sets, *hits.values()]])
     real = []
     for name in options.names if options.data else []:
         X = load_rows(options.data, name, "float64")
-        found = answers(X, 0)
-        real.append([name, X.shape[1], *(found[rule] for rule in RULES)])
+        result = answers(X, 0)
+        real.append([name, X.shape[1], *(result[rule] for rule in RULES)])
     if real:
         show("Real sets, standardised", ["set", "d", *RULES], real)
     save("choose_k", {"planted": rows, "right": hits, "real": real})

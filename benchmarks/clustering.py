@@ -58,12 +58,12 @@ def fits(X: np.ndarray, k: int, size: int, seeds: int) -> list[dict[str, Any]]:
     coreset(0)  # kernels are compiled, or read from their cache, outside the clock
     rows = []
     for name, (n, fit) in methods.items():
-        found = []
+        outcomes = []
         for seed in range(n):
             unit = pass_seconds(X)
             centers, seconds = timed(lambda fit=fit, seed=seed: fit(seed))
-            found.append((cost(centers), seconds / unit))
-        rows.append({"method": name, "costs": [c for c, _ in found], "passes": [p for _, p in found]})
+            outcomes.append((cost(centers), seconds / unit))
+        rows.append({"method": name, "costs": [c for c, _ in outcomes], "passes": [p for _, p in outcomes]})
     best = min(rows[0]["costs"])
     for row in rows:
         ratios = np.array(row["costs"]) / best
@@ -82,7 +82,7 @@ def distortions(X: np.ndarray, k: int, size: int, seeds: int) -> list[dict[str, 
     rows = []
     for construction in CONSTRUCTIONS:
         for calibrate in (False, True):
-            found = []
+            outcomes = []
             for seed in range(seeds):
                 small = build_coreset(
                     X,
@@ -92,11 +92,11 @@ def distortions(X: np.ndarray, k: int, size: int, seeds: int) -> list[dict[str, 
                     calibrate=calibrate,
                     random_state=seed,
                 )
-                found.append(distortion(block, small, objective, queries=queries).summary()["random"])
-            middle, most = np.median(found, axis=0)
+                outcomes.append(distortion(block, small, objective, queries=queries).summary()["random"])
+            middle, most = np.median(outcomes, axis=0)
             name = construction + (", calibrated" if calibrate else "")
             rows.append(
-                {"method": name, "median": float(middle), "max": float(most), "worst_seed": float(np.max(found))}
+                {"method": name, "median": float(middle), "max": float(most), "worst_seed": float(np.max(outcomes))}
             )
     return rows
 

@@ -76,8 +76,8 @@ def measure(name: str) -> dict[str, float]:
 def in_fresh_process(name: str, cache: str) -> dict[str, float]:
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
     run = subprocess.run([sys.executable, __file__, name], env=environment, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-    return found
+    result: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return result
 
 
 def main() -> None:

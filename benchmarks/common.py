@@ -41,12 +41,12 @@ def load_labelled(folder: Path, name: str) -> tuple[Any, np.ndarray]:
 
 def two_class_sets(folder: Path) -> list[str]:
     """Names of the sets whose labels are -1 and +1."""
-    found = []
+    outcomes = []
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as archive:
             if "y" in archive.files and set(np.unique(archive["y"]).tolist()) == {-1, 1}:
-                found.append(path.stem)
-    return found
+                outcomes.append(path.stem)
+    return outcomes
 
 
 def generated(n: int, d: int = 28, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -52,10 +52,10 @@ def planted(n: int, low: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, atoms
 
 
-def quality(X: np.ndarray, true: np.ndarray, found: np.ndarray) -> tuple[float, float, float]:
+def quality(X: np.ndarray, true: np.ndarray, outcome: np.ndarray) -> tuple[float, float, float]:
     """Error on (at most 100,000 of) the signals, distance to the planted atoms, share of them found."""
-    gap = 1.0 - np.abs(true @ found.T).max(axis=1)
-    return float(pursue(X[:100_000], found, n_nonzero=T)[2].mean() / D), float(gap.mean()), float((gap < 0.01).mean())
+    gap = 1.0 - np.abs(true @ outcome.T).max(axis=1)
+    return float(pursue(X[:100_000], outcome, n_nonzero=T)[2].mean() / D), float(gap.mean()), float((gap < 0.01).mean())
 
 
 def coding(n: int) -> dict[str, float]:
@@ -93,7 +93,7 @@ def learners() -> dict[str, Callable[[np.ndarray, int], np.ndarray]]:
     def few(X: np.ndarray, seed: int) -> np.ndarray:
         return KSVD(K, n_nonzero_coefs=T, max_iter=120, coreset_size=5000, random_state=seed).fit(X).components_
 
-    found: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    outcome: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
         "tithe KSVD, all rows, 20 iterations": ours(20),
         "tithe KSVD, all rows, 40 iterations": ours(40),
         "tithe KSVD, 5,000 rows, 120 iterations": few,
@@ -106,13 +106,13 @@ def learners() -> dict[str, Callable[[np.ndarray, int], np.ndarray]]:
                 np.asfortranarray(X.T), K=K, numThreads=2, verbose=False, **options
             ).T.copy()
 
-        found["spams trainDL, OMP"] = train(mode=3, lambda1=T, iter=1000)
-        found["spams trainDL, lasso"] = train(mode=2, lambda1=0.15, iter=1000)
+        outcome["spams trainDL, OMP"] = train(mode=3, lambda1=T, iter=1000)
+        outcome["spams trainDL, lasso"] = train(mode=2, lambda1=0.15, iter=1000)
     if importlib.util.find_spec("ksvd"):
         ksvd = importlib.import_module("ksvd")
-        found["ksvd (PyPI)"] = lambda X, seed: ksvd.ApproximateKSVD(K, transform_n_nonzero_coefs=T).fit(X).components_
-    found["sklearn MiniBatchDictionaryLearning"] = minibatch
-    return found
+        outcome["ksvd (PyPI)"] = lambda X, seed: ksvd.ApproximateKSVD(K, transform_n_nonzero_coefs=T).fit(X).components_
+    outcome["sklearn MiniBatchDictionaryLearning"] = minibatch
+    return outcome
 
 
 def peers(n: int, seeds: int) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def peers(n: int, seeds: int) -> list[dict[str, Any]]:
     rows = []
     for low in (-1.0, 0.0):
         true_error = []
-        found: dict[str, list[tuple[float, ...]]] = {}
+        outcome: dict[str, list[tuple[float, ...]]] = {}
         for seed in range(seeds):
             X, atoms = planted(n, low, seed)
             true_error.append(quality(X, atoms, atoms)[0])
@@ -131,11 +131,11 @@ def peers(n: int, seeds: int) -> list[dict[str, Any]]:
                 error, far, share = quality(
                     X, atoms, np.divide(result, norms, out=np.zeros_like(result), where=norms > 0)
                 )
-                found.setdefault(name, []).append((seconds, error, error / true_error[-1], far, share))
+                outcome.setdefault(name, []).append((seconds, error, error / true_error[-1], far, share))
         best = np.median(true_error)
         title = f"{n:,} signals, atoms uniform in ({low:g}, 1), medians of {seeds} seeds; planted: {best:.4g}"
         middle = {
-            name: [statistics.median(column) for column in zip(*runs, strict=True)] for name, runs in found.items()
+            name: [statistics.median(column) for column in zip(*runs, strict=True)] for name, runs in outcome.items()
         }
         columns = ["learner", "seconds", "error", "/ planted", "distance", "found"]
         show(title, columns, [[name, *values] for name, values in middle.items()])

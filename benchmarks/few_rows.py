@@ -138,7 +138,7 @@ def cell(block: Block, objective: Any, best: float, size: int, seeds: int) -> di
 def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     X, y = load(arguments.data, name)
     block, classes = Block(X=X, y=y), tuple(range(int(y.max()) + 1))
-    found = []
+    results = []
     for strength in arguments.strengths:
         objective: Any = LogisticObjective(C=strength, classes=classes)
         if arguments.objective == "margin":
@@ -151,9 +151,11 @@ def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 continue
             row = cell(block, objective, best, size, arguments.seeds)
             rows_each = objective.rows_per_coefficient(block, size)
-            found.append({"set": name, "strength": strength, "share": share, "rows_per_coefficient": rows_each, **row})
+            results.append(
+                {"set": name, "strength": strength, "share": share, "rows_per_coefficient": rows_each, **row}
+            )
             print(f"  {name}, {strength:g}, {share:.1%}: {row['excess']}", flush=True)
-    return found
+    return results
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def run(folder: Path, repeats: int) -> dict[str, Any]:
         for _ in range(repeats):
             for label, command in commands.items():
                 runs[label].append(measured(command))
-        best = {label: (min(t for t, _ in found), max(m for _, m in found)) for label, found in runs.items()}
+        best = {label: (min(t for t, _ in result), max(m for _, m in result)) for label, result in runs.items()}
         errors = {
             name: distortion(source, coreset, goal, queries=families(source, coreset, goal, name)).summary()
             for name, (_, goal) in goals.items()
@@ -126,11 +126,11 @@ def main() -> None:
         ["", "seconds", "peak GB", "/ plain read", "/ fast read"],
         [[label, t, memory, t / plain, t / fast] for label, (t, memory) in results["best"].items()],
     )
-    for name, found in results["distortion"].items():
+    for name, result in results["distortion"].items():
         show(
             f"{name}: {results['sizes'][name]:,} rows, as --dry-run proposes for {EPS:.0%}; distortion on all rows",
             ["queries", "median", "largest"],
-            [[family, middle, most] for family, (middle, most) in found.items()],
+            [[family, middle, most] for family, (middle, most) in result.items()],
         )
     save("files", results)
 

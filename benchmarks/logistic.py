@@ -98,25 +98,25 @@ def speed(arguments: argparse.Namespace) -> dict[str, Any]:
     }
     for work, _ in works.values():
         work(X[:200_000], y[:200_000], 0)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     models: dict[str, Any] = {}
     for seed in range(3):
         for name, (work, _) in works.items():
             unit = pass_seconds(X, 7)
             models[name], seconds = timed(lambda work=work, seed=seed: work(X, y, seed))
-            found[name].append((seconds, seconds / unit))
+            results[name].append((seconds, seconds / unit))
     block = Block(X=X, y=y.astype(np.int32))
     fits = {name: params_of(model) for name, model in models.items() if hasattr(model, "coef_")}
     losses = {name: loss(block, params) for name, params in fits.items()}
     best = min(*losses.values(), loss(block, solve(block, init=fits[min(losses, key=losses.__getitem__)])))
-    full = float(np.median([seconds for seconds, _ in found["LogisticRegression, full"]]))
+    full = float(np.median([seconds for seconds, _ in results["LogisticRegression, full"]]))
     rows = []
     for name, (_, target) in works.items():
-        seconds, passes = (float(v) for v in np.median(found[name], axis=0))
+        seconds, passes = (float(v) for v in np.median(results[name], axis=0))
         excess = losses[name] / best - 1.0 if name in losses else None
         looks = getattr(models[name], "n_passes_", None)
         row = {"work": name, "seconds": seconds, "passes": passes, "ratio": full / seconds, "excess": excess}
-        rows.append(row | {"looks": looks, "target": target, "runs": found[name]})
+        rows.append(row | {"looks": looks, "target": target, "runs": results[name]})
     show(
         f"speed: generated, {arguments.rows:,} x {X.shape[1]} float32; builds keep {size:,} rows; medians of 3",
         ["work", "seconds", "passes", "times as fast as full", "looks", "excess loss", "target"],
@@ -155,14 +155,14 @@ def excess(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         if size < FEWEST:
             continue
         best = loss(block, solve(block))
-        found = {
+        results = {
             kind: [loss(block, solve(coreset_of(block, size, s, kind))) / best - 1.0 for s in range(arguments.seeds)]
             for kind in CORESETS
         }
-        middle = {kind: float(np.median(values)) for kind, values in found.items()}
-        worst = {kind: float(np.max(values)) for kind, values in found.items()}
+        middle = {kind: float(np.median(values)) for kind, values in results.items()}
+        worst = {kind: float(np.max(values)) for kind, values in results.items()}
         row = {"set": name, "share": share, "size": size, "target": target, "median": middle, "worst": worst}
-        rows.append(row | {"seeds": found})
+        rows.append(row | {"seeds": results})
         print(f"  {name} {share:.1%}: {middle[DEFAULT] / middle[UNIFORM]:.3g} of uniform", flush=True)
     others = [kind for kind in CORESETS if kind != UNIFORM]
     show(
@@ -208,13 +208,13 @@ def transfer(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     for name, share, _ in PROVEN:
         block = Block(**dict(zip(("X", "y"), load_labelled(arguments.data, name), strict=True)))
         best = [loss(block, solve(block, C), C) for C in STRENGTHS] + [machine_loss(block, machine(block))]
-        found: dict[str, list[list[float]]] = {UNIFORM: [], DEFAULT: []}
-        for kind, values in found.items():
+        results: dict[str, list[list[float]]] = {UNIFORM: [], DEFAULT: []}
+        for kind, values in results.items():
             for seed in range(arguments.seeds):
                 small = coreset_of(block, share, seed, kind)
                 losses = [loss(block, solve(small, C), C) for C in STRENGTHS] + [machine_loss(block, machine(small))]
                 values.append([one / least - 1.0 for one, least in zip(losses, best, strict=True)])
-        middle = {kind: np.median(values, axis=0) for kind, values in found.items()}
+        middle = {kind: np.median(values, axis=0) for kind, values in results.items()}
         gain = middle[UNIFORM] / np.maximum(middle[DEFAULT], 1e-15)
         kept = gain / gain[STRENGTHS.index(1.0)]
         row = {"set": name, "share": share, "uniform": middle[UNIFORM].tolist(), "default": middle[DEFAULT].tolist()}
@@ -291,8 +291,10 @@ def curve(block: Block, share: float, seeds: int) -> list[dict[str, Any]]:
                 model, seconds = timed(lambda fit=fit, rounds=rounds, seed=seed: fit(rounds, seed))
                 looks = getattr(model, "n_passes_", np.nan)  # scikit-learn does not count them
                 runs.append((loss(block, params_of(model)) / best - 1.0, seconds, looks))
-            found = [float(v) for v in np.median(runs, axis=0)]
-            rows.append({"way": way, "rounds": rounds} | dict(zip(("excess", "seconds", "looks"), found, strict=True)))
+            results = [float(v) for v in np.median(runs, axis=0)]
+            rows.append(
+                {"way": way, "rounds": rounds} | dict(zip(("excess", "seconds", "looks"), results, strict=True))
+            )
     unit = float(np.median(units))  # one pass over a small set is too short to time well
     for row in rows:
         row |= {"passes": row["seconds"] / unit, "looks": None if np.isnan(row["looks"]) else round(row["looks"])}

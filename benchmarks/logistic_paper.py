@@ -263,38 +263,38 @@ def repeat(
     def one(name: str, percent: float | None, fit: Method, size: int) -> dict[str, Any]:
         units.append(pass_seconds(rows, 7))
         done = fit(Task(X=rows, y=labels, size=size, seed=seed))
-        found = {"method": name, "percent": percent, "size": size, "phases": done.spent}
-        found |= {"seconds": sum(done.spent.values()), "effective": done.effective, "mean": done.mean}
-        return found | {"loss": loss(done.model, block), **measures(done.model, test, truth)}
+        outcomes = {"method": name, "percent": percent, "size": size, "phases": done.spent}
+        outcomes |= {"seconds": sum(done.spent.values()), "effective": done.effective, "mean": done.mean}
+        return outcomes | {"loss": loss(done.model, block), **measures(done.model, test, truth)}
 
     units: list[float] = []
     full = one("Full", None, by_full, half)
-    found = [full]
+    outcomes = [full]
     for percent in percents:
         size = max(FEWEST, round(percent / 100 * half))
-        found += [one(name, percent, fit, size) for name, fit in compared.items()]
+        outcomes += [one(name, percent, fit, size) for name, fit in compared.items()]
     unit = float(np.median(units))  # of the whole repetition: one pass over a small set is too short to time well
-    for each in found:
+    for each in outcomes:
         excess, speedup = each["loss"] / full["loss"] - 1.0, full["seconds"] / each["seconds"]
         each |= {"excess": excess, "speedup": speedup, "unit": unit}
-    return found
+    return outcomes
 
 
-def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     """Means of the scores and medians of times and losses, over the repetitions of one method at one size."""
-    scores = {key: float(np.mean([f[key] for f in found])) for key in ("accuracy", "f1", "auroc", "aupr")}
-    others = {key: float(np.median([f[key] for f in found])) for key in ("excess", "speedup", "seconds")}
-    passes = {p: float(np.median([f["phases"].get(p, 0.0) / f["unit"] for f in found])) for p in PHASES}
-    others["pass"] = float(np.median([f["seconds"] / f["unit"] for f in found]))
+    scores = {key: float(np.mean([f[key] for f in outcomes])) for key in ("accuracy", "f1", "auroc", "aupr")}
+    others = {key: float(np.median([f[key] for f in outcomes])) for key in ("excess", "speedup", "seconds")}
+    passes = {p: float(np.median([f["phases"].get(p, 0.0) / f["unit"] for f in outcomes])) for p in PHASES}
+    others["pass"] = float(np.median([f["seconds"] / f["unit"] for f in outcomes]))
     for key in ("effective", "mean"):
-        known = [f[key] for f in found if f[key] is not None]
+        known = [f[key] for f in outcomes if f[key] is not None]
         others[key] = float(np.median(known)) if known else None
-    return {"method": found[0]["method"], "size": found[0]["size"], **scores, **others, "passes": passes}
+    return {"method": outcomes[0]["method"], "size": outcomes[0]["size"], **scores, **others, "passes": passes}
 
 
-def report(name: str, percent: float, found: list[dict[str, Any]], shape: str) -> list[dict[str, Any]]:
+def report(name: str, percent: float, outcomes: list[dict[str, Any]], shape: str) -> list[dict[str, Any]]:
     """Two tables for one set and one size."""
-    mine = [f for f in found if f["percent"] in (None, percent)]
+    mine = [f for f in outcomes if f["percent"] in (None, percent)]
     rows = [summary([f for f in mine if f["method"] == method]) for method in dict.fromkeys(f["method"] for f in mine)]
     paper = PAPER.get((name, percent), {})
     show(
@@ -367,10 +367,10 @@ def main() -> None:
             some = np.random.default_rng(0).permutation(len(y))[:QUICK_ROWS]
             X, y = X[some], y[some]
         warm_up(X, y, compared)
-        found = [each for seed in range(repetitions) for each in repeat(X, y, PERCENTS[name], seed, compared)]
+        outcomes = [each for seed in range(repetitions) for each in repeat(X, y, PERCENTS[name], seed, compared)]
         shape = f"{len(y) // 2:,} x {X.shape[1]} {X.dtype} for training, repetitions: {repetitions}"
-        tables = {str(percent): report(name, percent, found, shape) for percent in PERCENTS[name]}
-        results["sets"][name] = {"tables": tables, "repetitions": found}
+        tables = {str(percent): report(name, percent, outcomes, shape) for percent in PERCENTS[name]}
+        results["sets"][name] = {"tables": tables, "repetitions": outcomes}
     save("logistic_paper" + ("_quick" if arguments.quick else ""), results)
 
 

@@ -35,11 +35,11 @@ def searches(X: np.ndarray, y: np.ndarray, values: np.ndarray, folds: int, share
     few = np.random.default_rng(0).choice(len(X), min(len(X), 20_000), replace=False)
     warm = CoresetSearchCV(CoresetLogisticRegression(coreset_size=500), {"C": [1.0]}, coreset_size=500, scoring=SCORING)
     warm.fit(X[few], y[few])  # kernels are compiled, or read from their cache, outside the clock
-    found = [timed(lambda seed=seed: small(seed)) for seed in range(seeds)]
+    outcomes = [timed(lambda seed=seed: small(seed)) for seed in range(seeds)]
     full, seconds = timed(lambda: GridSearchCV(LogisticRegression(), grid, scoring=SCORING, cv=cv).fit(X, y))
     loss = -full.cv_results_["mean_test_score"]
     runs = []
-    for seed, (search, taken) in enumerate(found):
+    for seed, (search, taken) in enumerate(outcomes):
         own = -search.cv_results_["mean_test_score"]
         runs.append(
             {

@@ -30,7 +30,7 @@ def excesses(X: Any, y: np.ndarray, lam: float, sizes: list[int], seeds: int) ->
     objective = MarginObjective(classes=(0, 1), lam=lam, mu=0.5, theta=0.2)
     rows, rng = Block(X=X, y=y), np.random.default_rng(0)
     least = objective.evaluate(rows, objective.solve(rows, rng=rng)).value
-    found = []
+    outcomes = []
     for size in sizes:
         for construction, calibrate in WAYS:
             runs = []
@@ -45,8 +45,8 @@ def excesses(X: Any, y: np.ndarray, lam: float, sizes: list[int], seeds: int) ->
                     random_state=seed,
                 )
                 runs.append(objective.evaluate(rows, objective.solve(coreset, rng=rng)).value / least - 1.0)
-            found.append({"size": size, "construction": construction, "calibrated": calibrate, "runs": runs})
-    return found
+            outcomes.append({"size": size, "construction": construction, "calibrated": calibrate, "runs": runs})
+    return outcomes
 
 
 def main() -> None:

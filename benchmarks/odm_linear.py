@@ -98,7 +98,7 @@ def solvers(folder: Path, name: str, repeats: int) -> list[dict[str, Any]]:
         for solver in SOLVERS:
             runs = [timed(partial(solved, problem, solver, seed)) for seed in range(repeats)]
             taken[solver] = (
-                min(took for _, took in runs) / unit if all(found.converged for found, _ in runs) else np.inf
+                min(took for _, took in runs) / unit if all(result.converged for result, _ in runs) else np.inf
             )
         auto = chosen(problem)
         pulls = problem.cost * problem.squares

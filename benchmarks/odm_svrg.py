@@ -43,13 +43,13 @@ def compared(X: Any, y: np.ndarray, lam: float, tol: float, share: int, most: in
         return float(np.mean((X_test @ v[:-1] + v[-1] > 0.0) == y_test))
 
     def plain() -> tuple[Any, list[float]]:
-        rng, found, seen = np.random.default_rng(0), None, []
+        rng, result, seen = np.random.default_rng(0), None, []
         for _ in range(most):
-            found = svrg(problem, tol=tol, max_iter=1, rng=rng, start=None if found is None else found.place.params)
-            seen.append(accuracy(found.place.params))
-            if found.converged:
+            result = svrg(problem, tol=tol, max_iter=1, rng=rng, start=None if result is None else result.place.params)
+            seen.append(accuracy(result.place.params))
+            if result.converged:
                 break
-        return found, seen
+        return result, seen
 
     def covered() -> Any:
         return coreset_svrg(problem, size=n // share, tol=tol, max_iter=most, rng=np.random.default_rng(0))

@@ -97,8 +97,8 @@ class River:
         self.n_rows += 1
         if self.n_rows % self.every == 0:
             d = len(x)
-            found = [[center.get(j, 0.0) for j in range(d)] for center in self.model.centers.values()]
-            self.places = np.array(found).reshape(-1, d)
+            outcomes = [[center.get(j, 0.0) for j in range(d)] for center in self.model.centers.values()]
+            self.places = np.array(outcomes).reshape(-1, d)
 
     def where(self) -> np.ndarray:
         return self.places
@@ -157,7 +157,7 @@ def planted_streams(seeds: int, slow_seeds: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for d in (2, 10):
         for name, (_, half_life) in STREAMS.items():
-            found: dict[str, list[dict[str, float]]] = {}
+            outcomes: dict[str, list[dict[str, float]]] = {}
             for seed in range(seeds):
                 X, truth, labels = planted(name, d, seed)
                 best = oracle(X, labels, 1000 if "move" in name else REGIME)
@@ -166,16 +166,16 @@ def planted_streams(seeds: int, slow_seeds: int) -> dict[str, Any]:
                     if seed < slow_seeds or peer != "river CluStream":
                         runs[peer] = run_peer(X, truth, make)
                 for method, values in runs.items():
-                    found.setdefault(method, []).append({**values, "loss / oracle": values["loss"] / best})
-            table(f"{name}, d = {d}, {seeds} seeds (CluStream: {slow_seeds})", found)
-            results[f"{name}, d = {d}"] = found
+                    outcomes.setdefault(method, []).append({**values, "loss / oracle": values["loss"] / best})
+            table(f"{name}, d = {d}, {seeds} seeds (CluStream: {slow_seeds})", outcomes)
+            results[f"{name}, d = {d}"] = outcomes
     return results
 
 
-def table(title: str, found: dict[str, list[dict[str, float]]]) -> None:
+def table(title: str, outcomes: dict[str, list[dict[str, float]]]) -> None:
     """Medians, and the worst seed of what must hold for each."""
     rows = []
-    for method, runs in found.items():
+    for method, runs in outcomes.items():
         middle = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
         worst = max(run["loss / oracle"] for run in runs)
         least = min(run["k within 1"] for run in runs)

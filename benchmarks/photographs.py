@@ -177,12 +177,18 @@ def whole(folder: Path, names: list[str], sigma: float, all_of: list[str]) -> li
             ways.append(("all patches", None, 1))
         for way, size, step in ways:
             command = [sys.executable, __file__, "--one", str(folder / name), str(size or 0), str(step), str(sigma)]
-            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            rows.append({"picture": name, "way": way, **found})
-            cells = [found[key] for key in ("megapixels", "before", "after")] + [found["after"] - found["before"]]
-            cells += [found["ssim"], found["seconds"], found["peak_bytes"] / 1e9, found["atoms"], found["estimated"]]
+            outcome = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            rows.append({"picture": name, "way": way, **outcome})
+            cells = [outcome[key] for key in ("megapixels", "before", "after")] + [outcome["after"] - outcome["before"]]
+            cells += [
+                outcome["ssim"],
+                outcome["seconds"],
+                outcome["peak_bytes"] / 1e9,
+                outcome["atoms"],
+                outcome["estimated"],
+            ]
             table.append([f"{name}, {way}", *cells])
-            print(f"  {name}, {way}: {found['after']:.2f} dB in {found['seconds']:.0f} s", flush=True)
+            print(f"  {name}, {way}: {outcome['after']:.2f} dB in {outcome['seconds']:.0f} s", flush=True)
     columns = ["photograph", "MP", "dB before", "after", "gain", "SSIM", "s", "peak GB", "atoms", "sigma found"]
     show(f"whole photographs in colour, sigma = {sigma:g}", columns, table)
     return rows
@@ -194,7 +200,7 @@ def peers() -> dict[str, Any]:
     def ours(**options: Any) -> Any:
         return lambda noisy, sigma: ImageDenoiser(sigma, data_range=255.0, random_state=0, **options).fit_denoise(noisy)
 
-    found = {
+    outcome = {
         "tithe, coreset": ours(),
         "tithe, coreset, step 2": ours(step=2),
         "tithe, all patches": ours(coreset_size=None),
@@ -206,11 +212,11 @@ def peers() -> dict[str, Any]:
             options = {"patch_size": 5, "patch_distance": 6, "fast_mode": True, "channel_axis": -1}
             return means(noisy / 255, h=0.6 * sigma / 255, sigma=sigma / 255, **options) * 255
 
-        found["skimage denoise_nl_means"] = by_means
+        outcome["skimage denoise_nl_means"] = by_means
     if importlib.util.find_spec("bm3d"):  # not free for every use, so installed by hand
         bm3d = importlib.import_module("bm3d").bm3d_rgb
-        found["bm3d"] = lambda noisy, sigma: bm3d(noisy.astype(np.float64), sigma)
-    return found
+        outcome["bm3d"] = lambda noisy, sigma: bm3d(noisy.astype(np.float64), sigma)
+    return outcome
 
 
 def crops(folder: Path, names: list[str]) -> list[dict[str, Any]]:
@@ -246,18 +252,22 @@ def draw(results: list[dict[str, Any]]) -> None:
         figure = Figure(figsize=(13, 7), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(2, 3).ravel()
-        for axis, found in zip(axes, results, strict=False):
-            runs = found["runs"]
+        for axis, outcome in zip(axes, results, strict=False):
+            runs = outcome["runs"]
             for way, colour in (("uniform", "#d58a3c"), ("coreset", "#2f5d9b")):
                 times = "seconds_uniform" if way == "uniform" and key == "seconds" else key
                 axis.plot(
-                    [r[times] for r in runs], [r[way] / found["error_all"] for r in runs], "o-", color=colour, label=way
+                    [r[times] for r in runs],
+                    [r[way] / outcome["error_all"] for r in runs],
+                    "o-",
+                    color=colour,
+                    label=way,
                 )
             axis.axhline(1.0, color="#8a8f98", label="all patches")
             if name == "time":
-                axis.plot([found["seconds_all"]], [1.0], "s", color="#8a8f98")
+                axis.plot([outcome["seconds_all"]], [1.0], "s", color="#8a8f98")
             axis.set_xscale("log")
-            axis.set_title(found["picture"], fontsize=9)
+            axis.set_title(outcome["picture"], fontsize=9)
             axis.set_xlabel(label)
             axis.set_ylabel("error on all patches / learned from all")
         axes[0].legend()

@@ -239,16 +239,16 @@ def middle_and_most(values: list[float]) -> tuple[float, float]:
     return float(np.median(values)), float(np.max(values))
 
 
-def show_fits(found: list[dict[str, Any]]) -> None:
+def show_fits(results: list[dict[str, Any]]) -> None:
     """Coresets on which a fit costs more than 1 + eps times one on all rows."""
-    n = sum(len(r["excess"]) for r in found)
-    bad = sum(e > r["eps"] for r in found for e in r["excess"])
+    n = sum(len(r["excess"]) for r in results)
+    bad = sum(e > r["eps"] for r in results for e in r["excess"])
     show(
         f"sizes for fits: {bad} of {n} fits exceed eps ({bad / max(n, 1):.1%})",
         ["set", "objective", "eps", "rows kept", "share", "median excess", "largest"],
         [
             [*(r[c] for c in ("set", "objective", "eps", "size")), r["size"] / r["rows"], *middle_and_most(r["excess"])]
-            for r in found
+            for r in results
         ],
     )
 
@@ -258,17 +258,17 @@ def errors_of(cells: list[dict[str, Any]], kinds: list[str]) -> np.ndarray:
     return np.array([max(r["worst"][k][i] for k in kinds) / r["eps"] for r in cells for i in range(r["coresets"])])
 
 
-def show_violations(found: list[dict[str, Any]], objectives: list[str]) -> None:
+def show_violations(results: list[dict[str, Any]], objectives: list[str]) -> None:
     """Coresets that err by more than eps: by objective and eps, and by kind of queries.
 
     A proposal to keep all rows is counted apart: it cannot be violated.
     """
-    kinds = list(found[0]["worst"])
+    kinds = list(results[0]["worst"])
     for title, some in {"like": ["like"], "other": kinds[1:]}.items():
         table = []
         for name in objectives:
             for eps in EPS:
-                cells = [r for r in found if r["objective"] == name and r["eps"] == eps]
+                cells = [r for r in results if r["objective"] == name and r["eps"] == eps]
                 errors = errors_of(cells, some)
                 whole, size = sum(r["coresets"] == 0 for r in cells), float(np.median([r["size"] for r in cells]))
                 middle = float(np.median(errors)) if len(errors) else 0.0
@@ -294,7 +294,8 @@ def show_violations(found: list[dict[str, Any]], objectives: list[str]) -> None:
             table,
         )
     every = {
-        kind: [errors_of([r for r in found if r["objective"] == name], [kind]) for name in objectives] for kind in kinds
+        kind: [errors_of([r for r in results if r["objective"] == name], [kind]) for name in objectives]
+        for kind in kinds
     }
     table = [[kind, *(f"{(e > 1.0).sum()} of {len(e)}" for e in errors)] for kind, errors in every.items()]
     show("coresets violated by kind of queries", ["queries", *objectives], table)
@@ -311,26 +312,26 @@ def main() -> None:
     parser.add_argument("--output", default="sizes", help="name of the JSON file")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # fits that stop early give queries as good as any
-    found = []
+    results = []
     for set_name in arguments.sets:
         for name in arguments.objectives:
             labelled = name in ("logistic", "margin")
             block = rows_of(arguments.data, set_name, labelled, arguments.rows)
             if arguments.promise == "fit":
                 about = {"set": set_name, "objective": name, "rows": len(block)}
-                found += [about | row for row in fits(block, name, arguments)]
+                results += [about | row for row in fits(block, name, arguments)]
                 continue
             for row in trials(block, name, arguments):
-                found.append({"set": set_name, "objective": name, "rows": len(block), **row})
+                results.append({"set": set_name, "objective": name, "rows": len(block), **row})
                 worst = {kind: round(max(errors, default=0.0) / row["eps"], 2) for kind, errors in row["worst"].items()}
                 print(
                     f"  {set_name} {name} eps {row['eps']}: {row['size']} rows, {row['s']:.1f} s, {worst}", flush=True
                 )
     if arguments.promise == "fit":
-        show_fits(found)
+        show_fits(results)
     else:
-        show_violations(found, arguments.objectives)
-    save(arguments.output, {"seeds": arguments.seeds, "rows": arguments.rows, "trials": found})
+        show_violations(results, arguments.objectives)
+    save(arguments.output, {"seeds": arguments.seeds, "rows": arguments.rows, "trials": results})
 
 
 if __name__ == "__main__":

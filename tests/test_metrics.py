@@ -117,7 +117,7 @@ class TestSizeFor:
         eps, delta = 0.3, 0.1
         size = theoretical_size(KMEANS, eps, delta, n_features=2, queries="one").size
         assert size < len(X) / 4
-        found = [
+        results = [
             distortion(
                 X,
                 build_coreset(X, objective=KMEANS, coreset_size=size, calibrate=False, random_state=seed),
@@ -126,7 +126,7 @@ class TestSizeFor:
             ).worst
             for seed in range(60)
         ]
-        assert eps / 10 <= np.quantile(found, 1 - delta) <= eps
+        assert eps / 10 <= np.quantile(results, 1 - delta) <= eps
 
 
 def test_pilot_rule() -> None:

@@ -59,7 +59,7 @@ def test_calibration_wins_over_twenty_seeds(skewed: Block) -> None:
     queries = {"random": random_queries(skewed, objective, n_bases=6, seed=50)}
 
     def typical(**options) -> np.ndarray:
-        found = [
+        results = [
             distortion(
                 skewed,
                 build_coreset(skewed.X, objective=objective, coreset_size=1000, random_state=seed, **options),
@@ -68,7 +68,7 @@ def test_calibration_wins_over_twenty_seeds(skewed: Block) -> None:
             ).summary()["random"]
             for seed in range(20)
         ]
-        return np.median(found, axis=0)
+        return np.median(results, axis=0)
 
     calibrated, plain = typical(), typical(calibrate=False)
     assert calibrated[0] < plain[0] / 4
@@ -91,13 +91,13 @@ def test_logistic_coresets_beat_uniform_draws_over_twenty_seeds() -> None:
     best = objective.evaluate(block, objective.solve(block, rng=rng)).value
 
     def typical(**options) -> float:
-        found = []
+        results = []
         for seed in range(20):
             coreset = build_coreset(
                 block.X, block.y, objective=objective, coreset_size=2000, random_state=seed, **options
             )
-            found.append(objective.evaluate(block, objective.solve(coreset, rng=rng)).value / best - 1.0)
-        return float(np.median(found))
+            results.append(objective.evaluate(block, objective.solve(coreset, rng=rng)).value / best - 1.0)
+        return float(np.median(results))
 
     uniform = typical(construction="uniform", calibrate=False)
     assert typical() < uniform / 20
@@ -120,7 +120,7 @@ def test_two_million_rows_and_more_are_scored_in_part_and_lose_nothing() -> None
         drawn = build_coreset(X, y, objective=objective, coreset_size=2000, calibrate=False, random_state=seed)
         errors.append(drawn.weights() @ objective.cost(drawn, query) / exact - 1.0)
         rare.append(drawn.weights()[drawn.y == 2].sum() / 500 - 1.0)
-    for found in (errors, rare):
-        assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(len(found)) + 1e-12
+    for results in (errors, rare):
+        assert abs(np.mean(results)) < 4 * np.std(results) / np.sqrt(len(results)) + 1e-12
     model = CoresetLogisticRegression(tol=1e-6, random_state=0).fit(X, y)
     assert model.certificate_.relative_excess <= 1e-6

@@ -104,11 +104,11 @@ def test_mypy_passes_a_right_script_and_reports_every_mistake_of_a_wrong_one(tmp
     assert run.returncode == 1 and not run.stderr, run.stdout + run.stderr
     reported: dict[str, str] = {}
     for line in run.stdout.splitlines():
-        found = re.match(r"(?P<file>.*?):(?P<line>\d+): error: (?P<text>.*)", line)
-        if found and "_script" in found["file"]:  # lint checks the package itself, with the newest stubs of numpy
-            assert "wrong_script" in found["file"], line
-            number = int(found["line"]) - head.count("\n") - 1
-            reported[list(WRONG)[number]] = found["text"]
+        result = re.match(r"(?P<file>.*?):(?P<line>\d+): error: (?P<text>.*)", line)
+        if result and "_script" in result["file"]:  # lint checks the package itself, with the newest stubs of numpy
+            assert "wrong_script" in result["file"], line
+            number = int(result["line"]) - head.count("\n") - 1
+            reported[list(WRONG)[number]] = result["text"]
     missing = {
         mistake: reported.get(mistake) for mistake, text in WRONG.items() if text not in reported.get(mistake, "")
     }

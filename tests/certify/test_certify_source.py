@@ -100,10 +100,10 @@ def test_descent_on_leaves(block: Block, layout) -> None:
     start = objective.solve(coreset, rng=np.random.default_rng(0))
     best = objective.solve(block, rng=np.random.default_rng(0))
     smallest = objective.evaluate(block, best).value
-    found = []
+    results = []
     for engine, n_threads in (("serial", 1), ("serial", 2), ("threads", 2)):
         with limit_threads(n_threads):
-            found.append(
+            results.append(
                 polish_by_descent(
                     objective,
                     DataPass(cut(block, layout), engine),
@@ -115,9 +115,9 @@ def test_descent_on_leaves(block: Block, layout) -> None:
                     rng=np.random.default_rng(0),
                 )
             )
-    for other in found[1:]:
-        assert np.array_equal(other.params, found[0].params) and other.curve == found[0].curve
-    assert found[0].curve[-1] == pytest.approx(smallest, rel=1e-5) and found[0].n_rows == 12_000
+    for other in results[1:]:
+        assert np.array_equal(other.params, results[0].params) and other.curve == results[0].curve
+    assert results[0].curve[-1] == pytest.approx(smallest, rel=1e-5) and results[0].n_rows == 12_000
     certificate = certify_gap(objective, DataPass(cut(block, layout)), start, coreset)
     gap = objective.evaluate(block, start).value - smallest
     assert certificate.n_rows == 12_000

@@ -122,14 +122,14 @@ def test_leaders_double_their_radius_where_there_are_too_many(radius: float) -> 
 def test_any_number_of_threads_gives_the_same_cover() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60_000, 4)).astype(np.float32)
-    found = []
+    results = []
     for n in (1, 2, 3):
         with limit_threads(n):
             cover = FarthestFirst(X).grow(size=60)
-            found.append((cover.centres, cover.radii, cover.nearest.copy()))
-    for other in found[1:]:
-        assert other[0] == found[0][0] and other[1] == found[0][1]
-        assert np.array_equal(other[2], found[0][2])
+            results.append((cover.centres, cover.radii, cover.nearest.copy()))
+    for other in results[1:]:
+        assert other[0] == results[0][0] and other[1] == results[0][1]
+        assert np.array_equal(other[2], results[0][2])
 
 
 def test_coresets_and_streams_by_name() -> None:

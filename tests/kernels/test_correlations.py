@@ -20,13 +20,13 @@ def correlations(X: np.ndarray, atoms: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("d", [1, 7, 64, 129])
 def test_a_row_has_the_same_bits_wherever_it_stands(rng: np.random.Generator, dtype: type, d: int) -> None:
     X, atoms = rng.normal(size=(97, d)).astype(dtype), rng.normal(size=(48, d)).astype(dtype)
-    found = correlations(X, atoms)
+    result = correlations(X, atoms)
     limit = 4 * d * np.finfo(dtype).eps
-    np.testing.assert_allclose(found, X.astype(np.float64) @ atoms.T.astype(np.float64), atol=limit)
+    np.testing.assert_allclose(result, X.astype(np.float64) @ atoms.T.astype(np.float64), atol=limit)
     order = rng.permutation(len(X))
-    assert np.array_equal(correlations(X[order], atoms), found[order])
+    assert np.array_equal(correlations(X[order], atoms), result[order])
     for n in (1, 5, 6, 7, 47, 48, 49):
-        assert np.array_equal(correlations(X[3 : 3 + n].copy(), atoms), found[3 : 3 + n])
+        assert np.array_equal(correlations(X[3 : 3 + n].copy(), atoms), result[3 : 3 + n])
 
 
 @pytest.mark.bits
@@ -38,7 +38,7 @@ def test_a_penalised_code_has_the_same_bits_wherever_its_row_stands(
     atoms = rng.normal(size=(37, 24))  # no multiple of anything
     atoms /= np.linalg.norm(atoms, axis=1)[:, None]
     X = (rng.normal(size=(2100, 37)) * (rng.random((2100, 37)) < 0.1) @ atoms).astype(dtype)
-    found = lasso_codes(X, atoms, penalty=0.1, positive=positive)
+    result = lasso_codes(X, atoms, penalty=0.1, positive=positive)
     order = rng.permutation(len(X))[:1500]
     other = lasso_codes(X[order], atoms, penalty=0.1, positive=positive)
-    assert all(np.array_equal(a, b[order]) for a, b in zip(other[:3], found[:3], strict=True))
+    assert all(np.array_equal(a, b[order]) for a, b in zip(other[:3], result[:3], strict=True))

@@ -105,12 +105,12 @@ def test_a_wild_row_among_tame_ones_finds_its_centre(rng: np.random.Generator) -
 def test_threads_do_not_change_a_bit(rng: np.random.Generator, csr: bool) -> None:
     X, C, u = rng.normal(size=(60_000, 5)), rng.normal(size=(40, 5)), rng.random(60_000)
     rows = sparse.csr_matrix(X) if csr else X
-    found = []
+    results = []
     for n in (1, 2, 5):
         with limit_threads(n):
-            found.append((*assign(rows, C, weight=u, with_sums=True), column_sums(rows, u)))
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
+            results.append((*assign(rows, C, weight=u, with_sums=True), column_sums(rows, u)))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
             assert np.array_equal(a, b)
 
 
@@ -138,17 +138,17 @@ class TestDraw:
         score = np.array([1.0, 0.0, 3.0, 6.0])
         counts = np.zeros(4)
         for seed in range(3000):
-            found, total = locate_draws(score, 5, np.random.default_rng(seed))
-            counts += np.bincount(found, minlength=4)
+            results, total = locate_draws(score, 5, np.random.default_rng(seed))
+            counts += np.bincount(results, minlength=4)
             assert total == 10.0
         assert counts[1] == 0
         np.testing.assert_allclose(counts / 3000, 5 * score / 10, atol=0.05)
 
     def test_stratified_counts_never_stray_by_two(self, rng: np.random.Generator) -> None:
         score = rng.random(20_000)
-        found, total = locate_draws(score, 700, rng)
+        results, total = locate_draws(score, 700, rng)
         edges = np.linspace(0, 20_000, 11).astype(int)
-        got = np.histogram(found, bins=edges)[0]
+        got = np.histogram(results, bins=edges)[0]
         want = np.array([score[a:b].sum() for a, b in itertools.pairwise(edges)]) * 700 / total
         assert np.abs(got - want).max() < 2
 

@@ -78,14 +78,14 @@ def test_extreme_margins_stay_finite_and_right(n_classes: int) -> None:
 @pytest.mark.bits
 def test_threads_are_no_matter(n_classes: int) -> None:
     X, y, theta, u = _problem(150_000, 6, n_classes)
-    found = []
+    results = []
     for n in (1, 2, 3):
         with limit_threads(n):
-            found.append(logistic_sweep(X.astype(np.float32), y, theta, n_classes=n_classes, weight=u, diagonal=True))
-    for cost, sums in found[1:]:
-        assert np.array_equal(cost, found[0][0])
-        assert np.array_equal(sums.gradient, found[0][1].gradient)
-        assert np.array_equal(sums.diagonal, found[0][1].diagonal)
+            results.append(logistic_sweep(X.astype(np.float32), y, theta, n_classes=n_classes, weight=u, diagonal=True))
+    for cost, sums in results[1:]:
+        assert np.array_equal(cost, results[0][0])
+        assert np.array_equal(sums.gradient, results[0][1].gradient)
+        assert np.array_equal(sums.diagonal, results[0][1].diagonal)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_threads_are_no_matter(n_classes: int) -> None:
 )
 def test_labels_are_numbered_as_numpy_would(y: np.ndarray) -> None:
     labels, numbers = np.unique(y, return_inverse=True)
-    found, codes = encode_labels(y)
-    assert np.array_equal(found, labels) and found.dtype == labels.dtype
+    results, codes = encode_labels(y)
+    assert np.array_equal(results, labels) and results.dtype == labels.dtype
     assert np.array_equal(codes, numbers) and codes.dtype == np.int32
     assert np.array_equal(distinct_labels(y), labels)
     assert np.array_equal(label_numbers(y, labels[:1]), np.where(numbers == 0, 0, -1))

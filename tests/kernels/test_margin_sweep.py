@@ -106,13 +106,13 @@ def test_sums_of_parts_add_up_and_no_rows_are_nothing() -> None:
 def test_any_number_of_threads_gives_the_same_bits(n_classes: int, layout: str) -> None:
     X, y, params, u = _problem(150_000, 6, n_classes)
     rows = sparse.csr_matrix(X) if layout == "csr" else X.astype(np.float32)
-    found = []
+    results = []
     for n in (1, 2, 3):
         with limit_threads(n):
-            found.append(
+            results.append(
                 margin_sweep(rows, y, params, n_classes=n_classes, mu=MU, theta=THETA, weight=u, diagonal=True)
             )
-    for cost, sums in found[1:]:
-        assert np.array_equal(cost, found[0][0])
-        assert np.array_equal(sums.sides, found[0][1].sides)
-        assert np.array_equal(sums.diagonal, found[0][1].diagonal)
+    for cost, sums in results[1:]:
+        assert np.array_equal(cost, results[0][0])
+        assert np.array_equal(sums.sides, results[0][1].sides)
+        assert np.array_equal(sums.diagonal, results[0][1].diagonal)

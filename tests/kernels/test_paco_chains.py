@@ -101,11 +101,11 @@ class Sampler:
         return k - 1, int(np.searchsorted(EDGES, loss, side="right")) - 1
 
     def law(self, n: int) -> np.ndarray:
-        found = np.zeros((3, 5))
+        result = np.zeros((3, 5))
         for turn in range(n):
             self.step(turn)
-            found[self.cell()] += 1
-        return found / n
+            result[self.cell()] += 1
+        return result / n
 
 
 def variation(a: np.ndarray, b: np.ndarray) -> float:
@@ -116,9 +116,9 @@ def variation(a: np.ndarray, b: np.ndarray) -> float:
     "kernel", [pytest.param(name, marks=[] if name == "birth_death" else [pytest.mark.slow]) for name in KERNELS]
 )
 def test_the_law_is_that_of_exact_integration(kernel: str) -> None:
-    found, exact = Sampler(kernel).law(20_000), exact_law()
-    assert variation(found.sum(axis=1), exact.sum(axis=1)) <= 0.02
-    assert variation(found, exact) <= 0.03
+    result, exact = Sampler(kernel).law(20_000), exact_law()
+    assert variation(result.sum(axis=1), exact.sum(axis=1)) <= 0.02
+    assert variation(result, exact) <= 0.03
 
 
 def test_the_law_does_not_depend_on_where_births_are_tried() -> None:
@@ -142,8 +142,8 @@ def test_the_law_does_not_depend_on_where_births_are_tried() -> None:
 )
 def test_a_wrong_law_is_noticed(kernel: str, wrong: dict) -> None:
     assert abs(float(log_student_constant(TAU, 1))) > 0.5  # else its absence could not be seen
-    found = Sampler(kernel, **wrong).law(10_000)
-    assert variation(found.sum(axis=1), exact_law().sum(axis=1)) > 0.035
+    result = Sampler(kernel, **wrong).law(10_000)
+    assert variation(result.sum(axis=1), exact_law().sum(axis=1)) > 0.035
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

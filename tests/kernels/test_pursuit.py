@@ -85,12 +85,12 @@ def test_best_support_for_orthonormal_atoms(rng: np.random.Generator) -> None:
     atoms = np.linalg.qr(rng.normal(size=(7, 7)))[0]
     X = rng.normal(size=(50, 7))
     error = pursue(X, atoms, n_nonzero=3)[2]
-    for y, found in zip(X, error, strict=True):
+    for y, results in zip(X, error, strict=True):
         best = min(
             np.sum((y - np.linalg.lstsq(atoms[list(s)].T, y, rcond=None)[0] @ atoms[list(s)]) ** 2)
             for s in itertools.combinations(range(7), 3)
         )
-        assert found == pytest.approx(best, abs=1e-12)
+        assert results == pytest.approx(best, abs=1e-12)
 
 
 def test_exactly_sparse_rows_take_no_more_atoms_than_they_have(rng: np.random.Generator) -> None:
@@ -130,18 +130,18 @@ def test_non_negative_pursuit_is_nnls_on_its_support(rng: np.random.Generator, m
     atoms, X = np.abs(unit_rows(rng, 30, 12)), rng.normal(size=(200, 12)) + 0.7
     chosen, values, error, _ = pursue(X, atoms, n_nonzero=most, positive=True)
     assert (values >= 0.0).all() and (values[chosen >= 0] > 0.0).all()
-    for y, row, value, found in zip(X, chosen, values, error, strict=True):
+    for y, row, value, results in zip(X, chosen, values, error, strict=True):
         used = row[row >= 0]
         if len(used):
             best, left = nnls(atoms[used].T, y)
             np.testing.assert_allclose(value[row >= 0], best, atol=1e-10)
-            assert found == pytest.approx(left**2, rel=1e-10)
+            assert results == pytest.approx(left**2, rel=1e-10)
 
 
 def test_non_negative_pursuit_equals_the_textbook(rng: np.random.Generator) -> None:
     atoms, X = unit_rows(rng, 30, 12), rng.normal(size=(200, 12))
     codes = dense(*pursue(X, atoms, n_nonzero=5, positive=True)[:2], 30)
-    for y, found in zip(X, codes, strict=True):
+    for y, results in zip(X, codes, strict=True):
         picked, rest, code = [], y, np.zeros(30)
         for _ in range(5):
             pull = atoms @ rest
@@ -150,7 +150,7 @@ def test_non_negative_pursuit_equals_the_textbook(rng: np.random.Generator) -> N
             solution = nnls(atoms[picked].T, y)[0]
             rest = y - solution @ atoms[picked]
         code[picked] = solution
-        np.testing.assert_allclose(found, code, atol=1e-9)
+        np.testing.assert_allclose(results, code, atol=1e-9)
 
 
 @pytest.mark.parametrize("positive", [False, True])
@@ -187,15 +187,15 @@ def test_lasso_codes_with_hardly_a_penalty(rng: np.random.Generator, penalty: fl
 @pytest.mark.bits
 def test_threads_and_order_of_rows_change_no_bit(rng: np.random.Generator, dtype: type, positive: bool) -> None:
     atoms, X = unit_rows(rng, 50, 20), rng.normal(size=(20_011, 20)).astype(dtype)
-    found = []
+    results = []
     for n in (1, 2, 3):
         with limit_threads(n):
-            found.append(pursue(X, atoms, n_nonzero=3, positive=positive))
-    for other in found[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(other[:3], found[0][:3], strict=True))
+            results.append(pursue(X, atoms, n_nonzero=3, positive=positive))
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(other[:3], results[0][:3], strict=True))
     order = rng.permutation(len(X))
     other = pursue(X[order], atoms, n_nonzero=3, positive=positive)
-    assert all(np.array_equal(a, b[order]) for a, b in zip(other[:3], found[0][:3], strict=True))
+    assert all(np.array_equal(a, b[order]) for a, b in zip(other[:3], results[0][:3], strict=True))
 
 
 # -- the update stage ------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, monkeypatc
     """Nor does doing all atoms in one call, as is done for few rows."""
     _, atoms, residual, (starts, users, x), weight = coded(rng, 90_000, positive)
     assert len(users) * 8 > 2_000_000
-    found = []
+    results = []
     for n, small in ((1, 2_000_000), (2, 2_000_000), (3, 2_000_000), (1, 10**9)):
         mine = residual.copy(), x.copy(), atoms.copy()
         monkeypatch.setattr("tithe.kernels.dictionary.atoms._MAX_SERIAL_NUMBERS", small)
@@ -263,9 +263,9 @@ def test_threads_change_no_bit_of_an_update(rng: np.random.Generator, monkeypatc
             update_atoms(
                 mine[0], starts, users, mine[1], weight, mine[2], np.arange(12), positive=positive, exact=exact
             )
-        found.append(mine)
-    for other in found[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(other, found[0], strict=True))
+        results.append(mine)
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(other, results[0], strict=True))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -275,15 +275,15 @@ def test_the_main_direction_of_residuals(rng: np.random.Generator, weighted: boo
     users = np.flatnonzero(rng.random(60_000) < 0.9)
     weight = rng.random(60_000) if weighted else None
     start = unit_rows(rng, 1, 40)[0]
-    found = []
+    results = []
     for n in (1, 2, 3):
         with limit_threads(n):
-            found.append(main_direction(residual, users, weight, start))
-    assert all(np.array_equal(v, found[0][0]) and s == found[0][1] for v, s in found)
+            results.append(main_direction(residual, users, weight, start))
+    assert all(np.array_equal(v, results[0][0]) and s == results[0][1] for v, s in results)
     mine = residual[users] * (1.0 if weight is None else np.sqrt(weight[users])[:, None])
     values, vectors = np.linalg.eigh(mine.T @ mine)
-    assert abs(found[0][0] @ vectors[:, -1]) == pytest.approx(1.0, abs=1e-6)
-    assert found[0][1] == pytest.approx(values[-1], rel=1e-4)
+    assert abs(results[0][0] @ vectors[:, -1]) == pytest.approx(1.0, abs=1e-6)
+    assert results[0][1] == pytest.approx(values[-1], rel=1e-4)
 
 
 @pytest.mark.bits

@@ -31,9 +31,9 @@ def blobs() -> np.ndarray:
 @pytest.mark.parametrize("seed", range(8))
 def test_planted_clusters_are_counted(seed: int) -> None:
     X, k = planted(seed, n=3000, most=12)
-    found = choose_k(X, coreset_size=1500, random_state=seed)
-    assert (found.k, found.met) == (k, True)
-    assert len(found.centers[k]) == k
+    result = choose_k(X, coreset_size=1500, random_state=seed)
+    assert (result.k, result.met) == (k, True)
+    assert len(result.centers[k]) == k
 
 
 @pytest.mark.slow
@@ -76,59 +76,59 @@ def test_weights_count_as_repeated_rows_do() -> None:
 def test_more_clusters_than_are_allowed_is_warned_of() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 1)) + 100.0 * np.arange(30).repeat(100)[:, None]
     with pytest.warns(UserWarning, match="up to 8 satisfies rule='separation'; the answer is 8"):
-        found = choose_k(X, max_clusters=8, coreset_size=1000, random_state=0)
-    assert (found.k, found.met) == (8, False)
+        result = choose_k(X, max_clusters=8, coreset_size=1000, random_state=0)
+    assert (result.k, result.met) == (8, False)
 
 
 def test_the_result_prints_in_one_line(blobs: np.ndarray) -> None:
-    found = choose_k(blobs, coreset_size=1000, random_state=0)
-    assert repr(found) == "KCurve(k=11, rule='separation', met=True, tried={11, 16, 32, 64, 128})"
+    result = choose_k(blobs, coreset_size=1000, random_state=0)
+    assert repr(result) == "KCurve(k=11, rule='separation', met=True, tried={11, 16, 32, 64, 128})"
 
 
 @pytest.mark.parametrize("objective", ["kmeans", "kmedian"])
 def test_budget_is_met_by_the_smallest_k(blobs: np.ndarray, objective: str) -> None:
     noise = len(blobs) * (0.0075 if objective == "kmeans" else 0.08)
-    found = choose_k(
+    result = choose_k(
         blobs, rule="budget", budget=3 * noise, max_clusters=40, objective=objective, coreset_size=2000, random_state=0
     )
-    assert found.k == 11 and found.met
-    assert found.curve[11] <= 3 * noise < found.curve[10]
+    assert result.k == 11 and result.met
+    assert result.curve[11] <= 3 * noise < result.curve[10]
 
 
 def test_budget_out_of_reach_is_said(blobs: np.ndarray) -> None:
     with pytest.warns(UserWarning, match="up to 6 satisfies rule='budget'"):
-        found = choose_k(blobs, rule="budget", budget=1e-9, max_clusters=6, coreset_size=500, random_state=0)
-    assert (found.k, found.met) == (6, False)
+        result = choose_k(blobs, rule="budget", budget=1e-9, max_clusters=6, coreset_size=500, random_state=0)
+    assert (result.k, result.met) == (6, False)
 
 
 def test_relative_rule_stops_when_doubling_brings_little() -> None:
     """Eight corners of a box of sides 200, 60 and 18: each doubling up to eight saves most of the cost."""
     corners = np.array([[x, y, z] for x in (-100, 100) for y in (-30, 30) for z in (-9, 9)], float)
     X = np.concatenate([c + np.random.default_rng(0).normal(size=(1000, 3)) for c in corners])
-    found = choose_k(X, rule="relative", eta=0.5, max_clusters=64, coreset_size=2000, random_state=0)
-    assert found.k == 8 and found.met
-    assert list(found.curve) == [1, 2, 4, 8, 16]
+    result = choose_k(X, rule="relative", eta=0.5, max_clusters=64, coreset_size=2000, random_state=0)
+    assert result.k == 8 and result.met
+    assert list(result.curve) == [1, 2, 4, 8, 16]
 
 
 def test_a_last_step_that_is_no_doubling_decides_nothing() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 2))
     for most in (32, 33, 63):
         with pytest.warns(UserWarning, match="the answer is 32"):
-            found = choose_k(X, rule="relative", max_clusters=most, coreset_size=1000, random_state=0)
-        assert (found.k, found.met) == (32, False)
+            result = choose_k(X, rule="relative", max_clusters=most, coreset_size=1000, random_state=0)
+        assert (result.k, result.met) == (32, False)
 
 
 def test_penalty_finds_the_valley(blobs: np.ndarray) -> None:
-    found = choose_k(blobs, rule="penalty", penalty=1000.0, max_clusters=40, coreset_size=2000, random_state=0)
-    assert found.k == 11
+    result = choose_k(blobs, rule="penalty", penalty=1000.0, max_clusters=40, coreset_size=2000, random_state=0)
+    assert result.k == 11
 
 
 def test_curve_never_rises_and_solutions_belong_to_it(blobs: np.ndarray) -> None:
-    found = choose_k(blobs, rule="penalty", penalty=50.0, max_clusters=30, coreset_size=1000, random_state=1)
-    costs = list(found.curve.values())
-    assert list(found.curve) == sorted(found.curve)
+    result = choose_k(blobs, rule="penalty", penalty=50.0, max_clusters=30, coreset_size=1000, random_state=1)
+    costs = list(result.curve.values())
+    assert list(result.curve) == sorted(result.curve)
     assert np.all(np.diff(costs) <= 1e-9 * costs[0])
-    assert all(len(found.centers[k]) == k for k in found.curve)
+    assert all(len(result.centers[k]) == k for k in result.curve)
 
 
 @pytest.mark.parametrize(
@@ -148,5 +148,5 @@ def test_bad_arguments(blobs: np.ndarray, options: dict, message: str) -> None:
 
 
 def test_all_points_equal() -> None:
-    found = choose_k(np.ones((100, 2)), coreset_size=50, random_state=0)
-    assert found.k == 1 and found.curve[1] == 0.0
+    result = choose_k(np.ones((100, 2)), coreset_size=50, random_state=0)
+    assert result.k == 1 and result.curve[1] == 0.0

@@ -85,8 +85,8 @@ def test_saturation_without_noise_is_no_clipped_noise(rng) -> None:
     grey = saved(0.3 * stairs() + 90, 15.0)  # far from both ends
     for image, sigma in ((burnt, 3.0), (burnt, 20.0), (grey, 15.0), (np.zeros((64, 64), np.uint8), 30.0)):
         assert find_clipping(Planes(image), sigma, "auto", None) is None
-    found = find_clipping(Planes(weak_in_the_dark), 20.0, "auto", None)
-    assert found is None or not found.black
+    result = find_clipping(Planes(weak_in_the_dark), 20.0, "auto", None)
+    assert result is None or not result.black
 
 
 def test_patches_have_noise_of_one_strength() -> None:

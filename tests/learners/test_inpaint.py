@@ -26,8 +26,8 @@ def test_masked_pursuit_equals_least_squares_on_the_chosen_atoms(rng) -> None:
     atoms = rng.normal(size=(20, 25))
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
     X, known = rng.normal(size=(40, 25)), rng.random((40, 25)) < 0.7
-    found = complete_rows(X, known.astype(np.uint8), atoms, n_nonzero=1)
-    for row, mask, result in zip(X, known, found, strict=True):
+    outcome = complete_rows(X, known.astype(np.uint8), atoms, n_nonzero=1)
+    for row, mask, result in zip(X, known, outcome, strict=True):
         best = None
         for atom in atoms:
             both = np.stack([np.ones(25), atom], axis=1)

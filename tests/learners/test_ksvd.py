@@ -16,8 +16,8 @@ from tithe.solvers.ksvd import (
 )
 
 
-def distance(true: np.ndarray, found: np.ndarray) -> float:
-    return float((1.0 - np.abs(true @ found.T).max(axis=1)).mean())
+def distance(true: np.ndarray, results: np.ndarray) -> float:
+    return float((1.0 - np.abs(true @ results.T).max(axis=1)).mean())
 
 
 def test_a_planted_dictionary_is_found() -> None:
@@ -105,14 +105,14 @@ def test_order_of_rows_is_no_matter() -> None:
 def test_seeds_and_threads() -> None:
     X, _ = planted(50_000)
     model = KSVD(50, n_nonzero_coefs=3, max_iter=3, random_state=0)
-    found = []
+    results = []
     for n in (1, 2, 3):
         with limit_threads(n):
-            found.append(clone(model).fit(X))
-    for other in found[1:]:
-        assert np.array_equal(other.components_, found[0].components_)
-        assert np.array_equal(other.objective_curve_, found[0].objective_curve_)
-    assert not np.allclose(model.set_params(random_state=1).fit(X).components_, found[0].components_)
+            results.append(clone(model).fit(X))
+    for other in results[1:]:
+        assert np.array_equal(other.components_, results[0].components_)
+        assert np.array_equal(other.objective_curve_, results[0].objective_curve_)
+    assert not np.allclose(model.set_params(random_state=1).fit(X).components_, results[0].components_)
 
 
 def test_one_atom_a_row_assigns_like_spherical_k_means() -> None:
@@ -263,8 +263,8 @@ def test_certificates_at_any_scale() -> None:
     model = KSVD(10, n_nonzero_coefs=2, max_iter=3, initial=np.eye(10, 8) + 0.1, random_state=0).fit(X)
     want = model.certify(X)
     for weight in (1e200, 1e-200):
-        found = model.certify(X, sample_weight=np.full(400, weight))
-        np.testing.assert_allclose(found.interval, want.interval, rtol=1e-9)
+        results = model.certify(X, sample_weight=np.full(400, weight))
+        np.testing.assert_allclose(results.interval, want.interval, rtol=1e-9)
     large = clone(model).fit(X * 1e100).certify(X * 1e100)
     np.testing.assert_allclose(large.interval, np.multiply(want.interval, 1e200), rtol=1e-6)
 

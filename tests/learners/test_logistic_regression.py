@@ -38,15 +38,15 @@ def test_polished_fit_is_the_full_fit(n_classes: int, layout: str) -> None:
     X, y = problem(n_classes=n_classes)
     rows = {"dense": X, "csr": sparse.csr_matrix(X), "float32": X.astype(np.float32)}[layout]
     model = CoresetLogisticRegression(coreset_size=1000, tol=1e-6, random_state=0).fit(rows, y)
-    found, best = loss(model, X, y)
-    assert found <= best * (1 + 3e-6)
+    results, best = loss(model, X, y)
+    assert results <= best * (1 + 3e-6)
     full = LogisticRegression(tol=1e-8, max_iter=2000).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(rows), full.predict_proba(X), atol=0.01)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(rows)), model.predict_proba(rows), rtol=1e-6)
     assert model.decision_function(rows).shape == ((len(X),) if n_classes == 2 else (len(X), n_classes))
     assert np.mean(model.predict(rows) == full.predict(X)) > 0.995
     assert model.objective_curve_ == sorted(model.objective_curve_, reverse=True)
-    assert model.objective_curve_[-1] == pytest.approx(found, rel=1e-6)
+    assert model.objective_curve_[-1] == pytest.approx(results, rel=1e-6)
     assert model.n_passes_ <= 12 and len(model.sample_indices_) <= 1000
 
 
@@ -66,8 +66,8 @@ def test_the_certificate_holds_on_two_hundred_problems() -> None:
             fit_intercept=bool(trial % 3),
             random_state=trial,
         ).fit(X, y, sample_weight=weight)
-        found, best = loss(model, X, y, weight)
-        gap, slack = found - best, 1e-12 * best
+        results, best = loss(model, X, y, weight)
+        gap, slack = results - best, 1e-12 * best
         certificate = model.certificate_
         assert certificate.bound is not None and gap <= certificate.bound + slack
         if certificate.kind == "bound":
@@ -84,9 +84,9 @@ def test_certify_on_other_rows_says_how_far_they_are_from_their_own_best() -> No
     X, y = problem(seed=1)
     model = CoresetLogisticRegression(coreset_size=1000, random_state=0).fit(X[:15_000], y[:15_000])
     certificate = model.certify(X[15_000:], y[15_000:])
-    found, best = loss(model, X[15_000:], y[15_000:])
-    assert certificate.value == pytest.approx(found - best, rel=0.3)
-    assert certificate.bound is not None and certificate.bound >= found - best
+    results, best = loss(model, X[15_000:], y[15_000:])
+    assert certificate.value == pytest.approx(results - best, rel=0.3)
+    assert certificate.bound is not None and certificate.bound >= results - best
     assert certificate.n_rows == 5000 and certificate.passes == 1 and "5000 rows" in str(certificate)
     again = model.certify(X[:15_000], y[:15_000])
     assert again.value == pytest.approx(model.certificate_.value, rel=0.2)
@@ -114,8 +114,8 @@ def test_calibration_beats_the_same_rows_without_it_and_a_uniform_draw() -> None
             "default": {},
         }.items():
             model = CoresetLogisticRegression(coreset_size=500, polish=0, random_state=seed, **options).fit(X, y)
-            found, best = loss(model, X, y)
-            excess.setdefault(name, []).append(found / best - 1)
+            results, best = loss(model, X, y)
+            excess.setdefault(name, []).append(results / best - 1)
     middle = {name: np.median(values) for name, values in excess.items()}
     assert middle["default"] < 0.1 * middle["uniform"] and middle["default"] < 0.2 * middle["plain"]
 
@@ -153,13 +153,16 @@ def test_integer_weights_equal_repeated_rows_after_polish() -> None:
 @pytest.mark.bits
 def test_same_seed_and_any_number_of_threads_give_the_same_bits() -> None:
     X, y = problem(60_000, 4)
-    found = []
+    results = []
     for n in (1, 2):
         with limit_threads(n):
-            found.append(CoresetLogisticRegression(coreset_size=700, random_state=5).fit(X, y))
-    assert np.array_equal(found[0].coef_, found[1].coef_) and found[0].objective_curve_ == found[1].objective_curve_
+            results.append(CoresetLogisticRegression(coreset_size=700, random_state=5).fit(X, y))
+    assert (
+        np.array_equal(results[0].coef_, results[1].coef_)
+        and results[0].objective_curve_ == results[1].objective_curve_
+    )
     other = CoresetLogisticRegression(coreset_size=700, polish=0, random_state=6).fit(X, y)
-    assert not np.array_equal(other.coef_, found[0].coef_)
+    assert not np.array_equal(other.coef_, results[0].coef_)
 
 
 def test_warm_start_goes_on_where_the_last_fit_ended() -> None:
@@ -206,8 +209,8 @@ def test_perfectly_separable_rows_have_a_finite_solution() -> None:
     X, _ = problem(20_000, 3)
     y = (X[:, 0] > 0.1).astype(int)
     model = CoresetLogisticRegression(coreset_size=1000, random_state=0).fit(X, y)
-    found, best = loss(model, X, y)
-    assert found <= best * (1 + 1e-3) and model.score(X, y) > 0.995
+    results, best = loss(model, X, y)
+    assert results <= best * (1 + 1e-3) and model.score(X, y) > 0.995
 
 
 def test_rare_positives_survive() -> None:
@@ -220,8 +223,8 @@ def test_rare_positives_survive() -> None:
     X, y = X[order], y[order]
     model = CoresetLogisticRegression(coreset_size=1000, random_state=0).fit(X, y)
     assert model.coreset_.y is not None and model.coreset_.y.sum() >= 10
-    found, best = loss(model, X, y)
-    assert found <= best * (1 + 2e-4)
+    results, best = loss(model, X, y)
+    assert results <= best * (1 + 2e-4)
 
 
 def test_constant_duplicate_and_huge_columns() -> None:
@@ -258,9 +261,9 @@ def test_scales_whose_squares_overflow_are_refused() -> None:
 def test_data_far_from_the_origin_and_out_of_scale() -> None:
     X, y = problem(20_000, 3)
     model = CoresetLogisticRegression(coreset_size=2000, random_state=0).fit(1e3 * X + 1e6, y)
-    found, best = loss(model, 1e3 * X + 1e6, y)
-    assert found <= best * (1 + 1e-3) and model.certificate_.bound is not None
-    assert found - best <= model.certificate_.bound * (1 + 1e-6) + 1e-9 * best
+    results, best = loss(model, 1e3 * X + 1e6, y)
+    assert results <= best * (1 + 1e-3) and model.certificate_.bound is not None
+    assert results - best <= model.certificate_.bound * (1 + 1e-6) + 1e-9 * best
 
 
 def test_more_columns_than_rows() -> None:
@@ -291,8 +294,8 @@ def test_a_class_of_ten_rows_survives_a_uniform_draw() -> None:
     y = np.zeros(100_000, int)
     y[rng.permutation(100_000)[:10]] = 1
     model = CoresetLogisticRegression(construction="uniform", coreset_size=2000, random_state=1).fit(X, y)
-    found, best = loss(model, X, y)
-    assert found <= best * (1 + 1e-3)
+    results, best = loss(model, X, y)
+    assert results <= best * (1 + 1e-3)
 
 
 def test_rows_of_no_weight_are_as_good_as_absent_where_few_stand_for_all(monkeypatch) -> None:
@@ -308,9 +311,9 @@ def test_too_few_rounds_are_said_to_be() -> None:
     X, y = problem(3000, 4)
     with pytest.warns(ConvergenceWarning, match="Raise max_iter=1"):
         model = CoresetLogisticRegression(max_iter=1).fit(X, y)
-    found, best = loss(model, X, y)
+    results, best = loss(model, X, y)
     assert model.certificate_.interval is not None
-    assert model.certificate_.interval[0] <= found - best <= model.certificate_.interval[1]
+    assert model.certificate_.interval[0] <= results - best <= model.certificate_.interval[1]
 
 
 @pytest.mark.parametrize("polish", ["auto", 0])
@@ -329,8 +332,8 @@ def test_a_coreset_of_fewer_rows_than_coefficients_is_polished_all_the_same() ->
     X = rng.normal(size=(4000, 60)) * (rng.random((4000, 60)) < 0.02) * 10.0
     y = (X @ rng.normal(size=60) + rng.logistic(size=4000) > 0).astype(int)
     model = CoresetLogisticRegression(coreset_size=15, tol=1e-9, random_state=0).fit(X, y)
-    found, best = loss(model, X, y)
-    assert found <= best * (1 + 1e-9)
+    results, best = loss(model, X, y)
+    assert results <= best * (1 + 1e-9)
 
 
 def test_what_polish_does_not_reach_is_said() -> None:

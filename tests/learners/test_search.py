@@ -177,7 +177,7 @@ def test_groups_masks_and_rows_taken_twice(numbers) -> None:
 
 def test_same_seed_same_search_for_dense_and_sparse_rows(classes) -> None:
     X, y, weight = classes
-    found = []
+    results = []
     for rows in (X, X, sparse.csr_matrix(X)):
         search = CoresetSearchCV(
             CoresetLogisticRegression(random_state=0),
@@ -187,9 +187,9 @@ def test_same_seed_same_search_for_dense_and_sparse_rows(classes) -> None:
             scoring="neg_log_loss",
             random_state=4,
         ).fit(rows, y, sample_weight=weight)
-        found.append(search.cv_results_["mean_test_score"])
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_allclose(found[0], found[2], rtol=0.02)
+        results.append(search.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_allclose(results[0], results[2], rtol=0.02)
 
 
 def test_frames_keep_their_names(classes) -> None:

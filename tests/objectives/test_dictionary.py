@@ -85,12 +85,12 @@ def test_flat_rows_are_drawn_and_the_draw_is_unbiased() -> None:
     queries = [rng.normal(size=(5, 16)) for _ in range(3)]
     queries = [q / np.linalg.norm(q, axis=1, keepdims=True) for q in queries]
     full = np.array([objective.cost(block, q).sum() for q in queries])
-    found = []
+    results = []
     for seed in range(2000):
         small = build_coreset(X, objective=objective, coreset_size=60, calibrate=False, random_state=seed)
-        found.append([small.weights() @ objective.cost(small, q) for q in queries])
-    gap = np.mean(found, axis=0) - full
-    square = gap @ np.linalg.solve(np.cov(np.array(found).T) / len(found), gap)
+        results.append([small.weights() @ objective.cost(small, q) for q in queries])
+    gap = np.mean(results, axis=0) - full
+    square = gap @ np.linalg.solve(np.cov(np.array(results).T) / len(results), gap)
     assert stats.chi2.sf(square, len(queries)) > 1e-4
     flat = X.std(axis=1) == 0.0
     survey = objective.survey(block, objective.pilot(block, rng=rng))

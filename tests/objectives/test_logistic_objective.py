@@ -106,8 +106,8 @@ def test_without_intercept_the_bound_is_the_square_of_the_gradient(rng: np.rando
     block = problem(rng, 200, 3)
     objective = LogisticObjective(classes=(0, 1), C=0.01, fit_intercept=False)
     at = objective.solve(block, rng=rng) + np.array([[0.01, -0.02, 0.01, 0.0]])
-    found = objective.evaluate(block, at)
-    assert found.bound == pytest.approx(0.5 * objective.C * float(np.sum(found.gradient**2)), rel=1e-8)
+    results = objective.evaluate(block, at)
+    assert results.bound == pytest.approx(0.5 * objective.C * float(np.sum(results.gradient**2)), rel=1e-8)
 
 
 def test_calibrated_coreset_has_the_gradient_of_all_rows(rng: np.random.Generator) -> None:
@@ -174,8 +174,8 @@ def test_wide_rows_use_blocks_and_diagonals(rng: np.random.Generator) -> None:
         X = sparse.random(300, d, density=0.05, random_state=0, format="csr")
         y = (np.asarray(X[:, :3].sum(axis=1)).ravel() > 0).astype(np.int32) + (X[:, 3].toarray().ravel() > 0)
         block = Block(X=X, y=y.astype(np.int32))
-        found = THREE.evaluate(block, THREE.solve(block, rng=rng))
-        assert found.bound <= 1e-4 * found.value
+        results = THREE.evaluate(block, THREE.solve(block, rng=rng))
+        assert results.bound <= 1e-4 * results.value
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, -np.inf, np.nan, "x", None, [1.0]])
@@ -236,25 +236,25 @@ def test_the_first_look_at_many_rows_goes_by_weight(monkeypatch, rng: np.random.
     X, y = rng.normal(size=(12_000, 2)), np.repeat([0, 1], [11_000, 1000]).astype(np.int32)
     weight = rng.pareto(1.1, 12_000) + 0.01
     weight[-1000:-5] = 0.0  # a class of which five rows count
-    found = []
+    results = []
     for seed in range(60):
         drawn = build_coreset(
             X, y, sample_weight=weight, objective=TWO, coreset_size=300, calibrate=False, random_state=seed
         )
         assert drawn.y is not None and (drawn.y == 1).sum() == 5
-        found.append(drawn.weights().sum() / weight.sum() - 1.0)
-    assert np.std(found) < 0.1 and abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(60)
+        results.append(drawn.weights().sum() / weight.sum() - 1.0)
+    assert np.std(results) < 0.1 and abs(np.mean(results)) < 4 * np.std(results) / np.sqrt(60)
 
 
 def test_solution_is_the_minimum_of_a_general_minimiser(rng: np.random.Generator) -> None:
     block = problem(rng, 150, 2, 3)
-    found = THREE.evaluate(block, THREE.solve(block, rng=rng)).value
+    results = THREE.evaluate(block, THREE.solve(block, rng=rng)).value
 
     def value(flat: np.ndarray) -> float:
         return THREE.evaluate(block, flat.reshape(3, 3)).value
 
     best = minimize(value, np.zeros(9), method="BFGS", options={"gtol": 1e-6})
-    assert found <= best.fun * (1 + 1e-9)
+    assert results <= best.fun * (1 + 1e-9)
 
 
 def test_many_classes_keep_a_gradient_and_lose_only_the_bound(rng: np.random.Generator) -> None:

@@ -145,14 +145,14 @@ def test_the_bound_is_never_violated(given, rng: np.random.Generator) -> None:
 
 def test_more_classes_reach_what_a_general_minimiser_finds(rng: np.random.Generator) -> None:
     block = problem(rng, 150, 2, 3)
-    found = THREE.evaluate(block, THREE.solve(block, rng=rng)).value
+    results = THREE.evaluate(block, THREE.solve(block, rng=rng)).value
 
     def value(flat: np.ndarray) -> float:
         return THREE.evaluate(block, flat.reshape(3, 3)).value
 
     starts = [np.zeros(9), THREE.solve(block, rng=rng).ravel(), *(rng.normal(size=9) for _ in range(3))]
     best = min(minimize(value, x, method="Powell", options={"xtol": 1e-8, "maxiter": 10_000}).fun for x in starts)
-    assert found <= best * (1 + 1e-4)
+    assert results <= best * (1 + 1e-4)
 
 
 def test_two_classes_with_a_score_each_are_two_classes_at_twice_lam(rng: np.random.Generator) -> None:
@@ -207,7 +207,7 @@ def test_calibration_gains_on_the_plain_draw(n_classes: int, rng: np.random.Gene
     least = objective.evaluate(block, objective.solve(block, rng=rng)).value
     excess = {}
     for calibrated in (False, True):
-        found = []
+        results = []
         for seed in range(3):
             coreset = build_coreset(
                 block.X,
@@ -218,8 +218,8 @@ def test_calibration_gains_on_the_plain_draw(n_classes: int, rng: np.random.Gene
                 calibrate=calibrated,
                 random_state=seed,
             )
-            found.append(objective.evaluate(block, objective.solve(coreset, rng=rng)).value / least - 1.0)
-        excess[calibrated] = np.median(found)
+            results.append(objective.evaluate(block, objective.solve(coreset, rng=rng)).value / least - 1.0)
+        excess[calibrated] = np.median(results)
     assert 0.0 <= excess[True] < 0.5 * excess[False]
 
 
@@ -263,8 +263,8 @@ def test_wide_rows_and_many_classes(rng: np.random.Generator) -> None:
     X = sparse.random(300, 1200, density=0.05, random_state=0, format="csr")
     y = (np.asarray(X[:, :20].sum(axis=1)).ravel() > 0.5).astype(np.int32)
     two = replace(TWO, mu=0.5, theta=0.2)
-    found = two.evaluate(Block(X=X, y=y), two.solve(Block(X=X, y=y), rng=rng))
-    assert found.bound <= 1e-4 * found.value
+    results = two.evaluate(Block(X=X, y=y), two.solve(Block(X=X, y=y), rng=rng))
+    assert results.bound <= 1e-4 * results.value
     block = problem(rng, 3000, 3, 40)
     objective = MarginObjective(**FREE).for_rows(block)
     best = objective.evaluate(block, objective.pilot(block, rng=rng))
@@ -291,8 +291,8 @@ def test_rows_that_contradict_each_other_and_one_class_alone(rng: np.random.Gene
     for objective in (TWO, replace(TWO, **FREE)):
         np.testing.assert_allclose(objective.solve(twins, rng=rng), 0.0, atol=1e-9)
         alone = Block(X=rng.normal(size=(30, 2)), y=np.ones(30, np.int32))
-        found = objective.evaluate(alone, objective.solve(alone, rng=rng))
-        assert found.bound <= 1e-6 * max(found.value, 1e-6)
+        results = objective.evaluate(alone, objective.solve(alone, rng=rng))
+        assert results.bound <= 1e-6 * max(results.value, 1e-6)
 
 
 def test_columns_of_any_scale(rng: np.random.Generator) -> None:

@@ -129,18 +129,18 @@ def test_tree_totals_equal_batch_totals(skewed: Block) -> None:
     """One order of summation, the tree's: the same bits for every chunking, and the batch's sum to 1e-12."""
     rows = np.tile(skewed.X, (4, 1))
     objective = KMeansObjective(n_clusters=4)
-    found = []
+    results = []
     for chunks in (3, 17, 60):
         for engine in ("serial", "threads"):
             coreset = build_coreset(
                 np.array_split(rows, chunks), objective=objective, coreset_size=500, engine=engine, random_state=2
             )
-            found.append(coreset)
-    for other in found[1:]:
-        assert np.array_equal(other.totals, found[0].totals)
-        assert np.array_equal(other.weights(), found[0].weights())
-    batch = objective.survey(Block(X=rows), found[0].pilot).totals
-    np.testing.assert_allclose(found[0].totals, batch, rtol=1e-12, atol=1e-12 * np.abs(batch).max())
+            results.append(coreset)
+    for other in results[1:]:
+        assert np.array_equal(other.totals, results[0].totals)
+        assert np.array_equal(other.weights(), results[0].weights())
+    batch = objective.survey(Block(X=rows), results[0].pilot).totals
+    np.testing.assert_allclose(results[0].totals, batch, rtol=1e-12, atol=1e-12 * np.abs(batch).max())
 
 
 def test_moments_are_copied_three_times_at_the_most(rng: np.random.Generator) -> None:

@@ -182,9 +182,9 @@ def test_a_first_leaf_of_one_class(problem: Block) -> None:
     order = np.argsort(problem.y, kind="stable")
     X, y = problem.X[order], problem.y[order]
     coreset = make(objective, coreset_size=1000).push(X, y).coreset()
-    found = objective.solve(coreset, rng=np.random.default_rng(0), init=coreset.pilot)
+    result = objective.solve(coreset, rng=np.random.default_rng(0), init=coreset.pilot)
     full = objective.solve(Block(X=X, y=y), rng=np.random.default_rng(0))
-    losses = [objective.cost(Block(X=X, y=y), params).sum() for params in (found, full)]
+    losses = [objective.cost(Block(X=X, y=y), params).sum() for params in (result, full)]
     assert losses[0] < 1.02 * losses[1]
     for start in (-20.0, -100.0, -202.0, 500.0):
         again = objective.solve(Block(X=X, y=y), rng=np.random.default_rng(0), init=np.array([[0.0] * 4 + [start]]))

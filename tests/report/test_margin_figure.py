@@ -23,12 +23,12 @@ def _rows(n_classes: int, n: int = 600):
 def test_margins_are_positive_exactly_where_the_prediction_is_right(n_classes: int) -> None:
     X, y, weight = _rows(n_classes)
     for model in (LinearODMClassifier().fit(X, y), LinearSVC().fit(X, y)):
-        found = margins_of(model, X, y, weight)
-        np.testing.assert_array_equal(found.values > 0.0, model.predict(X) == y)
-        assert found.wrong == pytest.approx(np.average(model.predict(X) != y, weights=weight))
-        assert np.average(found.values, weights=weight) == pytest.approx(1.0)
+        result = margins_of(model, X, y, weight)
+        np.testing.assert_array_equal(result.values > 0.0, model.predict(X) == y)
+        assert result.wrong == pytest.approx(np.average(model.predict(X) != y, weights=weight))
+        assert np.average(result.values, weights=weight) == pytest.approx(1.0)
         twice = np.repeat(np.arange(len(y)), weight.astype(int))
-        assert margins_of(model, X[twice], y[twice]).spread == pytest.approx(found.spread)
+        assert margins_of(model, X[twice], y[twice]).spread == pytest.approx(result.spread)
 
 
 def test_margins_vary_less_than_those_of_a_support_vector_machine() -> None:
@@ -53,6 +53,6 @@ def test_margins_that_are_all_alike_or_all_wrong() -> None:
             return np.ones(len(X))
 
     X, y = np.zeros((20, 1)), np.zeros(20, int)
-    found = margins_of(Constant(), X, y)
-    assert found.wrong == 1.0 and found.spread == np.inf and found.mean == -1.0
+    result = margins_of(Constant(), X, y)
+    assert result.wrong == 1.0 and result.spread == np.inf and result.mean == -1.0
     assert margin_histograms({"constant": Constant()}, X, y).startswith(b"\x89PNG")
