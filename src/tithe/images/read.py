@@ -13,8 +13,8 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
+from tithe.sources.file_access import check_regular
 from tithe.sources.limits import Limits
-from tithe.sources.paths import check_regular
 
 _OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
 _PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # per channel; 1 in other modes

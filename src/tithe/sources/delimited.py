@@ -20,7 +20,7 @@ from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_a
 from tithe.sources.limits import Limits
 from tithe.sources.lines import BYTE_ORDER_MARK, RowReader
 from tithe.sources.partitions import Constants, partition_values
-from tithe.sources.paths import DataFile, identity_of, no_rows
+from tithe.sources.paths import DataFile, identity_of, map_files, no_rows
 from tithe.sources.rows import Distinct, row_of
 from tithe.sources.text_files import TextFile, text_files
 from tithe.tables.learn import SAMPLE_ROWS as SCHEMA_ROWS
@@ -82,7 +82,8 @@ class DelimitedSource(Source):
         self._data_files = list(files)
         texts = text_files(files)
         constants = dict(zip(files, partition_values(files), strict=True))
-        dialects = {text.path: _dialect(text, layout, limits, constants[text.file]) for text in texts}
+        learned = map_files(partial(_dialect, layout=layout, limits=limits, constants=constants), texts)
+        dialects = {text.path: dialect for text, dialect in zip(texts, learned, strict=True)}
         self._files = [text for text in texts if dialects[text.path].names]
         if not self._files:
             raise no_rows(files)
@@ -271,9 +272,11 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
     return CsvRows(columns, {name: fields.field(name).type for name in fields.names} | columns.number_types)
 
 
-def _dialect(text: TextFile, layout: TextLayout, limits: Limits, constants: Constants) -> Dialect:
+def _dialect(text: TextFile, *, layout: TextLayout, limits: Limits, constants: dict[DataFile, Constants]) -> Dialect:
     if layout.delimiter is None and ".tsv" in text.path.lower():
         layout = replace(layout, delimiter="\t")
     with text.open() as stream:
         dialect = read_dialect(stream, text.path, layout, limits)
-    return replace(dialect, constants={name: v for name, v in constants.items() if name not in dialect.names})
+    return replace(
+        dialect, constants={name: v for name, v in constants[text.file].items() if name not in dialect.names}
+    )

@@ -155,7 +155,7 @@ class LibsvmSource(Source):
         before = 0
         for number, file in enumerate(self._files):
             offset = in_file = 0
-            with open(file.path, "rb") as stream:
+            with file.open() as stream:
                 reader = RowReader(stream, file.path, quotes=False, limits=self._limits)
                 while data := reader.take(_UNIT_ROWS, _UNIT_BYTES)[0]:
                     counts = census(data)
@@ -185,8 +185,7 @@ class LibsvmSource(Source):
 
     def _read(self, unit: Unit) -> Block:
         file = self._files[unit.file]
-        file.check()
-        with open(file.path, "rb") as stream:
+        with file.open() as stream:
             stream.seek(unit.offset)
             data = stream.read(unit.n_bytes)
 
@@ -201,8 +200,7 @@ class LibsvmSource(Source):
         labels: set[float] = set()
         for unit in self._units:
             file = self._files[unit.file]
-            file.check()
-            with open(file.path, "rb") as stream:
+            with file.open() as stream:
                 stream.seek(unit.offset)
                 words = re.findall(rb"(?m)^[ \t]*([^\s#]+)", stream.read(unit.n_bytes))
             labels.update(_labels(set(words), self._choice.bad_rows, file.path))

@@ -30,7 +30,13 @@ class _Arrays:
     def __init__(self, file: DataFile, choice: Choice, limits: Limits) -> None:
         self.file = file
         self._choice = choice
-        self._held = None if file.path.lower().endswith(".npy") else _read_npz(file, choice, limits)
+        is_npy = file.plain_path.lower().endswith(".npy")
+        if is_npy and not file.is_local:
+            raise ValueError(
+                f"{file.plain_path!r}: .npy files are mapped into memory, and must be files of this machine. Copy it "
+                "here first, or save the rows as Parquet."
+            )
+        self._held = None if is_npy else _read_npz(file, choice, limits)
         X, y, weight = self.get()
         if X.ndim != 2 or X.dtype.kind not in "fiub":
             raise ValueError(f"{file.path!r} holds {X.dtype} of shape {X.shape}; rows of numbers are wanted.")
@@ -54,7 +60,7 @@ class _Arrays:
 def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any, Any]:
     wanted = ["X", *(n for n in (choice.target, choice.weight) if n)]
     try:
-        with np.load(file.path, allow_pickle=False) as archive:
+        with file.open() as stream, np.load(stream, allow_pickle=False) as archive:
             missing = [n for n in wanted if n not in archive.files]
             names = ", ".join(archive.files)
             if not missing:
@@ -66,7 +72,7 @@ def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any,
             strange = [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]
             if strange:  # NumPy gives the bytes of what is no array
                 raise FileFormatError(f"{file.path!r}: {strange[0]!r} is no array.")
-    except FileFormatError:
+    except (FileFormatError, FileNotFoundError, PermissionError, ConnectionError):
         raise
     except Exception as error:  # zipfile raises its own kinds for damaged archives
         raise FileFormatError(f"{file.path!r} is not a whole .npz file: {error}") from error

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tithe.core.errors import FileFormatError
 from tithe.sources.limits import Limits
+from tithe.sources.paths import DataFile, parquet_footer
 
 _HEADER_BYTES = (128, 2**14, 2**24)  # tried one after another: Arrow refuses a header that is longer than the last
 _UNPACKED, _PACKED = 2, 3  # fields of a page header: sizes in bytes
@@ -27,52 +28,57 @@ _DEEPEST = 24
 
 
 class Chunk(NamedTuple):
-    """A column of a row group, packed: its name, and where its pages begin and end."""
+    """A column of a row group: its name, where its pages begin and end, whether they may be larger than they look."""
 
     name: str
     start: int
     stop: int
+    is_packed: bool
 
 
-def check_pages(path: str, modified: int, group: int, names: Sequence[str], limits: Limits) -> None:
-    """Refuse a row group with a page beyond the limits in one of the columns ``names``.
+def check_pages(stream: Any, path: str, group: int, chunks: Sequence[Chunk], limits: Limits) -> None:
+    """Refuse a row group with a page beyond the limits in one of the columns ``chunks``.
 
     A page that makes no sense is left to Arrow, which refuses it.
     """
+    for chunk in chunks:
+        if not chunk.is_packed:
+            continue
+        for unpacked, packed in page_sizes(stream, chunk):
+            if unpacked > limits.unpacked_bytes:
+                what = f"{path!r}, row group {group}: a page of column {chunk.name!r}"
+                limits.check_unpacked(what, unpacked, packed)
+
+
+def chunks_of(file: DataFile, group: int, names: Sequence[str]) -> list[Chunk]:
+    """Columns of a row group."""
     wanted = set(names)
-    groups = _packed_chunks(path, modified)
-    with open(path, "rb", buffering=0) as file:
-        for chunk in groups[group] if group < len(groups) else ():
-            if chunk.name not in wanted:
-                continue
-            for unpacked, packed in page_sizes(file, chunk):
-                if unpacked > limits.unpacked_bytes:
-                    what = f"{path!r}, row group {group}: a page of column {chunk.name!r}"
-                    limits.check_unpacked(what, unpacked, packed)
+    groups = _all_chunks(file)
+    return [chunk for chunk in groups[group] if chunk.name in wanted] if group < len(groups) else []
 
 
 @lru_cache(maxsize=8)
-def _packed_chunks(path: str, modified: int) -> list[list[Chunk]]:
-    """The columns of every row group whose pages may be much larger than they look, from the footer."""
-    with open(path, "rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - 8))
-        length = int.from_bytes(file.read(8)[:4], "little")
-        file.seek(max(0, size - 8 - length))
-        footer = file.read(length)
+def footer_of(file: DataFile) -> bytes:
+    """The footer of a Parquet file, and the eight bytes after it."""
+    with file.open() as stream:
+        return parquet_footer(stream, file.size) + stream.read_at(8, max(0, file.size - 8))
+
+
+@lru_cache(maxsize=8)
+def _all_chunks(file: DataFile) -> list[list[Chunk]]:
+    """The columns of every row group, from the footer."""
     try:
-        groups = [group[_COLUMNS] for group in _struct(footer, 0, 0)[0][_ROW_GROUPS]]
-        return [
-            [_chunk(column[_META]) for column in group if column[_META][_CODEC] not in _HARMLESS] for group in groups
-        ]
+        groups = [group[_COLUMNS] for group in _struct(footer_of(file), 0, 0)[0][_ROW_GROUPS]]
+        return [[_chunk(column[_META]) for column in group] for group in groups]
     except (LookupError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path!r} is not a whole Parquet file: its footer cannot be read") from error
+        raise FileFormatError(f"{file.path!r} is not a whole Parquet file: its footer cannot be read") from error
 
 
 def _chunk(about: dict[int, Any]) -> Chunk:
     start, dictionary = about[_FIRST_PAGE], about.get(_DICTIONARY_PAGE, 0)
     start = min(start, dictionary) if dictionary > 0 else start
-    return Chunk(b".".join(about[_PATH]).decode(errors="replace"), start, start + about[_SIZE])
+    name = b".".join(about[_PATH]).decode(errors="replace")
+    return Chunk(name, start, start + about[_SIZE], about[_CODEC] not in _HARMLESS)
 
 
 def page_sizes(file: Any, chunk: Chunk) -> Iterator[tuple[int, int]]:

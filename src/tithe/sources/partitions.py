@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,14 +19,14 @@ def partition_values(files: Sequence[DataFile]) -> list[Constants]:
 
     Values are numbers if all of them are, else text; a missing one is null.
     """
-    values = [_values(file.path) for file in files]
+    values = [_values(file.folders) for file in files]
     names = [name for name in values[0] if all(name in held for held in values)]
     columns = {name: _typed([held[name] for held in values]) for name in names}
     return [{name: column[i] for name, column in columns.items()} for i in range(len(files))]
 
 
-def _values(path: str) -> dict[str, str | None]:
-    pairs = (folder.partition("=") for folder in Path(path).parts[:-1])
+def _values(folders: Sequence[str]) -> dict[str, str | None]:
+    pairs = (folder.partition("=") for folder in folders)
     texts = {unquote(name): unquote(value) for name, sign, value in pairs if sign and name}
     return {name: None if text == _MISSING else text for name, text in texts.items()}
 

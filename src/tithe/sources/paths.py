@@ -1,4 +1,4 @@
-"""Which files are meant: a file, a folder, a pattern, or a list of these."""
+"""Which files are meant: a file, a folder, a pattern, or a list of these, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import glob
 import hashlib
 import json
 import os
-import stat
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tithe.core.errors import FileFormatError, NoRowsError
+from tithe.sources.file_access import FileStatus, access_to
+from tithe.sources.urls import local_path, parse_url, plain_name
+
+R = TypeVar("R")
+F = TypeVar("F", bound="_Placed")
 
 FORMATS = {
     ".parquet": "parquet",
@@ -24,56 +29,104 @@ FORMATS = {
     ".npz": "npz",
 }
 
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 _BLOCK_BYTES = 4096
 _BLOCKS_OF_A_FILE = 16  # hashed to recognise a file
 _BLOCKS_OF_ALL_FILES = 4096  # besides head and tail, so that thousands of files do not take minutes
 
 
+class _Placed(Protocol):
+    """A file that has a path, and lies on this machine or not."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def is_local(self) -> bool: ...
+
+
 class DataFile(NamedTuple):
-    """A file as it was found: where it is, its name below what was opened, its size, when it was written."""
+    """A file as it was found: where it is, its name below what was opened, its size, its version (`FileStatus`).
+
+    ``path`` is a URL if the file lies in a store. A copy in another process opens the store anew.
+    """
 
     path: str
     name: str
     size: int
-    modified: int
+    modified: int | str
+
+    @property
+    def plain_path(self) -> str:
+        """The path, that of a URL without its query."""
+        return plain_name(self.path)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders in the path."""
+        return PurePosixPath(self.plain_path).parts[:-1]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on this machine."""
+        return parse_url(self.path) is None
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes to read at a time where a part of the file is read in order."""
+        return access_to(self.path).read_bytes
 
     def check(self) -> None:
         """Refuse to go on with a file that is not the one that was opened."""
         try:
-            status = os.stat(self.path)
+            self._compare(access_to(self.path).status(self.path))
         except FileNotFoundError:
-            raise FileNotFoundError(f"{self.path!r} vanished while it was read.") from None
-        if status.st_size != self.size:
-            raise FileFormatError(
-                f"{self.path!r} had {self.size} bytes when it was opened and now has {status.st_size}."
-            )
-        if status.st_mtime_ns != self.modified:
+            raise self._vanished() from None
+
+    def open(self, parts: Iterable[tuple[int, int]] = ()) -> Any:
+        """The file, checked and opened: an Arrow file.
+
+        Where it lies in a store, the bytes between the offsets of ``parts`` are fetched in few requests.
+        """
+        access = access_to(self.path)
+        try:
+            file, status = access.open(self.path)
+        except FileNotFoundError:
+            raise self._vanished() from None
+        try:
+            self._compare(status)
+            return access.hold(file, parts)
+        except BaseException:
+            file.close()
+            raise
+
+    def _vanished(self) -> FileNotFoundError:
+        return FileNotFoundError(f"{self.path!r} vanished while it was read.")
+
+    def _compare(self, status: FileStatus) -> None:
+        if status.size != self.size:
+            raise FileFormatError(f"{self.path!r} had {self.size} bytes when it was opened and now has {status.size}.")
+        if status.version != self.modified:
             raise FileFormatError(f"{self.path!r} was written to while it was read: start again when it is complete.")
 
     def content(self, n_blocks: int = _BLOCKS_OF_A_FILE) -> str:
         """A hash of head, tail and blocks at even distances, and of the footer of a Parquet file.
 
         It changes if the file is written again, and is the same for a copy elsewhere. A change outside these blocks
-        is not noticed: reading all bytes would take as long as the build itself.
+        is not noticed: reading all bytes would take as long as the build itself. In a store the version says as much.
         """
+        if isinstance(self.modified, str) and self.modified:
+            return self.modified
         digest = hashlib.sha256()
-        with open(self.path, "rb") as file:
+        with self.open() as file:
             last = max(0, self.size - _BLOCK_BYTES)
             for at in sorted({round(i * last / (n_blocks + 1)) for i in range(n_blocks + 2)}):
                 file.seek(at)
                 digest.update(file.read(_BLOCK_BYTES))
-            digest.update(_parquet_footer(file, self.size))
+            digest.update(parquet_footer(file, self.size))
         return digest.hexdigest()[:16]
 
 
-def _parquet_footer(file: Any, size: int) -> bytes:
+def parquet_footer(file: Any, size: int) -> bytes:
     """The footer, which holds statistics and place of every column of every row group; empty if it is none."""
     file.seek(max(0, size - 8))
     end: bytes = file.read(8)
@@ -90,7 +143,7 @@ def find_files(where: Any, format: str) -> tuple[list[DataFile], str]:
     asked = [where] if isinstance(where, (str, os.PathLike)) else list(where)
     if not asked:
         raise ValueError("There is no file: the list of paths is empty.")
-    files = [file for one in asked for file in _expand(os.fspath(one), format)]
+    files = [file for one in asked for file in _expand(local_path(os.fspath(one)), format)]
     formats = {file.path: _format_of(file.path) if format == "auto" else format for file in files}
     kinds = sorted(set(formats.values()))
     if len(kinds) > 1:
@@ -102,70 +155,37 @@ def find_files(where: Any, format: str) -> tuple[list[DataFile], str]:
 
 
 def _expand(where: str, format: str) -> list[DataFile]:
-    if os.path.isdir(where):
-        paths = [path for path in sorted(_below(where)) if format != "auto" or _format_of(path, strict=False)]
+    access = access_to(where)
+    kind = access.kind(where)
+    if kind == "folder":
+        paths = [path for path in access.below(where) if format != "auto" or _format_of(path, strict=False)]
         if not paths:
             raise FileNotFoundError(f"There is no data file in the folder {where!r}.")
-        return [_data_file(path, where) for path in paths]
-    if glob.has_magic(where) and not os.path.lexists(where):
-        paths = [Path(path) for path in sorted(glob.glob(where, recursive=True)) if not os.path.isdir(path)]
+        folder = where
+    elif kind is None and glob.has_magic(plain_name(where)):
+        paths = access.matching(where)
         if not paths:
             raise FileNotFoundError(f"No file matches {where!r}.")
-        return [_data_file(path, os.path.commonpath([str(path.parent) for path in paths])) for path in paths]
-    return [_data_file(Path(where), os.path.dirname(where))]
+        folder = os.path.commonpath([os.path.dirname(plain_name(path)) for path in paths])
+    else:
+        paths, folder = [where], os.path.dirname(plain_name(where))
+    return access.map(partial(_data_file, folder=plain_name(folder)), paths)
 
 
-def check_regular(path: str) -> os.stat_result:
-    """What the system says of a regular file. Anything else is refused: a pipe would be waited for, maybe for ever."""
-    try:
-        about = os.stat(path)
-    except PermissionError:
-        raise
-    except OSError as error:
-        if os.path.islink(path):
-            raise FileNotFoundError(f"{path!r} is a link to {os.readlink(path)!r}, which is not there.") from error
-        raise FileNotFoundError(f"There is no file {path!r}.") from error
-    if not stat.S_ISREG(about.st_mode):
-        kind = next((name for test, name in _KINDS if test(about.st_mode)), "something else")
-        raise ValueError(
-            f"{path!r} is {kind}, not a regular file. Take it away or leave it out; rows of a pipe are read once, "
-            "from standard input ('-')."
-        )
-    return about
+def _data_file(path: str, folder: str) -> DataFile:
+    status = access_to(path).status(path)
+    name = Path(os.path.relpath(plain_name(path), folder or ".")).as_posix()
+    return DataFile(path, name, status.size, status.version)
 
 
-def _below(folder: str) -> Iterator[Path]:
-    """The files in a folder and below, links followed; a folder that is reached twice is read once."""
-    entered = {os.path.realpath(folder)}
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
-        followed = []
-        for name in sorted(folders):
-            real = os.path.realpath(os.path.join(place, name))
-            if is_visible(name) and real not in entered:
-                entered.add(real)
-                followed.append(name)
-        folders[:] = followed
-        yield from (Path(place, name) for name in files if is_visible(name))
-
-
-def _refuse(error: OSError) -> None:
-    """A folder that cannot be listed holds rows that would be missing."""
-    raise error
-
-
-def is_visible(name: str) -> bool:
-    """Whether a file or folder of this name is read: not if it starts with a dot or an underscore."""
-    return not name.startswith((".", "_"))
-
-
-def _data_file(path: Path, folder: str) -> DataFile:
-    status = check_regular(str(path))
-    name = Path(os.path.relpath(path, folder or ".")).as_posix()
-    return DataFile(str(path), name, status.st_size, status.st_mtime_ns)
+def map_files(function: Callable[[F], R], files: Sequence[F]) -> list[R]:
+    """The function of every file; of files in a store, several at a time."""
+    one_in_store = next((file.path for file in files if not file.is_local), "")
+    return access_to(one_in_store).map(function, files)
 
 
 def _format_of(path: str | os.PathLike[str], *, strict: bool = True) -> str:
-    name = os.path.basename(path).lower()
+    name = os.path.basename(plain_name(os.fspath(path))).lower()
     for ending in sorted(FORMATS, key=len, reverse=True):
         if name.endswith(ending):
             return FORMATS[ending]

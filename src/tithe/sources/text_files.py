@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tithe.core.errors import FileFormatError
-from tithe.sources.paths import DataFile, is_visible
+from tithe.sources.file_access import is_visible
+from tithe.sources.paths import DataFile
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
 _MEMBER_ENDINGS = (".csv", ".tsv", ".txt")
@@ -33,21 +34,25 @@ class TextFile(NamedTuple):
     member: str = ""
 
     @property
+    def is_local(self) -> bool:
+        return self.file.is_local
+
+    @property
     def compression(self) -> str | None:
-        return _COMPRESSIONS.get(PurePosixPath(self.file.path.lower()).suffix)
+        return _COMPRESSIONS.get(PurePosixPath(self.file.plain_path.lower()).suffix)
 
     @contextmanager
     def open(self) -> Iterator[Any]:
         """The bytes, uncompressed: an object with ``read``, and with ``seek`` where nothing is compressed."""
-        self.file.check()
         try:
             if self.member:
-                with _archive(self.file.path, self.file.modified).open(self.member) as stream:
+                self.file.check()
+                with _archive(self.file).open(self.member) as stream:
                     yield stream
             else:
-                with pa.input_stream(self.file.path, compression=self.compression) as stream:
+                with self.file.open() as file, pa.input_stream(file, compression=self.compression) as stream:
                     yield _Unpacked(stream) if self.compression else stream
-        except FileFormatError:
+        except (FileFormatError, FileNotFoundError, PermissionError, ConnectionError):
             raise
         except _DAMAGES as error:
             self.file.check()
@@ -66,9 +71,9 @@ class _Unpacked:
 
 
 @lru_cache(maxsize=4)
-def _archive(path: str, modified: int) -> zipfile.ZipFile:
+def _archive(file: DataFile) -> zipfile.ZipFile:
     """An archive, held open: each opening reads the list of all its members. Threads may share it."""
-    return zipfile.ZipFile(path)
+    return zipfile.ZipFile(file.open())
 
 
 def text_files(files: Sequence[DataFile]) -> list[TextFile]:
@@ -76,14 +81,16 @@ def text_files(files: Sequence[DataFile]) -> list[TextFile]:
     return [
         text
         for file in files
-        for text in (_members(file) if file.path.lower().endswith(".zip") else [TextFile(file, file.path, file.size)])
+        for text in (
+            _members(file) if file.plain_path.lower().endswith(".zip") else [TextFile(file, file.path, file.size)]
+        )
     ]
 
 
 def _members(file: DataFile) -> list[TextFile]:
     """The tables in an archive: files whose name says so, or the only file."""
     try:
-        members = [member for member in _archive(file.path, file.modified).infolist() if not member.is_dir()]
+        members = [member for member in _archive(file).infolist() if not member.is_dir()]
     except _DAMAGES as error:
         raise FileFormatError(f"{file.path!r} is not a whole zip archive: {error}") from error
     visible = [m for m in members if all(map(is_visible, PurePosixPath(m.filename).parts))]
