@@ -21,11 +21,13 @@ from tithe.sources.limits import Limits
 from tithe.sources.npy import NumpySource
 from tithe.sources.parquet import ParquetSource
 from tithe.sources.paths import DataFile, find_files
-from tithe.sources.piped import PipedSource, open_piped
+from tithe.sources.piped import PipedSource, open_piped, open_reader
+from tithe.sources.queries import Query, QuerySource, is_query
+from tithe.sources.row_groups import RowGroupSource
 from tithe.tables.all_rows import learn_from_all_rows
 from tithe.tables.schema import TableSchema
 
-TableSource = ParquetSource | DelimitedSource | FrameSource
+TableSource = RowGroupSource | DelimitedSource | FrameSource | QuerySource
 FileSource = TableSource | LibsvmSource | NumpySource | PipedSource
 
 _PIPED = ("csv", "libsvm", "arrow")
@@ -56,7 +58,7 @@ def open_dataset(
     live: bool = False,
     limits: Limits | None = None,
 ) -> FileSource:
-    """Rows of files that need not fit into memory, or of a frame.
+    """Rows of files that need not fit into memory, of a frame, a dataset, a query or a stream.
 
     The columns of a table (Parquet, CSV, Arrow, a frame) become features by a schema: numbers are scaled, gaps filled
     and marked, categories one-hot encoded or hashed, dates split into parts; identifiers and constants are left out.
@@ -64,12 +66,20 @@ def open_dataset(
 
     Parameters
     ----------
-    where : path, list of paths, or frame
+    where : path, URL, list of these, frame, dataset, query or stream
         A file, a folder (all data files in it and below, sorted by path; names that start with ``.`` or
         ``_`` are left out), a pattern such as ``"data/2024-*.parquet"``, or ``"-"`` for standard input,
         which can be read only once. CSV may be compressed (``.csv.gz``, ``.csv.bz2``, ``.csv.zst``) or lie in a
-        ``.zip``. Folders named ``column=value`` are columns of the tables in them. Or a pandas or
-        polars frame, or an Arrow table.
+        ``.zip``. Folders named ``column=value`` are columns of the tables in them.
+
+        Files, folders and patterns may be URLs: ``s3://bucket/folder``, ``gs://``, ``abfs://``, ``file://``, or any
+        other scheme that fsspec knows; ``http://`` and ``https://`` name single files. Credentials are taken from the
+        environment. ``.npy`` files must lie on this machine.
+
+        Or a pandas or polars frame, or an Arrow table; a `pyarrow.dataset.Dataset`, also with a filter (Delta Lake:
+        ``DeltaTable(...).to_pyarrow_dataset()``); a DuckDB relation or a polars ``LazyFrame``, which is run for every
+        pass and must give the same rows in the same order; a `pyarrow.RecordBatchReader`, or any object with
+        ``__arrow_c_stream__``, whose rows come only once.
     format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
         ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
         Arrow IPC stream, through standard input only.
@@ -151,8 +161,9 @@ def open_dataset(
     layout = TextLayout(delimiter=delimiter, header=header)
     if format not in ("auto", *_FORMATS):
         raise unknown_name("format", format, ["auto", *_FORMATS])
-    if is_frame(where):
-        return _learned_from_all_rows(partial(FrameSource, where), choice)
+    source = _source_of_object(where, choice)
+    if source is not None:
+        return source
     if isinstance(where, str) and where == "-":
         if format not in ("auto", *_PIPED):
             raise ValueError(f"Standard input cannot be {format}: save it to a file first, or send csv or arrow.")
@@ -161,6 +172,26 @@ def open_dataset(
         raise ValueError("format='arrow' is for standard input ('-'). Save Arrow tables as Parquet.")
     files, format = find_files(where, format)
     return _source_of_files(files, format, choice, n_features, layout, limits)
+
+
+def _source_of_object(where: Any, choice: Choice) -> FileSource | None:
+    """The source of a frame, a dataset, a query or a stream; None if it is neither, but names files."""
+    if is_frame(where):
+        return _learned_from_all_rows(partial(FrameSource, where), choice)
+    if is_query(where):
+        return _learned_from_all_rows(partial(QuerySource, Query(where)), choice)
+    if isinstance(where, pa.RecordBatchReader) or hasattr(where, "__arrow_c_stream__"):
+        reader = where if isinstance(where, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(where)
+        return open_reader(reader, choice, "the Arrow stream")
+    if "pyarrow.dataset" not in sys.modules:  # which takes a while to load
+        return None
+    from pyarrow.dataset import Dataset, InMemoryDataset
+
+    from tithe.sources.datasets import DatasetSource
+
+    if isinstance(where, InMemoryDataset):
+        return _learned_from_all_rows(partial(FrameSource, where.to_table()), choice)
+    return _learned_from_all_rows(partial(DatasetSource, where), choice) if isinstance(where, Dataset) else None
 
 
 def _source_of_files(

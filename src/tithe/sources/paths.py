@@ -78,7 +78,7 @@ class DataFile(NamedTuple):
     def check(self) -> None:
         """Refuse to go on with a file that is not the one that was opened."""
         try:
-            self._compare(access_to(self.path).status(self.path))
+            self.compare(access_to(self.path).status(self.path))
         except FileNotFoundError:
             raise self._vanished() from None
 
@@ -93,7 +93,7 @@ class DataFile(NamedTuple):
         except FileNotFoundError:
             raise self._vanished() from None
         try:
-            self._compare(status)
+            self.compare(status)
             return access.hold(file, parts)
         except BaseException:
             file.close()
@@ -102,7 +102,8 @@ class DataFile(NamedTuple):
     def _vanished(self) -> FileNotFoundError:
         return FileNotFoundError(f"{self.path!r} vanished while it was read.")
 
-    def _compare(self, status: FileStatus) -> None:
+    def compare(self, status: FileStatus) -> None:
+        """Refuse a file with this status unless it is the one that was opened."""
         if status.size != self.size:
             raise FileFormatError(f"{self.path!r} had {self.size} bytes when it was opened and now has {status.size}.")
         if status.version != self.modified:

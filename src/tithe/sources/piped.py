@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -23,7 +22,8 @@ from tithe.sources.libsvm import census, read_block, refuse_names
 from tithe.sources.limits import Limits
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import all_bad, identity_of
-from tithe.sources.rows import BlockBuilder, row_of
+from tithe.sources.record_batches import BatchCutter, block_of_batches
+from tithe.sources.rows import row_of
 from tithe.tables.schema import TableSchema
 
 NAME = "standard input"
@@ -45,6 +45,8 @@ class PipedSource(Source):
     about : dict
         What was opened, for the identity.
     schema : TableSchema or None
+    name : str
+        What messages call it.
     """
 
     replayable = False
@@ -57,8 +59,10 @@ class PipedSource(Source):
         row_bytes: int,
         about: dict[str, Any],
         schema: TableSchema | None = None,
+        name: str = NAME,
     ) -> None:
         self._take = take
+        self._name = name
         self.schema = schema
         self.feature_names = feature_names
         self.n_features = len(feature_names)
@@ -67,11 +71,11 @@ class PipedSource(Source):
         self.identity = identity_of("pipe", [], about, None)
         self._first = self._read(self.leaf_rows)
         if self._first is None:
-            raise NoRowsError("There are no rows: standard input is empty.")
+            raise _no_rows(name)
         while not len(self._first):  # its rows were bad, and nothing can be learned from none
             self._first = self._read(self.leaf_rows)
             if self._first is None:
-                raise all_bad(NAME, None)
+                raise all_bad(name, None)
         self._n_ahead = self.leaf_rows
 
     def _read(self, n_rows: int) -> Block | None:
@@ -81,7 +85,7 @@ class PipedSource(Source):
     def _ahead(self, n_rows: int) -> Block:
         """The first rows, at least ``n_rows`` of the input."""
         if self._first is None:
-            raise ValueError("Standard input has been read already and cannot be read again.")
+            raise ValueError(f"{_at_start(self._name)} has been read already and cannot be read again.")
         if n_rows > self._n_ahead:
             more_rows = self._read(n_rows - self._n_ahead)
             self._first = self._first if more_rows is None else concat([self._first, more_rows])
@@ -107,7 +111,7 @@ class PipedSource(Source):
 
     def classes(self) -> Array:
         """Raises ValueError: the classes of a pipe are not known beforehand."""
-        raise ValueError("The classes of standard input are not known before all of it is read: name them all.")
+        raise ValueError(f"The classes of {self._name} are not known before all of it is read: name them all.")
 
 
 def open_piped(
@@ -139,10 +143,10 @@ def _piped_csv(stream: Any, choice: Choice, live: bool, layout: TextLayout, limi
     following = _ahead(reader, 1 if choice.schema is not None else _FEWEST_PROBED if live else _PROBE_ROWS)
     dialect = find_dialect(first[0], following[0], NAME, layout, limits)
     if not dialect.names:
-        raise NoRowsError("There are no rows: standard input is empty.")
+        raise _no_rows(NAME)
     ahead = [following if dialect.header else (first[0] + following[0], first[1] + following[1])]
     if not ahead[0][1]:
-        raise NoRowsError("There are no rows: standard input is empty.")
+        raise _no_rows(NAME)
     rows = csv_rows({NAME: dialect}, [Probe(NAME, dialect, ahead[0][0])], choice)
     passed = 0
 
@@ -173,79 +177,74 @@ def _ahead(reader: RowReader, n_rows: int) -> tuple[bytes, int]:
 
 def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
     try:
-        batches = iter(pa.ipc.open_stream(stream))
-        schema = batches.schema
-        _ = schema.names  # which must be text in UTF-8
+        batches = pa.ipc.open_stream(stream)
+        _ = batches.schema.names  # which must be text in UTF-8
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
-    fields = common_fields({NAME: schema}, choice)
-    empty = next((name for name in fields.names if pa.types.is_null(schema.field(name).type)), None)
+    return open_reader(batches, choice, NAME, live=live)
+
+
+def open_reader(reader: pa.RecordBatchReader, choice: Choice, name: str, *, live: bool = False) -> PipedSource:
+    """The rows of a stream of record batches, which can be read once; ``name`` is what messages call it."""
+    schema = reader.schema
+    fields = common_fields({name: schema}, choice)
+    empty = next((column for column in fields.names if pa.types.is_null(schema.field(column).type)), None)
     if empty is not None:  # such a stream says how many rows it has, however many, and holds none of them
-        raise ValueError(f"Column {empty!r} of standard input has no type and no values. Leave it out of columns.")
-    ahead: deque[Any] = deque()
+        raise ValueError(f"Column {empty!r} of {name} has no type and no values. Leave it out of columns.")
+    cutter = BatchCutter(_unbroken(reader, name))
+    n_probed = 0 if choice.schema is not None else _FEWEST_PROBED if live else _PROBE_ROWS
+    probes = cutter.look(n_probed)
+    if n_probed and not any(batch.num_rows for batch in probes):
+        raise _no_rows(name)
+    columns = resolve_columns(fields, [_validated(batch, name) for batch in probes], choice)
     passed = 0
-
-    def following() -> Any:
-        try:
-            return next(batches, None)
-        except (pa.ArrowException, OSError) as error:
-            raise FileFormatError(f"Standard input broke off after row {passed}: {error}") from error
-
-    n_probed = 0
-    while choice.schema is None and n_probed < (_FEWEST_PROBED if live else _PROBE_ROWS):
-        batch = following()
-        if batch is None:
-            break
-        ahead.append(batch)
-        n_probed += batch.num_rows
-    if choice.schema is None and not n_probed:
-        raise NoRowsError("There are no rows: standard input is empty.")
-    columns = resolve_columns(fields, map(_validated, ahead), choice)
 
     def take(n_rows: int) -> Task | None:
         nonlocal passed
-        taken: list[Any] = []
-        missing = n_rows
-        while missing and not (live and taken):
-            batch = ahead.popleft() if ahead else following()
-            if batch is None:
-                break
-            taken.append(batch[:missing])
-            if batch.num_rows > missing:
-                ahead.appendleft(batch[missing:])
-            missing -= taken[-1].num_rows
-        if missing == n_rows:
-            return None
-        passed += n_rows - missing
-        return partial(_gathered, columns, taken, np.arange(passed - n_rows + missing, passed))
+        batches = cutter.take(n_rows, live=live)
+        n_taken = sum(batch.num_rows for batch in batches)
+        passed += n_taken
+        ids = np.arange(passed - n_taken, passed)
+        return partial(block_of_batches, columns, batches, ids, name) if n_taken else None
 
-    return _piped_table(take, columns, "arrow")
+    return _piped_table(take, columns, "arrow", name)
 
 
-def _validated(batch: Any) -> Any:
+def _unbroken(reader: pa.RecordBatchReader, name: str) -> Iterator[Any]:
+    """The batches of a reader; an error that says where the stream broke off."""
+    passed = 0
+    try:
+        for batch in reader:
+            passed += batch.num_rows
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"{_at_start(name)} broke off after row {passed}: {error}") from error
+
+
+def _validated(batch: Any, name: str) -> Any:
     """The batch, if its offsets and codes lie inside: others would be read as they are."""
     try:
         batch.validate(full=True)
     except (ValueError, pa.ArrowException) as error:
-        raise FileFormatError(f"From {_locate(0)} on: {error}") from error
+        raise FileFormatError(f"From {row_of(name, 0)} on: {error}") from error
     return batch
 
 
-def _gathered(columns: Columns, batches: list[Any], ids: Array) -> Block:
-    rows = BlockBuilder(columns, len(ids))
-    try:
-        for batch in batches:
-            batch.validate(full=True)
-            rows.add(batch)
-    except (ValueError, pa.ArrowException) as error:
-        raise FileFormatError(f"From {_locate(int(ids[0]))} on: {error}") from error
-    return rows.block(ids, _locate)
+def _no_rows(name: str) -> NoRowsError:
+    return NoRowsError(f"There are no rows: {name} is empty.")
 
 
-def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: str) -> PipedSource:
+def _at_start(name: str) -> str:
+    """The name as the first words of a sentence."""
+    return name[:1].upper() + name[1:]
+
+
+def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: str, name: str = NAME) -> PipedSource:
     schema = columns.schema
     about = {"format": format, **columns.about}
-    return PipedSource(take, feature_names=schema.feature_names, row_bytes=schema.row_bytes, about=about, schema=schema)
+    return PipedSource(
+        take, feature_names=schema.feature_names, row_bytes=schema.row_bytes, about=about, schema=schema, name=name
+    )
 
 
 def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: bool, limits: Limits) -> PipedSource:
