@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
+from pyarrow import fs
 
 from tithe import Block
+from tithe.sources import file_access, stores
 
 
 @pytest.fixture
@@ -30,3 +35,15 @@ def small_leaves(monkeypatch) -> None:
     """Few rows make many leaves."""
     for module in ("reduce.plan", "sources.leaves"):
         monkeypatch.setattr(f"tithe.{module}.LEAF_ROWS", 1000)
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A folder that stands in for a bucket of S3."""
+    folder = tmp_path / "store" / "bucket"
+    folder.mkdir(parents=True)
+    system = fs.SubTreeFileSystem(str(folder.parent), fs.LocalFileSystem())
+    monkeypatch.setattr(stores, "_file_system", lambda location: (system, None, location.authority))
+    file_access._store.cache_clear()
+    yield folder
+    file_access._store.cache_clear()

@@ -45,8 +45,9 @@ def build(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Reduce files to a small weighted file: Parquet, or CSV if its name ends in .csv.
 
-    SOURCE is a file (.parquet, .csv, .npy, ...), a folder, a pattern in quotes, several of these, or - for standard
-    input. Files need not fit into memory. A run that was stopped, or killed, goes on with --resume.
+    SOURCE is a file (.parquet, .csv, .npy, ...), a folder, a pattern in quotes, a URL of one (s3://, gs://, abfs://,
+    https://, file://), several of these, or - for standard input. Files need not fit into memory. A run that was
+    stopped, or killed, goes on with --resume.
 
     \b
     Example:

@@ -192,9 +192,10 @@ def _batches(source: Any, stop: Stop) -> Iterator[Any]:
 
 def _write(output: str, model: Any, where: Any, n_rows: int, seconds: float) -> dict[str, Any]:
     from tithe.report.online import OnlineRun, write_online
+    from tithe.sources.urls import plain_name
 
     run = OnlineRun(
-        files=list(where),
+        files=[plain_name(name) for name in where],
         n_rows=n_rows,
         seconds=seconds,
         peak_bytes=peak_memory(),

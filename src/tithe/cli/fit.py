@@ -116,8 +116,8 @@ def _fit(  # type: ignore[no-untyped-def]
     name, cls, where, how, output, size, eps, polish, holdout, test, new, keep_rows, seed, jobs, checkpoint,
     checkpoint_every, resume, dry_run, **parameters,
 ):  # fmt: skip
-    """SOURCE is a file, a folder, a pattern in quotes, or several of these. The folder OUTPUT gets coreset.parquet,
-    model.skops, report.html and results.json.
+    """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these. The folder OUTPUT gets
+    coreset.parquet, model.skops, report.html and results.json.
     """
     output = str(Path(output))
     _check_folder(output)
@@ -227,6 +227,7 @@ def _facts(
     model: Any, learner: str, where: Any, how: SourceOptions, scored: ScoredRows, held_out: Any, seconds: float
 ) -> Any:
     from tithe.report.fit_report import Fit
+    from tithe.sources.urls import plain_name
 
     n_held_out = 0 if held_out is None or scored.held_out is None else held_out.n_rows
     n_skipped = skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out)
@@ -235,7 +236,7 @@ def _facts(
     shown = [cluster["typical_row"] for cluster in clusters if cluster["typical_row"] is not None]
     return Fit(
         learner=learner,
-        files=list(where),
+        files=[plain_name(name) for name in where],
         n_skipped=n_skipped,
         n_held_out=n_held_out,
         held_out=None if held_out is None else held_out.as_dict(),

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tithe.cli.messages import Command
+from tithe.cli.sources import on_this_machine
 from tithe.cli.text import print_result_tables, print_table
 
 _MAX_ROWS = 20  # of a table of results
@@ -19,22 +20,23 @@ _TABLES = ("cluster_weights", "clusters", "centers", "coefficients")  # parts of
 @click.command(cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False))
 def inspect(file: str) -> None:
-    """Show what FILE, a coreset or a model, holds and how it was made.
+    """Show what FILE, a coreset or a model, holds and how it was made. FILE may be a URL.
 
     \b
     Example:
       tithe inspect coreset.parquet
       tithe inspect result/model.skops
     """
-    if not Path(file).is_file():
-        raise FileNotFoundError(f"There is no file {file!r}.")
-    if zipfile.is_zipfile(file):
-        _inspect_model(file)
-    else:
-        _inspect_coreset(file)
+    with on_this_machine(file) as path:
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"There is no file {file!r}.")
+        if zipfile.is_zipfile(path):
+            _inspect_model(path, file)
+        else:
+            _inspect_coreset(path, file)
 
 
-def _inspect_coreset(file: str) -> None:
+def _inspect_coreset(file: str, title: str) -> None:
     import numpy as np
 
     from tithe.storage.coresets import load_coreset, load_schema
@@ -51,11 +53,11 @@ def _inspect_coreset(file: str) -> None:
     rows += [
         [name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in coreset.provenance.items()
     ]
-    print_table(file, ["", ""], rows)
+    print_table(title, ["", ""], rows)
     _print_columns(load_schema(file))
 
 
-def _inspect_model(file: str) -> None:
+def _inspect_model(file: str, title: str) -> None:
     from tithe.learners.fitted import LazyFitMixin, attributes_of
     from tithe.learners.results import Described
     from tithe.storage.models import load_model, model_about
@@ -69,7 +71,7 @@ def _inspect_model(file: str) -> None:
     ]
     summary = model.summary() if isinstance(model, Described) else {}
     rows += [[name.replace("_", " "), _fact(summary[name])] for name in summary if name not in _TABLES]
-    print_table(file, ["", ""], rows)
+    print_table(title, ["", ""], rows)
     print_result_tables(summary, most=_MAX_ROWS)
     _print_columns(vars(model).get("schema_"))
     certificate = attributes_of(model).get("certificate_") if isinstance(model, LazyFitMixin) else None

@@ -18,7 +18,10 @@ from tithe.cli.size import size
 from tithe.cli.stream import stream
 from tithe.cli.text import Stopped
 
-_CALLERS_MISTAKES = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+_CALLERS_MISTAKES = (
+    *(ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
+    ConnectionError,  # a store that is not there, or broke off
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -16,6 +16,7 @@ import click
 
 _PYTHON_NAMES = {"size": "coreset_size", "seed": "random_state", "jobs": "n_jobs"}  # where an option has another name
 _VALUE = r"(?:'([^']*)'|\"([^\"]*)\"|\w+\(([^()]*)\)|(\[[^\]]*\]|\([^()]*\)|\.\.\.)|([\w.+-]*\w))?"
+_WRITTEN = ("output", "checkpoint", "keep_leaves")  # options that name a file or folder to write
 _BARE = r"(?![\w='(.]|\.\w)"
 
 
@@ -23,11 +24,22 @@ class Command(click.Command):
     """A command whose errors and warnings name its options."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        _refuse_urls(ctx)
         with _warnings_in_options(ctx):
             try:
                 return super().invoke(ctx)
             except ValueError as error:
                 raise ValueError(in_options(str(error), ctx)) from error
+
+
+def _refuse_urls(ctx: click.Context) -> None:
+    """Refuse to write to a URL, before any work is done."""
+    for param in ctx.command.get_params(ctx):
+        value = ctx.params.get(str(param.name))
+        if param.name in _WRITTEN and isinstance(value, str) and "://" in value:
+            raise click.UsageError(
+                f"{_flag(param.opts)}: {value!r} is a URL. Results are written to this machine: name a file or folder."
+            )
 
 
 @contextmanager

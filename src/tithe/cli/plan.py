@@ -157,7 +157,7 @@ def _rows_about(source: Source, where: Sequence[str]) -> int | None:
     from tithe.sources.paths import find_files
 
     first = find_files(list(where), "auto")[0][0]
-    with open(first.path, "rb") as file:
+    with first.open() as file:
         lines = file.read(_PROBE_BYTES)
     n_lines = lines.count(b"\n")
     if lines.startswith(_GZIP) or not n_lines:

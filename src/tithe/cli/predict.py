@@ -13,7 +13,15 @@ from tithe.cli.messages import Command
 from tithe.cli.options import jobs_option, make_engine
 from tithe.cli.progress import Stop
 from tithe.cli.row_ids import RowIds
-from tithe.cli.sources import TABLE_FORMATS, TABLE_OPTIONS, SourceOptions, check_apart, refuse_given, source_options
+from tithe.cli.sources import (
+    TABLE_FORMATS,
+    TABLE_OPTIONS,
+    SourceOptions,
+    check_apart,
+    on_this_machine,
+    refuse_given,
+    source_options,
+)
 from tithe.cli.text import Stopped, print_table
 from tithe.core.progress import ProgressBar
 
@@ -51,7 +59,8 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
 
     check_output(output)
     check_apart(output, where)
-    fitted = load_model(model)
+    with on_this_machine(model) as path:
+        fitted = load_model(path)
     if get_tags(fitted).estimator_type not in ("classifier", "regressor", "clusterer"):
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -180,10 +183,29 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+@contextmanager
+def on_this_machine(path: str) -> Iterator[str]:
+    """The path of a small file; of one that a URL names, that of a copy which is removed afterwards."""
+    from tithe.sources.file_access import access_to
+    from tithe.sources.urls import local_path, parse_url, plain_name
+
+    path = local_path(path)
+    if parse_url(path) is None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, os.path.basename(plain_name(path)))
+        with access_to(path).open(path)[0] as stream, open(copy, "wb") as file:
+            shutil.copyfileobj(stream, file)
+        yield copy
+
+
 def check_apart(output: str, where: Sequence[str]) -> None:
     """Refuse an output that is part of the input, or would be in the next run."""
+    from tithe.sources.urls import local_path
+
     target = Path(os.path.abspath(output))
-    for name in where:
+    for name in map(local_path, where):
         path = Path(os.path.abspath(name))
         if path.is_dir():
             within = target == path or path in target.parents

@@ -11,9 +11,10 @@ import pyarrow.dataset as ds
 
 from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Choice, common_fields
-from tithe.sources.file_access import FileStatus
+from tithe.sources.file_access import ACCESS_ERRORS, FileStatus
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.row_groups import Group, RowGroupSource, batch_rows
+from tithe.sources.stores import clear_errors
 
 NAME = "the dataset"
 
@@ -41,6 +42,8 @@ class DatasetSource(RowGroupSource):
             try:
                 self._files = list(threads.map(_file_of, self._fragments))
                 counts = list(threads.map(self._counted, self._fragments))
+            except ACCESS_ERRORS:
+                raise
             except (pa.ArrowException, OSError) as error:
                 raise FileFormatError(f"A file of the dataset cannot be read: {error}") from error
         self._groups = _groups(counts)
@@ -79,6 +82,8 @@ class DatasetSource(RowGroupSource):
                 batch_size=batch_rows(n_rows, len(names)),
                 use_threads=use_threads,
             )
+        except ACCESS_ERRORS:
+            raise
         except (pa.ArrowException, OSError) as error:
             self._check(group.file)
             raise self._broken(group, error) from error
@@ -106,7 +111,8 @@ def _without_filter(dataset: ds.Dataset) -> tuple[Any, ds.Dataset]:
 def _file_of(fragment: Any) -> DataFile:
     if not isinstance(fragment, ds.FileFragment):  # rows in memory
         return DataFile(NAME, NAME, 0, 0)
-    status = fragment.filesystem.get_file_info(fragment.path)
+    with clear_errors(fragment.path):
+        status = fragment.filesystem.get_file_info(fragment.path)
     if status.size is None:
         raise FileNotFoundError(f"There is no file {fragment.path!r}, which the dataset names.")
     return DataFile(fragment.path, fragment.path, status.size, str(status.mtime_ns))

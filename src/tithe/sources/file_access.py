@@ -18,6 +18,8 @@ from tithe.sources.urls import Location, parse_url
 T = TypeVar("T")
 R = TypeVar("R")
 
+ACCESS_ERRORS = (FileNotFoundError, PermissionError, ConnectionError)  # they say why a file cannot be had
+
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),

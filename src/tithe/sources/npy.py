@@ -15,6 +15,7 @@ from tithe.core.errors import FileFormatError
 from tithe.kernels.parts import column_sums
 from tithe.sources.arrays import plain_weights
 from tithe.sources.columns import Choice, Numbered
+from tithe.sources.file_access import ACCESS_ERRORS
 from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, unless_all_bad, usual_leaf_rows
 from tithe.sources.limits import Limits
 from tithe.sources.paths import DataFile, identity_of, no_rows
@@ -72,7 +73,7 @@ def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any,
             strange = [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]
             if strange:  # NumPy gives the bytes of what is no array
                 raise FileFormatError(f"{file.path!r}: {strange[0]!r} is no array.")
-    except (FileFormatError, FileNotFoundError, PermissionError, ConnectionError):
+    except (FileFormatError, *ACCESS_ERRORS):
         raise
     except Exception as error:  # zipfile raises its own kinds for damaged archives
         raise FileFormatError(f"{file.path!r} is not a whole .npz file: {error}") from error

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from tithe.core.errors import FileFormatError
 from tithe.sources.columns import Choice, common_fields
+from tithe.sources.file_access import ACCESS_ERRORS
 from tithe.sources.limits import Limits
 from tithe.sources.parquet_pages import check_pages, chunks_of, footer_of
 from tithe.sources.partitions import Constants, partition_values, with_constants
@@ -72,7 +73,7 @@ class ParquetSource(RowGroupSource):
                     for name in coded:
                         batch.column(name).validate(full=True)  # Arrow gives codes as they are, also those of no value
                     yield with_constants(batch, names, constants) if constants else batch
-        except (FileNotFoundError, PermissionError, ConnectionError):
+        except ACCESS_ERRORS:
             raise
         except (pa.ArrowException, OSError) as error:
             file.check()
@@ -118,7 +119,7 @@ def _schema_and_footer(file: DataFile) -> tuple[pa.Schema, Any]:
             schema = opened.schema_arrow
             _ = schema.names  # which must be text in UTF-8
             return schema, opened.metadata
-    except (FileNotFoundError, PermissionError, ConnectionError):
+    except ACCESS_ERRORS:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"{file.path!r} is not a whole Parquet file: {error}") from error

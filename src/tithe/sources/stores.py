@@ -67,7 +67,7 @@ class StoreFiles(FileAccess):
     def kind(self, path: str) -> str | None:
         if self._location.is_web:  # a web server lists no files
             return "file"
-        with _clear_errors(path):
+        with clear_errors(path):
             kind = self._system.get_file_info(self._inner(path)).type
         return {fs.FileType.Directory: "folder", fs.FileType.NotFound: None}.get(kind, "file")
 
@@ -86,11 +86,11 @@ class StoreFiles(FileAccess):
 
     def _listed(self, base: str, asked: str, *, recursive: bool) -> list[str]:
         selector = fs.FileSelector(base, allow_not_found=True, recursive=recursive)
-        with _clear_errors(asked):
+        with clear_errors(asked):
             return [about.path for about in self._system.get_file_info(selector) if about.type == fs.FileType.File]
 
     def status(self, path: str) -> FileStatus:
-        with _clear_errors(path):
+        with clear_errors(path):
             if self._fsspec is not None:
                 return _fsspec_status(self._fsspec.info(self._inner(path)), path)
             with self._system.open_input_file(self._inner(path)) as file:
@@ -103,7 +103,7 @@ class StoreFiles(FileAccess):
 
     def open(self, path: str) -> tuple[Any, FileStatus]:
         inner = self._inner(path)
-        with _clear_errors(path):
+        with clear_errors(path):
             if self._fsspec is None:
                 file = self._system.open_input_file(inner)
                 return file, self._status_of(file, path)
@@ -124,7 +124,7 @@ def _file_system(location: Location) -> tuple[Any, Any, str]:
     scheme = location.scheme
     if scheme in _ARROW_SCHEMES:
         try:
-            with _clear_errors(location.url):
+            with clear_errors(location.url):
                 system, top = fs.FileSystem.from_uri(location.url)
                 return system, None, top
         except pa.ArrowNotImplementedError:  # this build of Arrow lacks it
@@ -175,7 +175,7 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _clear_errors(path: str) -> Iterator[None]:
+def clear_errors(path: str) -> Iterator[None]:
     """Errors of a store as those of files on this machine. Those for wrong values are left to the caller."""
     try:
         yield

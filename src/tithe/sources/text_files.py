@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tithe.core.errors import FileFormatError
-from tithe.sources.file_access import is_visible
+from tithe.sources.file_access import ACCESS_ERRORS, is_visible
 from tithe.sources.paths import DataFile
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
@@ -52,7 +52,7 @@ class TextFile(NamedTuple):
             else:
                 with self.file.open() as file, pa.input_stream(file, compression=self.compression) as stream:
                     yield _Unpacked(stream) if self.compression else stream
-        except (FileFormatError, FileNotFoundError, PermissionError, ConnectionError):
+        except (FileFormatError, *ACCESS_ERRORS):
             raise
         except _DAMAGES as error:
             self.file.check()
