@@ -21,6 +21,7 @@ from tithe.sources.limits import LIBSVM_COLUMNS, Limits, beyond
 from tithe.sources.lines import RowReader
 from tithe.sources.paths import DataFile, identity_of, no_rows
 from tithe.sources.rows import bad_rows, fault, row_of
+from tithe.sources.text_files import TextFile
 
 _UNIT_ROWS = 16_384
 _UNIT_BYTES = 2**24
@@ -155,7 +156,7 @@ class LibsvmSource(Source):
         before = 0
         for number, file in enumerate(self._files):
             offset = in_file = 0
-            with file.open() as stream:
+            with TextFile(file, file.path, file.size).open() as stream:
                 reader = RowReader(stream, file.path, quotes=False, limits=self._limits)
                 while data := reader.take(_UNIT_ROWS, _UNIT_BYTES)[0]:
                     counts = census(data)
@@ -185,7 +186,7 @@ class LibsvmSource(Source):
 
     def _read(self, unit: Unit) -> Block:
         file = self._files[unit.file]
-        with file.open() as stream:
+        with TextFile(file, file.path, file.size).open() as stream:
             stream.seek(unit.offset)
             data = stream.read(unit.n_bytes)
 
@@ -200,7 +201,7 @@ class LibsvmSource(Source):
         labels: set[float] = set()
         for unit in self._units:
             file = self._files[unit.file]
-            with file.open() as stream:
+            with TextFile(file, file.path, file.size).open() as stream:
                 stream.seek(unit.offset)
                 words = re.findall(rb"(?m)^[ \t]*([^\s#]+)", stream.read(unit.n_bytes))
             labels.update(_labels(set(words), self._choice.bad_rows, file.path))

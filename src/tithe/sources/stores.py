@@ -33,6 +33,7 @@ _DENIED = re.compile(
 )
 _MISSING = re.compile(
     r"NO_SUCH_BUCKET|NO_SUCH_KEY|NOT_FOUND|NoSuchBucket|ContainerNotFound|[Bb]ucket '[^']*' not found|status=404"
+    r"|Not a regular file"
 )
 
 
