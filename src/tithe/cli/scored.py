@@ -87,13 +87,16 @@ class ScoredRows:
         from tithe.core.passes import DataPass
         from tithe.learners.base import note_columns
         from tithe.report.scores import held_out_scores
+        from tithe.sources.urls import plain_name
 
         rows = self.held_out if self.test is None else self.how.open([self.test], schema=vars(model).get("schema_"))
         if rows is None:
             return None
         note_columns(model, rows, reset=False)
         words = (
-            f"those of {self.test}" if self.test else f"{100 * self.share:.3g} % of all, chosen by a hash of their ids"
+            f"those of {plain_name(self.test)}"
+            if self.test
+            else f"{100 * self.share:.3g} % of all, chosen by a hash of their ids"
         )
         data = DataPass(rows, engine, stop.after_leaves(lambda *counts: None) if rows.replayable else None)
         with warnings.catch_warnings():

@@ -81,9 +81,12 @@ class _HeldParts:
         if number >= 0 and offset + n_bytes <= len(self._held[number]):
             data: Any = bytes(memoryview(self._held[number])[offset : offset + n_bytes])
         else:
-            data = self._file.read_at(n_bytes, self._position)
+            data = self._read_from_store(n_bytes)
         self._position += len(data)
         return data
+
+    def _read_from_store(self, n_bytes: int) -> Any:
+        return self._file.read_at(n_bytes, self._position)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._position = offset + (0, self._position, self._size)[whence]

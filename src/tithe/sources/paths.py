@@ -100,14 +100,18 @@ class DataFile(NamedTuple):
             raise
 
     def _vanished(self) -> FileNotFoundError:
-        return FileNotFoundError(f"{self.path!r} vanished while it was read.")
+        return FileNotFoundError(f"{self.plain_path!r} vanished while it was read.")
 
     def compare(self, status: FileStatus) -> None:
         """Refuse a file with this status unless it is the one that was opened."""
         if status.size != self.size:
-            raise FileFormatError(f"{self.path!r} had {self.size} bytes when it was opened and now has {status.size}.")
+            raise FileFormatError(
+                f"{self.plain_path!r} had {self.size} bytes when it was opened and now has {status.size}."
+            )
         if status.version != self.modified:
-            raise FileFormatError(f"{self.path!r} was written to while it was read: start again when it is complete.")
+            raise FileFormatError(
+                f"{self.plain_path!r} was written to while it was read: start again when it is complete."
+            )
 
     def content(self, n_blocks: int = _BLOCKS_OF_A_FILE) -> str:
         """A hash of head, tail and blocks at even distances, and of the footer of a Parquet file.
@@ -144,7 +148,9 @@ def find_files(where: Any, format: str) -> tuple[list[DataFile], str]:
     asked = [where] if isinstance(where, (str, os.PathLike)) else list(where)
     if not asked:
         raise ValueError("There is no file: the list of paths is empty.")
-    files = [file for one in asked for file in _expand(local_path(os.fspath(one)), format)]
+    paths = [local_path(os.fspath(one)) for one in asked]
+    one_in_store = next((path for path in paths if parse_url(path) is not None), "")
+    files = [file for group in access_to(one_in_store).map(partial(_expand, format=format), paths) for file in group]
     formats = {file.path: _format_of(file.path) if format == "auto" else format for file in files}
     kinds = sorted(set(formats.values()))
     if len(kinds) > 1:
