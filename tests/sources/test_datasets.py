@@ -49,7 +49,8 @@ def test_a_dataset_gives_the_bits_of_its_files(folder) -> None:
     assert coreset_bytes(source) == coreset_bytes(files) == coreset_bytes(pickle.loads(pickle.dumps(source)))
     assert source.classes().tolist() == [0, 1]
     leaves = [rows_bytes(task()) for task in source.tasks(leaf_rows=500)]
-    assert leaves == [rows_bytes(task()) for task in files.tasks(leaf_rows=500)] and len(leaves) == 5
+    assert leaves == [rows_bytes(task()) for task in files.tasks(leaf_rows=500)]
+    assert len(leaves) == source.n_leaves(500) == 5
     assert leaves[3:] == [rows_bytes(pickle.loads(pickle.dumps(t))()) for t in source.tasks(3, leaf_rows=500)]
 
 

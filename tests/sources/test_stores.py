@@ -221,6 +221,24 @@ def test_s3_in_another_process_and_on_disk(upload, tmp_path) -> None:
         assert SECRET.encode() not in data
 
 
+@pytest.mark.slow
+def test_workers_of_dask_read_s3_and_datasets(upload, tmp_path, s3_address) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tithe[dask]'")
+    url = upload(write_years(tmp_path / "years"), "years")
+    store = fs.S3FileSystem(endpoint_override=s3_address)
+    dataset = ds.dataset("rows/years", filesystem=store).filter(ds.field("a") > -0.5)
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+    ):
+        for where in (url, dataset):
+            source = open_dataset(where)
+            source.leaf_rows = 300
+            options = {"objective": "kmeans", "coreset_size": 100, "random_state": 0}
+            coresets = [build_coreset(source, engine=engine, **options) for engine in ("serial", "dask")]
+            assert rows_bytes(coresets[0]) == rows_bytes(coresets[1])
+
+
 # -- a web server --------------------------------------------------------------------------------
 
 
