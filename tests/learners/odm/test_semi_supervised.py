@@ -103,6 +103,27 @@ def test_rows_of_a_file(tmp_path) -> None:
         _semi().fit(source, GIVEN)
 
 
+@pytest.mark.parametrize("kind", ["text", "number"])
+def test_gaps_of_a_file_are_rows_without_a_label(tmp_path, kind: str) -> None:
+    import pandas as pd
+
+    names = ["no", "yes"] if kind == "text" else [-1, 1]  # -1 is a class unless it is what unlabeled says
+    target = pd.Series(np.array(names, object)[GIVEN], dtype="object" if kind == "text" else "Int64").mask(GIVEN < 0)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=target)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    plain = _semi(safe=False).fit(X, GIVEN)
+    for name in ("rows.csv", "rows.parquet"):
+        source = tithe.open_dataset(tmp_path / name, target="y", scale="none", missing_target="keep")
+        model = _semi(safe=False, unlabeled=None).fit(source)
+        assert model.classes_.tolist() == names
+        np.testing.assert_array_equal(model.decision_function(frame), plain.decision_function(X))
+        np.testing.assert_array_equal(model.transduction_, np.array(names)[(plain.transduction_ == 1).astype(int)])
+        with pytest.warns(UserWarning, match="80 others were left out.*missing_target='keep'"):
+            dropped = _semi(unlabeled=None).fit(tithe.open_dataset(tmp_path / name, target="y", scale="none"))
+        assert not dropped.uses_unlabeled_ and len(dropped.transduction_) == 10
+
+
 def test_constraints_hold() -> None:
     must, cannot = [(20, 21), (21, 22)], [(22, 23)]
     for safe in (True, False):

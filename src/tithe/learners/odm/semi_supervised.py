@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.certify.certificate import Certificate
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import (
@@ -48,7 +49,7 @@ from tithe.learners.odm.kernel_rows import (
     search_features,
 )
 from tithe.learners.odm.linear_classifier import LinearODMClassifier
-from tithe.learners.odm.partial_labels import encoded_partly
+from tithe.learners.odm.partial_labels import encoded_partly, warn_of_dropped_rows
 from tithe.learners.odm.semi_supervised_problem import (
     SemiSupervisedProblem,
     class_assignments,
@@ -88,9 +89,9 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
     lam_unlabeled : float
         Weight of the mean loss of the unlabelled rows. With 0 they are not used. The default changes little where
         classes overlap; 100, with ``gamma="neighbors"``, follows classes with gaps between them, of any shape.
-    unlabeled : int, float or str
+    unlabeled : int, float, str or None
         What y holds for rows without a label; None and NaN mean the same in any case. Use a text for classes that
-        are texts.
+        are texts, and None if -1 is a class.
     balance : float, "auto" or None
         The share of each class among unlabelled rows is within ``balance`` of its share among the labelled ones.
         ``"auto"``: within two standard errors of it. None: any shares.
@@ -220,8 +221,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source; a kernel matrix (n, n) if it is precomputed
-            A source (`open_dataset`) is read into memory as a whole, and brings y along. It leaves out rows whose
-            target is a gap: rows without a label must hold ``unlabeled`` there.
+            A source is read into memory as a whole, and brings y along. Rows whose target is a gap are among them if
+            it is opened with ``open_dataset(..., missing_target="keep")``.
         y : array of shape (n,)
             Labels, and ``unlabeled`` where there is none.
         sample_weight : array of shape (n,), optional
@@ -236,6 +237,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         if len(y) != len(block):
             raise ValueError(f"X has {len(block)} rows and y has {len(y)}.")
         self.classes_, codes = encoded_partly(y, self.unlabeled, block.weights())
+        if isinstance(X, Source) and (codes >= 0).all():
+            warn_of_dropped_rows(X, len(block))
         must_link = checked_links(self.must_link, len(block), "must_link")
         cannot_link = checked_links(self.cannot_link, len(block), "cannot_link")
         seed = as_seed(self.random_state)
