@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
 from tithe.learners.odm.base import row_costs
+from tithe.learners.odm.classifier import ODMClassifier
+from tithe.learners.odm.kernel_rows import kernel_matrix, search_features
 from tithe.solvers.odm.assignments import Assignments
 from tithe.solvers.odm.feature_problem import FeatureProblem
 from tithe.solvers.odm.label_search import refine, search_labels, spread_labels
@@ -16,6 +18,8 @@ from tithe.solvers.odm.label_search_many import ManyProblem, label_losses, searc
 from tithe.solvers.odm.labelings import Balance, Labelings, linked_groups
 from tithe.solvers.odm.relaxation import LabelMachine, MarginProblem, margin_loss
 
+_MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond that labels are only refined
+_MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
 _TOL = 1e-6  # relative gap of the machines in the search
 _MANY_TOL = 1e-3  # the same with more than two classes
 _MAX_LEFT_OUT = 20  # labels up to which each of them is left out in turn; more are left out in as many parts
@@ -168,6 +172,38 @@ class SemiSupervisedProblem:
         return ManyProblem(
             matrix=self.matrix, cost=cost, n_classes=self.n_classes, mu=self.mu, theta=self.theta, tol=_MANY_TOL
         )
+
+
+def label_problem(
+    settings: Any,
+    machine: ODMClassifier,
+    block: Block,
+    rows: Array,
+    weight: Array,
+    links: tuple[Array, Array],
+    rng: np.random.Generator,
+) -> SemiSupervisedProblem:
+    """The search: with the kernel matrix of the rows or, for two classes and many rows, with features."""
+    K = features = None
+    n_classes = len(settings.classes_)
+    linear = settings.kernel == "linear" and isinstance(block.X, np.ndarray)
+    if n_classes == 2 and len(rows) > _MAX_RELAXED_ROWS:
+        features = search_features(machine, block, rows, intercept_constant(settings), rng)
+    if features is None or (len(rows) <= _MAX_SPREAD_ROWS and not linear):
+        K = kernel_matrix(machine, block, rows)
+    return SemiSupervisedProblem(settings, K, features, weight, n_classes, *links)
+
+
+def transduced(
+    settings: Any, scores: Array, weight: Array, codes: Array, must_link: Array, cannot_link: Array
+) -> Array:
+    """Class numbers of all rows that cost the machine with these scores least, and obey labels and constraints."""
+    cost, mu, theta = np.maximum(weight, 1e-12), float(settings.mu), float(settings.theta)
+    if scores.ndim > 1:
+        assignments = class_assignments(settings, weight, codes, scores.shape[1], must_link, cannot_link)
+        return assignments.best(label_losses(scores, cost, mu, theta))
+    c = margin_loss(-scores, cost, mu, theta) - margin_loss(scores, cost, mu, theta)
+    return (class_labelings(settings, weight, codes, must_link, cannot_link).best(c) > 0.0).astype(np.int64)
 
 
 def intercept_constant(settings: Any) -> float:
