@@ -80,8 +80,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
     must_link, cannot_link : array of shape (p, 2) or None
         Pairs of row numbers that must have one label, or different ones. Links hold exactly in ``transduction_``.
     safe : bool
-        Keep the machine of the labelled rows unless unlabelled ones help: labels are left out in turn (in 20 parts if
-        there are more), and must be predicted with fewer errors or, if errors are equal, with a smaller loss.
+        Keep the machine of the labelled rows unless unlabelled ones help: labels are left out in turn (in five parts if
+        there are more than 20), and must be predicted with fewer errors or, if errors are equal, a smaller loss.
     kernel, degree, coef0, fit_intercept, intercept_scaling
         See `ODMClassifier`.
     gamma : {"scale", "auto", "neighbors"} or float
@@ -277,7 +277,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
                 self.left_out_errors_ = errors[:2]
                 used = errors[1::2] < errors[::2]  # fewer errors, or as many and a smaller loss
         if used:
-            labeling = problem.search(codes, rng, thorough=True)
+            labeling = problem.search(codes, problem.supervised(codes), rng, thorough=True)
             self.objective_, self.relaxed_bound_ = labeling.value, labeling.bound
             self.certificate_ = label_certificate(labeling.value, labeling.bound, len(rows), len(block))
             self.uses_unlabeled_ = True

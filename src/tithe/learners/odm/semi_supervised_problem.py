@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tithe.learners.odm.classifier import ODMClassifier
 from tithe.learners.odm.kernel_rows import kernel_matrix, search_features
 from tithe.solvers.odm.assignments import Assignments
 from tithe.solvers.odm.feature_problem import FeatureProblem
-from tithe.solvers.odm.label_search import refine, search_labels, spread_labels
+from tithe.solvers.odm.label_search import refine, search_labels, spread_labels, spreading_factors
 from tithe.solvers.odm.label_search_many import ManyProblem, label_losses, search_assignment
 from tithe.solvers.odm.labelings import Balance, Labelings, linked_groups
 from tithe.solvers.odm.relaxation import LabelMachine, MarginProblem, margin_loss
@@ -22,7 +23,7 @@ _MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond tha
 _MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
 _TOL = 1e-6  # relative gap of the machines in the search
 _MANY_TOL = 1e-3  # the same with more than two classes
-_MAX_LEFT_OUT = 20  # labels up to which each of them is left out in turn; more are left out in as many parts
+_MAX_LEFT_OUT, _N_PARTS = 20, 5  # labels up to which each is left out in turn, and in how many parts more are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +86,12 @@ class SemiSupervisedProblem:
         machine = self._two(self.matrix[np.ix_(rows, rows)], cost[rows]).solve(y)
         return np.asarray(self.matrix[:, rows] @ (y * machine.gamma))
 
-    def search(self, codes: Array, rng: np.random.Generator, *, thorough: bool) -> Found:
-        """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only."""
-        cost, supervised = self.costs(codes), self.supervised(codes)
+    def search(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> Found:
+        """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only.
+
+        ``supervised`` are the scores of all rows by the machine of the labelled ones.
+        """
+        cost = self.costs(codes)
         spread = self._spread(codes)
         if self.n_classes > 2:
             assignments = class_assignments(self.settings, self.weight, codes, self.n_classes, *self.links)
@@ -111,11 +115,15 @@ class SemiSupervisedProblem:
 
     def _spread(self, codes: Array) -> list[Array]:
         """Labels spread to neighbours, as starts."""
-        if self.K is None:
+        if not self._spreading_factors:
             return []
         targets = np.zeros((len(codes), self.n_classes))
         targets[codes >= 0, codes[codes >= 0]] = 1.0
-        return spread_labels(self.K, self.weight, targets)
+        return spread_labels(self._spreading_factors, targets)
+
+    @cached_property
+    def _spreading_factors(self) -> list[tuple[Array, bool]]:
+        return [] if self.K is None else spreading_factors(self.K, self.weight)
 
     def _relaxed(self, labelings: Labelings, cost: Array, starts: list[Array], rng: np.random.Generator) -> Found:
         settings = self.settings
@@ -142,13 +150,14 @@ class SemiSupervisedProblem:
         if len(labelled) == 0:
             return 0.0, 0.0, 0.0, 0.0
         order = labelled[np.lexsort((rng.random(len(labelled)), codes[labelled]))]  # parts have labels of all classes
-        parts = np.arange(len(order)) % min(len(order), _MAX_LEFT_OUT)
+        parts = np.arange(len(order)) % (len(order) if len(order) <= _MAX_LEFT_OUT else _N_PARTS)
         results = []
         for part in range(int(parts.max()) + 1):
             left_out = order[parts == part]
             remaining = codes.copy()
             remaining[left_out] = -1
-            scores = self.supervised(remaining), self.search(remaining, rng, thorough=False).scores
+            supervised = self.supervised(remaining)
+            scores = supervised, self.search(remaining, supervised, rng, thorough=False).scores
             results.append([self._judged(score[left_out], codes[left_out]) for score in scores])
         totals = np.sum(results, axis=0) / len(order)
         return float(totals[0, 0]), float(totals[1, 0]), float(totals[0, 1]), float(totals[1, 1])
