@@ -9,6 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import cross_val_score
 
 import tithe
+from tithe.learners.odm.semi_supervised_problem import SemiSupervisedProblem
 from tithe.odm import ODMClassifier, SemiSupervisedODMClassifier
 
 
@@ -145,6 +146,23 @@ def test_the_supervised_machine_is_kept_where_unlabelled_rows_mislead() -> None:
     assert not safe.uses_unlabeled_
     supervised = ODMClassifier(gamma=safe.machine_.gamma, random_state=0).fit(rows[:16], labels[:16])
     np.testing.assert_allclose(safe.decision_function(rows), supervised.decision_function(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_labels", "n_searches"), [(8, 8), (20, 20), (21, 5)])
+def test_few_labels_are_left_out_one_by_one_and_many_in_parts(monkeypatch, n_labels: int, n_searches: int) -> None:
+    rows, labels = make_blobs(30, centers=2, cluster_std=2.0, random_state=0)
+    hidden: list[np.ndarray] = []
+    search = SemiSupervisedProblem.search
+
+    def counted(problem, codes, supervised, rng, *, thorough: bool):
+        if not thorough:
+            hidden.append(np.flatnonzero(codes[:n_labels] < 0))
+        return search(problem, codes, supervised, rng, thorough=thorough)
+
+    monkeypatch.setattr(SemiSupervisedProblem, "search", counted)
+    _semi(kernel="linear").fit(rows, np.where(np.arange(30) < n_labels, labels, -1))
+    assert len(hidden) == n_searches
+    np.testing.assert_array_equal(np.sort(np.concatenate(hidden)), np.arange(n_labels))  # each of them once
 
 
 def test_a_coreset_of_many_unlabelled_rows() -> None:

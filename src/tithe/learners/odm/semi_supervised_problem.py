@@ -27,7 +27,7 @@ _MAX_LEFT_OUT, _N_PARTS = 20, 5  # labels up to which each is left out in turn, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchedLabels:
     """Labels of all rows, the scores of their machine, the objective, and bounds on it where they were computed."""
 
     codes: Array
@@ -86,7 +86,7 @@ class SemiSupervisedProblem:
         machine = self._two(self.matrix[np.ix_(rows, rows)], cost[rows]).solve(y)
         return np.asarray(self.matrix[:, rows] @ (y * machine.gamma))
 
-    def search(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> Found:
+    def search(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> SearchedLabels:
         """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only.
 
         ``supervised`` are the scores of all rows by the machine of the labelled ones.
@@ -98,7 +98,7 @@ class SemiSupervisedProblem:
             starts = [assignments.best(label_losses(supervised, cost, self.mu, self.theta))]
             starts += [assignments.best(-F / F.sum(axis=0)) for F in spread]
             labels, value = search_assignment(self._many(cost), assignments, starts, rng)
-            return Found(codes=labels, scores=self._many(cost).solve(labels)[1], value=value)
+            return SearchedLabels(codes=labels, scores=self._many(cost).solve(labels)[1], value=value)
         labelings = class_labelings(self.settings, self.weight, codes, *self.links)
         c = margin_loss(-supervised, cost, self.mu, self.theta) - margin_loss(supervised, cost, self.mu, self.theta)
         starts = [labelings.best(c), *(labelings.best(F[:, 1] - F[:, 0]) for F in spread)]
@@ -111,7 +111,7 @@ class SemiSupervisedProblem:
             else:
                 machines.append(refine(self._by_features(self.features, cost), labelings, y)[1])
         best = min(machines, key=lambda machine: machine.value)
-        return Found(codes=(best.sign > 0.0).astype(np.int64), scores=best.score, value=best.value)
+        return SearchedLabels(codes=(best.sign > 0.0).astype(np.int64), scores=best.score, value=best.value)
 
     def _spread(self, codes: Array) -> list[Array]:
         """Labels spread to neighbours, as starts."""
@@ -125,7 +125,9 @@ class SemiSupervisedProblem:
     def _spreading_factors(self) -> list[tuple[Array, bool]]:
         return [] if self.K is None else spreading_factors(self.K, self.weight)
 
-    def _relaxed(self, labelings: Labelings, cost: Array, starts: list[Array], rng: np.random.Generator) -> Found:
+    def _relaxed(
+        self, labelings: Labelings, cost: Array, starts: list[Array], rng: np.random.Generator
+    ) -> SearchedLabels:
         settings = self.settings
         solution = search_labels(
             self._two(self.matrix, cost),
@@ -137,7 +139,7 @@ class SemiSupervisedProblem:
             rng=rng,
         )
         codes = (solution.y > 0.0).astype(np.int64)
-        return Found(codes=codes, scores=solution.dual.score, value=solution.value, bound=solution.bound)
+        return SearchedLabels(codes=codes, scores=solution.dual.score, value=solution.value, bound=solution.bound)
 
     def errors_left_out(self, codes: Array, rng: np.random.Generator) -> tuple[float, float, float, float]:
         """How labels that are left out are predicted, without and with unlabelled rows: mean errors, then mean losses.
