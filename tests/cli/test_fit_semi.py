@@ -61,7 +61,8 @@ def test_the_command_is_the_learner(rows, tmp_path, capsys) -> None:
     assert said["certificate"]["value"] == pytest.approx(alone.objective_ - alone.relaxed_bound_)
     page = (out / "report.html").read_text()
     assert "Margins of labelled and unlabelled rows" in page and "boundary between classes" in page
-    assert sentence_of(alone) in " ".join(page.split()) and sentence_of(alone) in printed
+    sentence = sentence_of(alone, 46)
+    assert sentence in " ".join(page.split()) and sentence in printed
     for name, mask in (("labelled rows", GIVEN), ("unlabelled rows", ~GIVEN)):
         assert said["margins"][name]["mean"] == pytest.approx(labels["margin"][mask].mean())
     assert run("predict", out / "model.skops", rows, "-o", tmp_path / "new.csv") == 0
@@ -123,10 +124,19 @@ def test_labelled_rows_are_held_out_or_tested_on(rows, tmp_path, capsys) -> None
     assert results_of(tmp_path / "out")["held_out"]["n_rows"] == 25
 
 
+def test_a_column_that_names_rows_and_no_gaps_at_all(rows, tmp_path, capsys) -> None:
+    table(given=GIVEN | True).assign(who=[f"row {i}" for i in range(60)]).to_csv(rows, index=False)
+    assert fit(rows, *QUICK, "--row-id", "who", "-m", 5000, "-o", tmp_path / "out") == 0
+    labels = pd.read_parquet(tmp_path / "out" / "labels.parquet")
+    assert labels["name"].tolist() == [f"row {i}" for i in range(60)] and labels["given"].all()
+    assert "All rows are labelled" in capsys.readouterr().out
+    assert results_of(tmp_path / "out")["columns"][0]["column"] == "left"
+
+
 @pytest.mark.parametrize(
     ("target", "links", "message"),
     [
-        (np.full(60, None), "", "y holds no labels"),
+        (np.full(60, None), "", "y holds no labels: every entry is missing"),
         (np.where(GIVEN, "no", None), "", "only one class, 'no'"),
         (table()["y"], "0,1\n", "Line 1 of .* is not a link"),
         (table()["y"], "0,500,must\n", "must_link names row 500"),

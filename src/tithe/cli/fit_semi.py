@@ -14,6 +14,7 @@ from tithe.cli.links import Links, links_among, read_links
 from tithe.cli.options import default_of, parameter_options
 from tithe.cli.predict import write_predictions
 from tithe.cli.progress import Stop
+from tithe.cli.row_ids import names_of_rows
 from tithe.cli.scored import usual_share
 from tithe.cli.sources import SourceOptions, check_apart, check_folder, refuse_given, source_options
 from tithe.cli.text import Stopped, print_table
@@ -220,6 +221,7 @@ def _write(
         n_skipped=None if n_all is None else n_all - len(rows.training) - n_held_out,
         n_held_out=n_held_out,
         held_out=None if held_out is None else held_out.as_dict(),
+        row_names=names_of_rows(rows.source, how["row_id"], rows.training.row_ids().tolist()),
         n_must_link=n_links["must_link"],
         n_cannot_link=n_links["cannot_link"],
         seconds=seconds,
@@ -245,7 +247,7 @@ def _say(output: str, model: Any, results: dict[str, Any], held_out: Any) -> Non
         ["peak memory", bytes_text(results["peak_bytes"])],
     ]
     print_table(output, ["", ""], rows)
-    click.echo(sentence_of(model))
+    click.echo(sentence_of(model, results["n_unlabelled"]))
     if model.certificate_ is not None:
         click.echo(str(model.certificate_))
     if held_out is not None:

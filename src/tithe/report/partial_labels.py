@@ -22,13 +22,17 @@ _MAX_TABLE_ROWS = 50  # of a page; results.json has more
 
 @dataclass(frozen=True, kw_only=True)
 class PartlyLabelledFit:
-    """Facts about a fit. The names are those of `Fit` where the facts are the same."""
+    """Facts about a fit. The names are those of `Fit` where the facts are the same.
+
+    ``row_names`` are the values of a column that names the rows, for all of them; empty if there is none.
+    """
 
     learner: str
     files: list[str]
     n_skipped: int | None
     n_held_out: int
     held_out: dict[str, Any] | None
+    row_names: dict[int, str]
     n_must_link: int
     n_cannot_link: int
     seconds: float
@@ -36,8 +40,10 @@ class PartlyLabelledFit:
     parameters: dict[str, Any]
 
 
-def sentence_of(model: SemiSupervisedODMClassifier) -> str:
+def sentence_of(model: SemiSupervisedODMClassifier, n_unlabelled: int) -> str:
     """Whether unlabelled rows were used, and why."""
+    if not n_unlabelled:
+        return "All rows are labelled: the machine is that of a supervised fit."
     if model.left_out_errors_ is None:
         return f"Unlabelled rows were {'' if model.uses_unlabeled_ else 'not '}used."
     without, with_others = (f"{100.0 * error:.3g} %" for error in model.left_out_errors_)
@@ -68,8 +74,10 @@ def write_partly_labelled(
     margins = margins_of(model.decision_function(rows.X), np.searchsorted(model.classes_, model.transduction_))
     groups = {"labelled rows": labelled, "unlabelled rows": ~labelled}
     groups = {name: mask for name, mask in groups.items() if mask.any()}
+    facts = asdict(fit)
+    row_names = facts.pop("row_names")
     results = {
-        **asdict(fit),
+        **facts,
         "tithe": __version__,
         "n_rows": len(rows),
         "n_labelled": int(labelled.sum()),
@@ -88,14 +96,15 @@ def write_partly_labelled(
     page = render(
         "labels.html",
         title=f"{fit.learner} on {len(rows):,} rows, {labelled.sum():,} of them labelled",
-        sentences=_sentences(model, fit),
+        sentences=_sentences(model, int((~labelled).sum()), fit),
         facts=_facts(results),
         tables=result_tables(results, most=_MAX_TABLE_ROWS),
         figures=figures,
         parameters=fit.parameters,
         label="label",
     )
-    columns = {"row_id": rows.row_ids(), "label": model.transduction_, "given": labelled, "margin": margins}
+    names = {"name": [row_names.get(int(row)) for row in rows.row_ids()]} if row_names else {}
+    columns = {"row_id": rows.row_ids(), **names, "label": model.transduction_, "given": labelled, "margin": margins}
     write_label_folder(folder, model, pa.table(columns), results, page)
     return results
 
@@ -112,8 +121,8 @@ def _described(margins: Array, weight: Array) -> dict[str, float]:
     }
 
 
-def _sentences(model: SemiSupervisedODMClassifier, fit: PartlyLabelledFit) -> list[str]:
-    sentences = [sentence_of(model)]
+def _sentences(model: SemiSupervisedODMClassifier, n_unlabelled: int, fit: PartlyLabelledFit) -> list[str]:
+    sentences = [sentence_of(model, n_unlabelled)]
     if model.certificate_ is not None:
         sentences.append(model.certificate_.sentence)
     if fit.held_out is not None:

@@ -17,7 +17,8 @@ def encoded_partly(y: Array, unlabeled: Any, weight: Array) -> tuple[Array, Arra
     """The classes in y, and the class number of each row (n,), -1 for rows without a label."""
     known = np.flatnonzero(~_missing(y, unlabeled))
     if len(known) == 0:
-        raise ValueError(f"y holds no labels: every entry is {unlabeled!r} or missing. Label some rows.")
+        what = "missing" if unlabeled is None else f"{unlabeled!r} or missing"
+        raise ValueError(f"y holds no labels: every entry is {what}. Label some rows.")
     classes, class_numbers = encoded_classes(_plain_numbers(y[known]))
     if len(classes) < 2:
         only = classes.tolist()[0]
