@@ -39,7 +39,8 @@ def semi_options(cls: Any, semi: Any) -> list[click.Option]:
         click.Option(
             ["--semi"],
             is_flag=True,
-            help="Learn from rows with a gap in the target, too. OUTPUT gets labels.parquet in place of a coreset. "
+            help="Learn from rows with a gap in the target, too. All rows are held in memory. OUTPUT gets "
+            "labels.parquet in place of a coreset, and --holdout is a share of the labelled rows. "
             f"Defaults: {', '.join(other)}.",
         ),
         click.Option(["--unlabelled"], metavar="VALUE", help="With --semi: what the target of such rows holds, too."),
@@ -93,25 +94,28 @@ def _fit_semi(  # type: ignore[no-untyped-def]
     warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they are those of the source
     start = perf_counter()
     try:
-        with Stop() as stop:
-            rows = Rows.of(how.open(where, missing_target="keep"), unlabelled, holdout, test, must + cannot, seed)
+        with Stop():
+            rows = PartlyLabelledRows.of(
+                how.open(where, missing_target="keep"), unlabelled, holdout, test, must + cannot, seed
+            )
             ids = rows.training.row_ids()
             pairs = {"must_link": links_among(must, ids), "cannot_link": links_among(cannot, ids)}
             model = cls(**parameters, **pairs, unlabeled=rows.unlabeled, random_state=seed)
             labelled = rows.fit(model)
             held_out = rows.scores(model, how)
             results = _write(output, model, rows, labelled, held_out, name, where, how, perf_counter() - start)
-            if new is not None:
-                plain = SourceOptions(how | {"target": None, "weight": None})
-                file = str(Path(output) / "predictions.parquet")
-                print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=False, jobs=jobs))
     except KeyboardInterrupt:
         raise Stopped("Stopped; nothing was written.") from None
+    if new is not None:
+        plain = SourceOptions(how | {"target": None, "weight": None})
+        file = str(Path(output) / "predictions.parquet")
+        with Stop() as stop:
+            print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=False, jobs=jobs))
     _say(output, model, results, held_out)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class PartlyLabelledRows:
     """Rows of files in memory: those to learn from, and labelled ones to score on.
 
     ``unlabeled`` is what y holds for rows without a label besides gaps, None if it holds nothing else.
@@ -127,7 +131,7 @@ class Rows:
     @classmethod
     def of(
         cls, source: Any, unlabelled: str | None, share: float | None, test: str | None, links: Links, seed: int
-    ) -> Rows:
+    ) -> PartlyLabelledRows:
         """Read the rows. A share of the labelled ones is held out, but for linked ones."""
         import numpy as np
 
@@ -201,7 +205,7 @@ def _as_label(text: str, y: Any) -> Any:
 def _write(
     output: str,
     model: Any,
-    rows: Rows,
+    rows: PartlyLabelledRows,
     labelled: Array,
     held_out: Any,
     name: str,
