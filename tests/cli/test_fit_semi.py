@@ -120,8 +120,11 @@ def test_labelled_rows_are_held_out_or_tested_on(rows, tmp_path, capsys) -> None
     assert f"On {len(held_out)} rows that the model has not seen" in capsys.readouterr().out
     test = tmp_path / "test.csv"
     table(np.append(NAMES[:50], ["none"] * 10), np.arange(60) % 2 == 0).to_csv(test, index=False)
-    assert fit(rows, *QUICK, "--unlabelled", "none", "--test", test, "-o", tmp_path / "out") == 0
+    arguments = ("--unlabelled", "none", "--test", test, "--predict", test)
+    assert fit(rows, *QUICK, *arguments, "-o", tmp_path / "out") == 0
     assert results_of(tmp_path / "out")["held_out"]["n_rows"] == 25
+    predicted = pd.read_parquet(tmp_path / "out" / "predictions.parquet")["prediction"]
+    np.testing.assert_array_equal(predicted, tithe.load_model(tmp_path / "out" / "model.skops").predict(table()))
 
 
 def test_a_column_that_names_rows_and_no_gaps_at_all(rows, tmp_path, capsys) -> None:
