@@ -62,6 +62,20 @@ def test_bad_links_are_mistakes_of_the_caller(rows, tmp_path, capsys, links: str
     assert not (tmp_path / "out").exists()
 
 
+def test_links_and_labels_are_numbered_as_in_the_file(tmp_path) -> None:
+    frame = pd.DataFrame(X[:24], columns=["left", "right"]).astype(object)
+    frame.loc[2, "left"] = np.nan  # a bad row, which is skipped
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    (tmp_path / "pairs.csv").write_text("10,11,must\n11,12,cannot\n")
+    arguments = ("--scale", "none", "--impute", "none", "--bad-rows", "skip", "--links", tmp_path / "pairs.csv")
+    assert run("cluster", tmp_path / "rows.csv", "--odm", *arguments, "-o", tmp_path / "out") == 0
+    cluster = pd.read_parquet(tmp_path / "out" / "labels.parquet").set_index("row_id")["cluster"]
+    assert cluster.index.tolist() == [0, 1, *range(3, 24)]
+    assert cluster[10] == cluster[11] != cluster[12]
+    (tmp_path / "pairs.csv").write_text("2,11,must\n")
+    assert run("cluster", tmp_path / "rows.csv", "--odm", *arguments, "-o", tmp_path / "other") == 2
+
+
 def test_options_of_the_other_kind_are_refused(rows, tmp_path) -> None:
     assert run("cluster", rows, "--odm", "--online", "-o", tmp_path / "out") == 2
     assert run("cluster", rows, "--online", "-k", 3, "-o", tmp_path / "out") == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.fit_semi import run_either, semi_options
 from tithe.cli.installed import installed_estimator, parameter_option
 from tithe.cli.messages import Command, in_options
 from tithe.cli.options import (
@@ -28,7 +28,7 @@ from tithe.cli.predict import write_predictions
 from tithe.cli.progress import Stop
 from tithe.cli.row_ids import names_of_rows
 from tithe.cli.scored import ScoredRows
-from tithe.cli.sources import SourceOptions, check_apart, skipped_rows, source_options
+from tithe.cli.sources import SourceOptions, check_apart, check_folder, skipped_rows, source_options
 from tithe.cli.text import print_result_tables, print_table, saying_how_to_go_on
 from tithe.core.params import POLISH, Target
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
@@ -65,10 +65,14 @@ class LearnerGroup(click.Group):
             help="Passes that improve the solution.",
         )
         summary = (cls.__doc__ or "").strip().partition("\n\n")[0]
+        callback, more = partial(run, name=name, cls=cls), []
+        if name in names("semi_supervised"):
+            semi_cls = resolve("semi_supervised", name)
+            callback, more = partial(run_either, run, name, cls, semi_cls), semi_options(cls, semi_cls)
         return Command(
             name,
-            params=[*parameter_options(cls), rounds, *_fit.params],
-            callback=partial(run, name=name, cls=cls),
+            params=[*parameter_options(cls), rounds, *more, *_fit.params],
+            callback=callback,
             help=f"{cleandoc(summary)}\n\n{cleandoc(_fit.help or '')}",
             short_help=summary,
         )
@@ -86,6 +90,7 @@ def fit() -> None:
       tithe fit kmeans data/ -k 20 -o result
       tithe fit logistic 'data/*.parquet' --target y -o result
       tithe fit odm 'data/*.parquet' --target y --lam 1000 -o result
+      tithe fit odm rows.csv --target y --semi --links pairs.csv -o result
       tithe fit sklearn.ensemble.HistGradientBoostingClassifier data/ --target y --predict new.csv -o result
     """
 
@@ -120,7 +125,7 @@ def _fit(  # type: ignore[no-untyped-def]
     coreset.parquet, model.skops, report.html and results.json.
     """
     output = str(Path(output))
-    _check_folder(output)
+    check_folder(output)
     check_apart(output, where)
     if size is not None:
         parameters["coreset_size"] = size
@@ -210,17 +215,6 @@ def _target_of(model: Any) -> Target:
     if not get_tags(model).target_tags.required:
         return None
     return "class" if is_classifier(model) else "number"
-
-
-def _check_folder(output: str) -> None:
-    """Refuse, before anything is read, a folder that cannot be written to."""
-    folder = Path(output)
-    if folder.is_file():
-        raise NotADirectoryError(f"{output!r} is a file; a folder is needed.")
-    if not folder.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
-    with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent):
-        pass
 
 
 def _facts(

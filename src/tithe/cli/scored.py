@@ -54,7 +54,7 @@ class ScoredRows:
             return cls(source=source, training=source, how=how, test=test)
         if not source.replayable and share:
             raise click.UsageError("--holdout: rows that come only once are not read again. Use --test FILE.")
-        share = cls._usual_share(source) if share is None else share
+        share = usual_share(source.n_rows) if share is None else share
         if not share or not source.replayable:
             return cls(source=source, training=source, how=how)
         from tithe.core.seeding import Split, key_of
@@ -68,13 +68,6 @@ class ScoredRows:
             held_out=SplitSource(source, Split(key, share, held_out=True, rare=rare)),
             share=share,
         )
-
-    @staticmethod
-    def _usual_share(source: Source) -> float:
-        n_rows = source.n_rows
-        if n_rows is None:
-            return _SHARE
-        return min(_SHARE, _MAX_ROWS / n_rows) if n_rows * _SHARE >= _MIN_ROWS else 0.0
 
     @property
     def n_passes(self) -> int:
@@ -105,6 +98,13 @@ class ScoredRows:
                 return held_out_scores(model, data, words)
             except NoRowsError:
                 return None
+
+
+def usual_share(n_rows: int | None) -> float:
+    """The share of the rows that are held out by default."""
+    if n_rows is None:
+        return _SHARE
+    return min(_SHARE, _MAX_ROWS / n_rows) if n_rows * _SHARE >= _MIN_ROWS else 0.0
 
 
 def _rare_classes(source: Source, share: float, seed: int) -> tuple[Any, ...]:

@@ -38,10 +38,13 @@ def skipped_rows(source: Any, coreset: Any, how: SourceOptions, *, n_held_out: i
 class SourceOptions(dict[str, Any]):
     """The arguments of `tithe.open_dataset`, apart from the path."""
 
-    def open(self, where: Sequence[str], *, live: bool = False, schema: Any = None) -> Any:
+    def open(
+        self, where: Sequence[str], *, live: bool = False, schema: Any = None, missing_target: str = "drop"
+    ) -> Any:
         """The source: files, or what comes through standard input, ``live`` as soon as it comes.
 
         ``schema`` says how the columns of a table become features, in place of the options about that.
+        ``missing_target`` says whether rows without a target are left out or kept.
         """
         import pyarrow as pa
 
@@ -51,9 +54,10 @@ class SourceOptions(dict[str, Any]):
         pa.set_memory_pool(pa.system_memory_pool())
         if STDIN in where and len(where) > 1:
             raise click.UsageError("Standard input (-) stands alone: give files, or -.")
-        options = dict(self)
+        options = {**self, "missing_target": missing_target}
         if schema is not None and self.format_of(where) in TABLE_FORMATS:
-            options = {name: value for name, value in self.items() if name not in TABLE_OPTIONS} | {"schema": schema}
+            options = {name: value for name, value in options.items() if name not in TABLE_OPTIONS}
+            options["schema"] = schema
         return open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
 
     def format_of(self, where: Sequence[str]) -> str:
@@ -79,7 +83,7 @@ def refuse_given(options: Sequence[str], why: str) -> None:
     context = click.get_current_context()
     for name in options:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name} cannot be given here: {why}.")
+            raise click.UsageError(f"--{name.replace('_', '-')} cannot be given here: {why}.")
 
 
 def _as_limits(context: Any, param: Any, texts: Sequence[str]) -> Any:
@@ -198,6 +202,17 @@ def on_this_machine(path: str) -> Iterator[str]:
         with access_to(path).open(path)[0] as stream, open(copy, "wb") as file:
             shutil.copyfileobj(stream, file)
         yield copy
+
+
+def check_folder(output: str) -> None:
+    """Refuse, before anything is read, a folder that cannot be written to."""
+    folder = Path(output)
+    if folder.is_file():
+        raise NotADirectoryError(f"{output!r} is a file; a folder is needed.")
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
+    with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent):
+        pass
 
 
 def check_apart(output: str, where: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ A class is imported when its name is first resolved. Another package adds one in
     quantile = "their_package:QuantileRegressor"
 
 Then ``tithe fit quantile`` works, and files may hold objects of that class. The groups are ``tithe.objective``,
-``tithe.construction``, ``tithe.learner`` and ``tithe.engine``.
+``tithe.construction``, ``tithe.learner``, ``tithe.semi_supervised`` and ``tithe.engine``.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "huber": "tithe.learners.huber:CoresetHuberRegressor",
         "odm": "tithe.learners.odm.linear_classifier:LinearODMClassifier",
     },
+    # learners of `tithe fit NAME --semi`, for rows of which only some have a label
+    "semi_supervised": {
+        "odm": "tithe.learners.odm.semi_supervised:SemiSupervisedODMClassifier",
+    },
     "engine": {
         "serial": "tithe.core.engine:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
@@ -61,6 +65,7 @@ _ALIASES: dict[str, dict[str, str]] = {
     "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian", "odm": "margin"},
     "construction": {"urs": "uniform", "rdsf": "regressed"},
     "learner": {},
+    "semi_supervised": {},
     "engine": {},
 }
 

@@ -79,7 +79,10 @@ class LabelledObjective:
         if plain and count_codes(block.y, self.n_classes)[-1] == 0:
             return block.y
         labels = np.asarray(self.classes)
-        codes = label_numbers(block.y, labels)
+        try:
+            codes = label_numbers(block.y, labels)
+        except TypeError as error:
+            raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
         if codes.min() < 0:
             raise ValueError(
                 f"y holds {block.y[codes < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "

@@ -11,6 +11,7 @@ from tithe.core.data import Array, Coreset
 from tithe.report.compare_clustering import Comparison
 
 COLOURS = ("#8a8f98", "#d58a3c", "#6f9bd1", "#2f5d9b")
+COLOURS_IN_TURN = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours that are told apart
 
 
 def new_axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:

@@ -11,10 +11,9 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.learners.odm.base import margins_of as signed_margins
-from tithe.report.figures import COLOURS, as_png, new_axes
+from tithe.report.figures import COLOURS_IN_TURN, as_png, new_axes
 
 _BINS = 80
-_COLOUR_ORDER = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours that are told apart
 _TAIL_SHARE = 0.002  # of the rows at either end, which the axis does not show
 
 
@@ -67,7 +66,7 @@ def margin_histograms(models: Mapping[str, Any], X: Any, y: Array, sample_weight
     low, high = np.quantile(all_values, [_TAIL_SHARE, 1.0 - _TAIL_SHARE])
     edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
     figure, axis = new_axes(7.5, 3.4)
-    for (name, margins), colour in zip(by_name.items(), itertools.cycle(_COLOUR_ORDER)):
+    for (name, margins), colour in zip(by_name.items(), itertools.cycle(COLOURS_IN_TURN)):
         label = f"{name}: deviation / mean {margins.spread:.3g}, not positive {margins.wrong:.1%}".replace("$", r"\$")
         values = np.clip(margins.values, edges[0], edges[-1])
         axis.hist(

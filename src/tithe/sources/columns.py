@@ -22,7 +22,7 @@ from tithe.tables.options import TableOptions
 from tithe.tables.schema import TableSchema
 from tithe.tables.values import is_date, is_text, value_type
 
-_CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip")}
+_CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip"), "missing_target": OneOf("drop", "keep")}
 _MAX_NAMES_SHOWN = 30  # columns that a message names
 
 
@@ -35,6 +35,8 @@ class Choice(TableOptions):
     target, weight, row_id : str or None
         ``row_id`` is a column that names the rows. It is no feature, and not read with the rows.
     bad_rows : {"error", "skip"}
+    missing_target : {"drop", "keep"}
+        Whether rows without a target are left out, or have a gap in y: NaN among floating point numbers, else None.
     schema : TableSchema or None
         How columns become features, if it is known from an earlier table.
     """
@@ -43,6 +45,7 @@ class Choice(TableOptions):
     weight: str | None = None
     row_id: str | None = None
     bad_rows: str = "error"
+    missing_target: str = "drop"
     schema: TableSchema | None = None
 
     def __post_init__(self) -> None:
@@ -64,6 +67,16 @@ class Choice(TableOptions):
     def has_table_options(self) -> bool:
         """Whether anything was said about how columns become features."""
         return self.options != TableOptions()
+
+    def with_schema(self, schema: TableSchema) -> Choice:
+        """The same, with a schema in place of the options about features."""
+        options = (option.name for option in fields(Choice) if option.name not in TableOptions.__dataclass_fields__)
+        return Choice(**{**{name: getattr(self, name) for name in options}, "schema": schema})
+
+    @property
+    def keeps_gaps(self) -> bool:
+        """Whether rows without a target are kept."""
+        return self.missing_target == "keep"
 
     @property
     def special(self) -> list[str]:
@@ -124,13 +137,14 @@ class Columns:
             "target": choice.target,
             "weight": choice.weight,
             "bad_rows": choice.bad_rows,
+            "missing_target": choice.missing_target,
             "schema": self.schema.to_json(),
         }
 
     @property
     def leaves_rows_out(self) -> bool:
         """Whether there may be rows that are not used: bad ones, and those without a target."""
-        return self.choice.bad_rows == "skip" or self.choice.target is not None
+        return self.choice.bad_rows == "skip" or (self.choice.target is not None and not self.choice.keeps_gaps)
 
     @property
     def number_types(self) -> dict[str, pa.DataType]:

@@ -52,6 +52,7 @@ def open_dataset(
     na: Sequence[str] = (),
     schema: TableSchema | None = None,
     bad_rows: str = "error",
+    missing_target: str = "drop",
     n_features: int | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
@@ -110,8 +111,10 @@ def open_dataset(
         Of an earlier source, or of a model (``schema_``): columns become the same features as there. It stands in
         place of all the options above but target, weight and row_id.
     bad_rows : {"error", "skip"}
-        What to do with rows that cannot be parsed, or miss a value that is not filled in. Rows without a target are
-        always left out.
+        What to do with rows that cannot be parsed, or miss a value that is not filled in.
+    missing_target : {"drop", "keep"}
+        Rows without a target are left out, or kept with a gap in y: NaN among floating point numbers, else None.
+        `SemiSupervisedODMClassifier` learns from them.
     n_features : int, optional
         Columns of libsvm files, if it is more than they use; needed where they come through standard input.
     delimiter : str, optional
@@ -155,6 +158,7 @@ def open_dataset(
         dates=dates,
         na=na,
         bad_rows=bad_rows,
+        missing_target=missing_target,
         schema=schema,
     )
     limits = Limits() if limits is None else limits
@@ -240,8 +244,7 @@ def _learned_from_all_rows(open_source: Callable[[Choice], TableSource], choice:
         raise FileFormatError(f"A column of categories holds what is no text: {error}") from error
     if schema is source.schema:
         return source
-    target, weight, row_id = choice.target, choice.weight, choice.row_id
-    return open_source(Choice(target=target, weight=weight, row_id=row_id, bad_rows=choice.bad_rows, schema=schema))
+    return open_source(choice.with_schema(schema))
 
 
 def _rows_of(task: Callable[[], Block]) -> Any:

@@ -88,15 +88,15 @@ def parse(data: bytes, n_features: int, zero_based: bool) -> tuple[Any, Array]:
     return X, y
 
 
-def checked(X: Any, y: Array, ids: Array, bad: str, locate: Callable[[int], str]) -> Block:
-    """The rows as a block: what is not finite is refused or left out."""
+def checked(X: Any, y: Array, ids: Array, choice: Choice, locate: Callable[[int], str]) -> Block:
+    """The rows as a block: what is not finite is refused or left out, apart from labels that may be missing."""
     if X.shape[0] != len(ids):
         raise FileFormatError(f"From {locate(int(ids[0]))} on there are {X.shape[0]} rows instead of {len(ids)}.")
-    wrong = bad_rows(X, np.isnan(y), None, bool(np.isfinite(X.data).all()))
+    wrong = bad_rows(X, None if choice.keeps_gaps else np.isnan(y), None, bool(np.isfinite(X.data).all()))
     block = Block(X=X, y=y, indices=ids)
     if wrong is None:
         return block
-    if bad == "skip":
+    if choice.bad_rows == "skip":
         return block.take(np.flatnonzero(~wrong))
     row = int(np.argmax(wrong))
     raise fault(locate(int(ids[row])), "a value or the label is not finite")
@@ -194,7 +194,7 @@ class LibsvmSource(Source):
             return row_of(file.path, row_id - unit.first + unit.first_in_file)
 
         ids = np.arange(unit.first, unit.first + unit.n_rows)
-        return read_block(data, self.n_features, self._zero_based, ids, self._choice.bad_rows, locate)
+        return read_block(data, self.n_features, self._zero_based, ids, self._choice, locate)
 
     def classes(self) -> Array:
         """All labels, in ascending order."""
@@ -225,7 +225,7 @@ class LibsvmSource(Source):
 
 
 def read_block(
-    data: bytes, n_features: int, zero_based: bool, ids: Array, bad: str, locate: Callable[[int], str]
+    data: bytes, n_features: int, zero_based: bool, ids: Array, choice: Choice, locate: Callable[[int], str]
 ) -> Block:
     """Lines that hold ``len(ids)`` rows as a checked block."""
     try:
@@ -236,12 +236,12 @@ def read_block(
         sound = [at for at, reason in enumerate(faults) if reason is None]
         if len(rows) != len(ids) or len(sound) == len(ids):
             raise FileFormatError(f"From {locate(int(ids[0]))} on rows cannot be parsed: {error}") from error
-        if bad == "error":
+        if choice.bad_rows == "error":
             at = next(at for at, reason in enumerate(faults) if reason is not None)
             raise FileFormatError(f"{locate(int(ids[at]))} cannot be parsed: {faults[at]}") from error
         ids = ids[sound]
         X, y = parse(b"\n".join([rows[at] for at in sound]), n_features, zero_based)
-    return checked(sparse.csr_matrix(X), y, ids, bad, locate)
+    return checked(sparse.csr_matrix(X), y, ids, choice, locate)
 
 
 def _fault(row: bytes, n_features: int, zero_based: bool) -> str | None:

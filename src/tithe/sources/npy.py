@@ -159,7 +159,7 @@ class NumpySource(Source):
         return self._checked(rows, target, weights, ids)
 
     def _checked(self, X: Array, y: Array | None, weight: Array | None, ids: Array) -> Block:
-        missing_y = np.isnan(y) if y is not None and y.dtype.kind == "f" else None
+        missing_y = np.isnan(y) if y is not None and y.dtype.kind == "f" and not self._choice.keeps_gaps else None
         bad = bad_rows(X, missing_y, weight, bool(np.isfinite(column_sums(X)).all()))
         block = Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
         if bad is None:

@@ -268,7 +268,7 @@ def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: boo
         n_taken = census(data).n_rows
         passed += n_taken
         ids = np.arange(passed - n_taken, passed)
-        return partial(read_block, data, n_features, counts.has_zero, ids, choice.bad_rows, _locate)
+        return partial(read_block, data, n_features, counts.has_zero, ids, choice, _locate)
 
     about = {"format": "libsvm", **asdict(choice), "n_features": n_features}
     return PipedSource(take, feature_names=Numbered(n_features), row_bytes=row_bytes, about=about)

@@ -56,7 +56,7 @@ class BlockBuilder:
             self._weight[self._filled : last] = plain_numbers(batch.column(choice.weight))
         if choice.target is not None:
             y, missing = target_values(batch.column(choice.target), self._columns.target_type)
-            self._y.append(y)
+            self._y.append(with_gaps(y, missing) if choice.keeps_gaps else y)
             self._missing_y.append(missing)
         self._filled = last
 
@@ -77,7 +77,7 @@ class BlockBuilder:
         if bad is not None and columns.choice.bad_rows == "error":
             row = int(np.argmax(bad))
             raise fault(locate(int(ids[row])), self._what_is_wrong(row, X))
-        if missing_y is not None and missing_y.any():  # such rows teach nothing: they are left out and counted
+        if missing_y is not None and missing_y.any() and not columns.choice.keeps_gaps:  # left out, and counted
             bad = missing_y if bad is None else bad | missing_y
         if bad is None:
             return Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
@@ -151,6 +151,15 @@ def _text_target(column: Any) -> tuple[Array, Array]:
     codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
     missing = (codes < 0) | ~np.append(present, False)[codes]
     return np.array([*values, ""], object)[codes], missing
+
+
+def with_gaps(y: Array, missing: Array) -> Array:
+    """A target with NaN for missing values if its values are floating point numbers, else an object array with None."""
+    if y.dtype.kind == "f":
+        return np.where(missing, np.nan, y)
+    values: Array = y.astype(object)
+    values[missing] = None
+    return values
 
 
 class Distinct:

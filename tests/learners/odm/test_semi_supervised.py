@@ -9,6 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import cross_val_score
 
 import tithe
+from tithe.learners.odm.semi_supervised_problem import SemiSupervisedProblem
 from tithe.odm import ODMClassifier, SemiSupervisedODMClassifier
 
 
@@ -103,6 +104,27 @@ def test_rows_of_a_file(tmp_path) -> None:
         _semi().fit(source, GIVEN)
 
 
+@pytest.mark.parametrize("kind", ["text", "number"])
+def test_gaps_of_a_file_are_rows_without_a_label(tmp_path, kind: str) -> None:
+    import pandas as pd
+
+    names = ["no", "yes"] if kind == "text" else [-1, 1]  # -1 is a class unless it is what unlabeled says
+    target = pd.Series(np.array(names, object)[GIVEN], dtype="object" if kind == "text" else "Int64").mask(GIVEN < 0)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=target)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    plain = _semi(safe=False).fit(X, GIVEN)
+    for name in ("rows.csv", "rows.parquet"):
+        source = tithe.open_dataset(tmp_path / name, target="y", scale="none", missing_target="keep")
+        model = _semi(safe=False, unlabeled=None).fit(source)
+        assert model.classes_.tolist() == names
+        np.testing.assert_array_equal(model.decision_function(frame), plain.decision_function(X))
+        np.testing.assert_array_equal(model.transduction_, np.array(names)[(plain.transduction_ == 1).astype(int)])
+        with pytest.warns(UserWarning, match="80 others were left out.*missing_target='keep'"):
+            dropped = _semi(unlabeled=None).fit(tithe.open_dataset(tmp_path / name, target="y", scale="none"))
+        assert not dropped.uses_unlabeled_ and len(dropped.transduction_) == 10
+
+
 def test_constraints_hold() -> None:
     must, cannot = [(20, 21), (21, 22)], [(22, 23)]
     for safe in (True, False):
@@ -124,6 +146,23 @@ def test_the_supervised_machine_is_kept_where_unlabelled_rows_mislead() -> None:
     assert not safe.uses_unlabeled_
     supervised = ODMClassifier(gamma=safe.machine_.gamma, random_state=0).fit(rows[:16], labels[:16])
     np.testing.assert_allclose(safe.decision_function(rows), supervised.decision_function(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_labels", "n_searches"), [(8, 8), (20, 20), (21, 5)])
+def test_few_labels_are_left_out_one_by_one_and_many_in_parts(monkeypatch, n_labels: int, n_searches: int) -> None:
+    rows, labels = make_blobs(30, centers=2, cluster_std=2.0, random_state=0)
+    hidden: list[np.ndarray] = []
+    search = SemiSupervisedProblem.search
+
+    def counted(problem, codes, supervised, rng, *, thorough: bool):
+        if not thorough:
+            hidden.append(np.flatnonzero(codes[:n_labels] < 0))
+        return search(problem, codes, supervised, rng, thorough=thorough)
+
+    monkeypatch.setattr(SemiSupervisedProblem, "search", counted)
+    _semi(kernel="linear").fit(rows, np.where(np.arange(30) < n_labels, labels, -1))
+    assert len(hidden) == n_searches
+    np.testing.assert_array_equal(np.sort(np.concatenate(hidden)), np.arange(n_labels))  # each of them once
 
 
 def test_a_coreset_of_many_unlabelled_rows() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.certify.certificate import Certificate
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import (
@@ -16,6 +17,7 @@ from tithe.core.params import (
     Constraint,
     Function,
     OneOf,
+    Option,
     RealNumber,
     WholeNumber,
     check_params,
@@ -38,34 +40,15 @@ from tithe.core.state_checks import (
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_classes, check_schema
 from tithe.learners.odm.classifier import ODMClassifier
-from tithe.learners.odm.kernel_rows import (
-    kernel_matrix,
-    label_certificate,
-    neighbour_gamma,
-    reduced_rows,
-    rows_in_memory,
-    rows_of,
-    search_features,
-)
+from tithe.learners.odm.kernel_rows import label_certificate, neighbour_gamma, reduced_rows, rows_in_memory, rows_of
 from tithe.learners.odm.linear_classifier import LinearODMClassifier
-from tithe.learners.odm.partial_labels import encoded_partly
-from tithe.learners.odm.semi_supervised_problem import (
-    SemiSupervisedProblem,
-    class_assignments,
-    class_labelings,
-    intercept_constant,
-    semi_supervised_costs,
-)
+from tithe.learners.odm.partial_labels import encoded_partly, warn_of_dropped_rows
+from tithe.learners.odm.semi_supervised_problem import label_problem, semi_supervised_costs, transduced
 from tithe.learners.results import Described
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.kernel_functions import KERNELS, training_kernel
-from tithe.solvers.odm.label_search_many import label_losses
 from tithe.solvers.odm.labelings import checked_links
-from tithe.solvers.odm.relaxation import margin_loss
-
-_MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond that labels are only refined
-_MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
 
 
 class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEstimator):
@@ -88,17 +71,17 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
     lam_unlabeled : float
         Weight of the mean loss of the unlabelled rows. With 0 they are not used. The default changes little where
         classes overlap; 100, with ``gamma="neighbors"``, follows classes with gaps between them, of any shape.
-    unlabeled : int, float or str
+    unlabeled : int, float, str or None
         What y holds for rows without a label; None and NaN mean the same in any case. Use a text for classes that
-        are texts.
+        are texts, and None if -1 is a class.
     balance : float, "auto" or None
         The share of each class among unlabelled rows is within ``balance`` of its share among the labelled ones.
         ``"auto"``: within two standard errors of it. None: any shares.
     must_link, cannot_link : array of shape (p, 2) or None
         Pairs of row numbers that must have one label, or different ones. Links hold exactly in ``transduction_``.
     safe : bool
-        Keep the machine of the labelled rows unless unlabelled ones help: labels are left out in turn (in 20 parts if
-        there are more), and must be predicted with fewer errors or, if errors are equal, with a smaller loss.
+        Keep the machine of the labelled rows unless unlabelled ones help: labels are left out in turn (in five parts if
+        there are more than 20), and must be predicted with fewer errors or, if errors are equal, a smaller loss.
     kernel, degree, coef0, fit_intercept, intercept_scaling
         See `ODMClassifier`.
     gamma : {"scale", "auto", "neighbors"} or float
@@ -118,6 +101,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         The machine that predicts.
     transduction_ : array (n,)
         The labels of all training rows: given, or found.
+    sample_indices_ : array
+        Positions of the rows that labels are searched for or given: all of them, or with a coreset of the others.
     uses_unlabeled_ : bool
         Whether unlabelled rows had a part in ``machine_``.
     left_out_errors_ : tuple of two floats, or None
@@ -144,6 +129,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
     classes_: Array
     machine_: ODMClassifier | LinearODMClassifier
     transduction_: Array
+    sample_indices_: Array
     uses_unlabeled_: bool
     left_out_errors_: tuple[float, float] | None
     objective_: float | None
@@ -168,6 +154,18 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         "n_restarts": WholeNumber(),
         "tol": RealNumber(above=0.0),
     }
+
+    options: ClassVar[tuple[Option, ...]] = (
+        *MarginObjective.options,
+        Option("lam_unlabeled", _constraints["lam_unlabeled"], "How much margins of unlabelled rows count."),
+        Option(
+            "balance",
+            _constraints["balance"],
+            "How far the shares of classes may be from those among the labels; auto: two standard errors.",
+        ),
+        Option("kernel", OneOf(*(name for name in KERNELS if name != "precomputed")), "What rows are compared by."),
+        Option("gamma", _constraints["gamma"], "Width of the kernel: a number, scale, auto or neighbors."),
+    )
 
     def __init__(
         self,
@@ -220,8 +218,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         Parameters
         ----------
         X : array, CSR matrix or frame of shape (n, d), or a source; a kernel matrix (n, n) if it is precomputed
-            A source (`open_dataset`) is read into memory as a whole, and brings y along. It leaves out rows whose
-            target is a gap: rows without a label must hold ``unlabeled`` there.
+            A source is read into memory as a whole, and brings y along. Rows whose target is a gap are among them if
+            it is opened with ``open_dataset(..., missing_target="keep")``.
         y : array of shape (n,)
             Labels, and ``unlabeled`` where there is none.
         sample_weight : array of shape (n,), optional
@@ -236,6 +234,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         if len(y) != len(block):
             raise ValueError(f"X has {len(block)} rows and y has {len(y)}.")
         self.classes_, codes = encoded_partly(y, self.unlabeled, block.weights())
+        if isinstance(X, Source) and (codes >= 0).all():
+            warn_of_dropped_rows(X, len(block))
         must_link = checked_links(self.must_link, len(block), "must_link")
         cannot_link = checked_links(self.cannot_link, len(block), "cannot_link")
         seed = as_seed(self.random_state)
@@ -245,9 +245,12 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             rows, weight = self._searched_rows(block, kept, seed)
             links = np.searchsorted(rows, must_link), np.searchsorted(rows, cannot_link)
             all_codes = self._learn(block, rows, weight, codes[rows], links, rng_for(seed, "search"))
-            if all_codes is None or len(rows) < len(block):
-                all_codes = self._transduced(block, codes, must_link, cannot_link)
-            self.transduction_ = self.classes_[all_codes]
+            if (codes >= 0).all():
+                all_codes = codes
+            elif all_codes is None or len(rows) < len(block):
+                scores = self._scores(block.X)
+                all_codes = transduced(self, scores, block.weights(), codes, must_link, cannot_link)
+            self.transduction_, self.sample_indices_ = self.classes_[all_codes], rows
         return self
 
     def _searched_rows(self, block: Block, kept: Array, seed: int) -> tuple[Array, Array]:
@@ -268,13 +271,13 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         labelled = np.flatnonzero(codes >= 0)
         used = bool(self.lam_unlabeled > 0.0 and weight[codes < 0].any())
         if used:
-            problem = self._problem(machine, block, rows, weight, links, rng)
+            problem = label_problem(self, machine, block, rows, weight, links, rng)
             if self.safe:
                 errors = problem.errors_left_out(codes, rng)
                 self.left_out_errors_ = errors[:2]
                 used = errors[1::2] < errors[::2]  # fewer errors, or as many and a smaller loss
         if used:
-            labeling = problem.search(codes, rng, thorough=True)
+            labeling = problem.search(codes, problem.supervised(codes), rng, thorough=True)
             self.objective_, self.relaxed_bound_ = labeling.value, labeling.bound
             self.certificate_ = label_certificate(labeling.value, labeling.bound, len(rows), len(block))
             self.uses_unlabeled_ = True
@@ -292,18 +295,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             machine = LinearODMClassifier(**options, intercept_scaling=self.intercept_scaling, random_state=0)
         self._columns = rows
         self.machine_ = machine.fit(rows_of(self.kernel, block.X, rows), labels, weight)
-
-    def _problem(
-        self, machine: ODMClassifier, block: Block, rows: Array, weight: Array, links: tuple[Array, Array], rng: Any
-    ) -> SemiSupervisedProblem:
-        """The search: with the kernel matrix of the rows or, for two classes and many rows, with features."""
-        K = features = None
-        linear = self.kernel == "linear" and isinstance(block.X, np.ndarray)
-        if len(self.classes_) == 2 and len(rows) > _MAX_RELAXED_ROWS:
-            features = search_features(machine, block, rows, intercept_constant(self), rng)
-        if features is None or (len(rows) <= _MAX_SPREAD_ROWS and not linear):
-            K = kernel_matrix(machine, block, rows)
-        return SemiSupervisedProblem(self, K, features, weight, len(self.classes_), *links)
 
     def _machine(self, block: Block, rows: Array) -> ODMClassifier:
         """The machine before it is fitted, with the width of its kernel."""
@@ -324,20 +315,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             machine.set_params(gamma=training_kernel(machine, block).gamma)
         return machine
 
-    def _transduced(self, block: Block, codes: Array, must_link: Array, cannot_link: Array) -> Array:
-        """Class numbers of all rows that cost the machine least and obey the constraints."""
-        if (codes >= 0).all():
-            return codes
-        weight = block.weights()
-        scores = self._scores(block.X)
-        settings = (self, weight, codes)
-        cost, mu, theta = np.maximum(weight, 1e-12), float(self.mu), float(self.theta)
-        if len(self.classes_) > 2:
-            assignments = class_assignments(*settings, len(self.classes_), must_link, cannot_link)
-            return assignments.best(label_losses(scores, cost, mu, theta))
-        c = margin_loss(-scores, cost, mu, theta) - margin_loss(scores, cost, mu, theta)
-        return (class_labelings(*settings, must_link, cannot_link).best(c) > 0.0).astype(np.int64)
-
     # -- methods of a fitted model -------------------------------------------------------------
 
     def _scores(self, X: Any) -> Array:
@@ -355,11 +332,12 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
         return labels
 
     def summary(self) -> dict[str, Any]:
-        """The classes, whether unlabelled rows were used, and the errors on labels left out."""
+        """The classes, whether unlabelled rows were used, the errors on labels left out, and the support vectors."""
         return {
             "classes": self.classes_.tolist(),
             "uses_unlabeled": self.uses_unlabeled_,
-            "left_out_errors": self.left_out_errors_,
+            "left_out_errors": None if self.left_out_errors_ is None else list(self.left_out_errors_),
+            "support_vectors": len(self.machine_.support_) if isinstance(self.machine_, ODMClassifier) else 0,
         }
 
     def _check_state(self) -> None:
@@ -369,7 +347,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             return
         sizes = check_fields(self, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=check_classes(self))
         check_schema(values, sizes["d"])
-        check_fields(self, _STATE, sizes=sizes)
+        sizes = check_fields(self, _STATE, sizes=sizes)
+        expect(self.sample_indices_.max(initial=0) < sizes["rows"], "rows are out of range")
         expect(np.array_equal(self.machine_.classes_, self.classes_), "a machine has other classes")
         if self.kernel == "precomputed":
             expect(len(self._columns) == self.machine_.n_features_in_, "a machine has other columns")
@@ -387,6 +366,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
 _STATE: dict[str, Check] = {
     "machine_": Instance(ODMClassifier, LinearODMClassifier),
     "transduction_": Labels("rows"),
+    "sample_indices_": Integers("searched", least=0),
     "_columns": Integers("columns", least=0),
     "uses_unlabeled_": Flag(),
     "left_out_errors_": Optional(Each(Number(least=0.0, most=1.0), length=2)),

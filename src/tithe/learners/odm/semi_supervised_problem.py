@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
 from tithe.learners.odm.base import row_costs
+from tithe.learners.odm.classifier import ODMClassifier
+from tithe.learners.odm.kernel_rows import kernel_matrix, search_features
 from tithe.solvers.odm.assignments import Assignments
 from tithe.solvers.odm.feature_problem import FeatureProblem
-from tithe.solvers.odm.label_search import refine, search_labels, spread_labels
+from tithe.solvers.odm.label_search import refine, search_labels, spread_labels, spreading_factors
 from tithe.solvers.odm.label_search_many import ManyProblem, label_losses, search_assignment
 from tithe.solvers.odm.labelings import Balance, Labelings, linked_groups
 from tithe.solvers.odm.relaxation import LabelMachine, MarginProblem, margin_loss
 
+_MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond that labels are only refined
+_MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
 _TOL = 1e-6  # relative gap of the machines in the search
 _MANY_TOL = 1e-3  # the same with more than two classes
-_MAX_LEFT_OUT = 20  # labels up to which each of them is left out in turn; more are left out in as many parts
+_MAX_LEFT_OUT, _N_PARTS = 20, 5  # labels up to which each is left out in turn, and in how many parts more are
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchedLabels:
     """Labels of all rows, the scores of their machine, the objective, and bounds on it where they were computed."""
 
     codes: Array
@@ -81,16 +86,19 @@ class SemiSupervisedProblem:
         machine = self._two(self.matrix[np.ix_(rows, rows)], cost[rows]).solve(y)
         return np.asarray(self.matrix[:, rows] @ (y * machine.gamma))
 
-    def search(self, codes: Array, rng: np.random.Generator, *, thorough: bool) -> Found:
-        """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only."""
-        cost, supervised = self.costs(codes), self.supervised(codes)
+    def search(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> SearchedLabels:
+        """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only.
+
+        ``supervised`` are the scores of all rows by the machine of the labelled ones.
+        """
+        cost = self.costs(codes)
         spread = self._spread(codes)
         if self.n_classes > 2:
             assignments = class_assignments(self.settings, self.weight, codes, self.n_classes, *self.links)
             starts = [assignments.best(label_losses(supervised, cost, self.mu, self.theta))]
             starts += [assignments.best(-F / F.sum(axis=0)) for F in spread]
             labels, value = search_assignment(self._many(cost), assignments, starts, rng)
-            return Found(codes=labels, scores=self._many(cost).solve(labels)[1], value=value)
+            return SearchedLabels(codes=labels, scores=self._many(cost).solve(labels)[1], value=value)
         labelings = class_labelings(self.settings, self.weight, codes, *self.links)
         c = margin_loss(-supervised, cost, self.mu, self.theta) - margin_loss(supervised, cost, self.mu, self.theta)
         starts = [labelings.best(c), *(labelings.best(F[:, 1] - F[:, 0]) for F in spread)]
@@ -103,17 +111,23 @@ class SemiSupervisedProblem:
             else:
                 machines.append(refine(self._by_features(self.features, cost), labelings, y)[1])
         best = min(machines, key=lambda machine: machine.value)
-        return Found(codes=(best.sign > 0.0).astype(np.int64), scores=best.score, value=best.value)
+        return SearchedLabels(codes=(best.sign > 0.0).astype(np.int64), scores=best.score, value=best.value)
 
     def _spread(self, codes: Array) -> list[Array]:
         """Labels spread to neighbours, as starts."""
-        if self.K is None:
+        if not self._spreading_factors:
             return []
         targets = np.zeros((len(codes), self.n_classes))
         targets[codes >= 0, codes[codes >= 0]] = 1.0
-        return spread_labels(self.K, self.weight, targets)
+        return spread_labels(self._spreading_factors, targets)
 
-    def _relaxed(self, labelings: Labelings, cost: Array, starts: list[Array], rng: np.random.Generator) -> Found:
+    @cached_property
+    def _spreading_factors(self) -> list[tuple[Array, bool]]:
+        return [] if self.K is None else spreading_factors(self.K, self.weight)
+
+    def _relaxed(
+        self, labelings: Labelings, cost: Array, starts: list[Array], rng: np.random.Generator
+    ) -> SearchedLabels:
         settings = self.settings
         solution = search_labels(
             self._two(self.matrix, cost),
@@ -125,7 +139,7 @@ class SemiSupervisedProblem:
             rng=rng,
         )
         codes = (solution.y > 0.0).astype(np.int64)
-        return Found(codes=codes, scores=solution.dual.score, value=solution.value, bound=solution.bound)
+        return SearchedLabels(codes=codes, scores=solution.dual.score, value=solution.value, bound=solution.bound)
 
     def errors_left_out(self, codes: Array, rng: np.random.Generator) -> tuple[float, float, float, float]:
         """How labels that are left out are predicted, without and with unlabelled rows: mean errors, then mean losses.
@@ -138,13 +152,14 @@ class SemiSupervisedProblem:
         if len(labelled) == 0:
             return 0.0, 0.0, 0.0, 0.0
         order = labelled[np.lexsort((rng.random(len(labelled)), codes[labelled]))]  # parts have labels of all classes
-        parts = np.arange(len(order)) % min(len(order), _MAX_LEFT_OUT)
+        parts = np.arange(len(order)) % (len(order) if len(order) <= _MAX_LEFT_OUT else _N_PARTS)
         results = []
         for part in range(int(parts.max()) + 1):
             left_out = order[parts == part]
             remaining = codes.copy()
             remaining[left_out] = -1
-            scores = self.supervised(remaining), self.search(remaining, rng, thorough=False).scores
+            supervised = self.supervised(remaining)
+            scores = supervised, self.search(remaining, supervised, rng, thorough=False).scores
             results.append([self._judged(score[left_out], codes[left_out]) for score in scores])
         totals = np.sum(results, axis=0) / len(order)
         return float(totals[0, 0]), float(totals[1, 0]), float(totals[0, 1]), float(totals[1, 1])
@@ -168,6 +183,38 @@ class SemiSupervisedProblem:
         return ManyProblem(
             matrix=self.matrix, cost=cost, n_classes=self.n_classes, mu=self.mu, theta=self.theta, tol=_MANY_TOL
         )
+
+
+def label_problem(
+    settings: Any,
+    machine: ODMClassifier,
+    block: Block,
+    rows: Array,
+    weight: Array,
+    links: tuple[Array, Array],
+    rng: np.random.Generator,
+) -> SemiSupervisedProblem:
+    """The search: with the kernel matrix of the rows or, for two classes and many rows, with features."""
+    K = features = None
+    n_classes = len(settings.classes_)
+    linear = settings.kernel == "linear" and isinstance(block.X, np.ndarray)
+    if n_classes == 2 and len(rows) > _MAX_RELAXED_ROWS:
+        features = search_features(machine, block, rows, intercept_constant(settings), rng)
+    if features is None or (len(rows) <= _MAX_SPREAD_ROWS and not linear):
+        K = kernel_matrix(machine, block, rows)
+    return SemiSupervisedProblem(settings, K, features, weight, n_classes, *links)
+
+
+def transduced(
+    settings: Any, scores: Array, weight: Array, codes: Array, must_link: Array, cannot_link: Array
+) -> Array:
+    """Class numbers of all rows that cost the machine with these scores least, and obey labels and constraints."""
+    cost, mu, theta = np.maximum(weight, 1e-12), float(settings.mu), float(settings.theta)
+    if scores.ndim > 1:
+        assignments = class_assignments(settings, weight, codes, scores.shape[1], must_link, cannot_link)
+        return assignments.best(label_losses(scores, cost, mu, theta))
+    c = margin_loss(-scores, cost, mu, theta) - margin_loss(scores, cost, mu, theta)
+    return (class_labelings(settings, weight, codes, must_link, cannot_link).best(c) > 0.0).astype(np.int64)
 
 
 def intercept_constant(settings: Any) -> float:

@@ -71,8 +71,8 @@ class FeatureProblem:
     def _curvature(self, machine: FeatureMachine) -> tuple[Array, bool]:
         rows = np.flatnonzero(machine.gamma)
         curved = np.where(machine.gamma[rows] > 0.0, 1.0, self.mu) * self.cost[rows]
-        inside = self.features[rows]
-        H = (inside * curved[:, None]).T @ inside
+        inside = self.features[rows] * np.sqrt(curved)[:, None]
+        H = inside.T @ inside  # NumPy computes half of a matrix times its own transpose
         H[np.diag_indices_from(H)] += 1.0
         factor: tuple[Array, bool] = cho_factor(H, lower=True, check_finite=False)
         return factor

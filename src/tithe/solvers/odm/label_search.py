@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import cho_factor, cho_solve, eigh
 
 from tithe.core.data import Array
 from tithe.solvers.odm.label_bound import lower_bound
@@ -127,18 +127,24 @@ def smooth_matrices(K: Array, weight: Array) -> list[Array]:
     return matrices
 
 
-def spread_labels(K: Array, weight: Array, targets: Array) -> list[Array]:
-    """Labels that spread from some rows to their neighbours, one result for each width of the neighbourhood: (n, k).
+def spreading_factors(K: Array, weight: Array) -> list[tuple[Array, bool]]:
+    """Cholesky factors of I - a S, one for each width of the neighbourhood. Nothing if an entry of K is negative.
 
-    (I - a S) F = targets (n, k), S the kernel matrix normalised by its row sums. Nothing if an entry is negative.
+    S is the kernel matrix with the weights of the rows, normalised by its row sums; no eigenvalue is above 1.
     """
-    results = []
+    factors = []
     for power in _POWERS if K.min() >= 0.0 else ():
         narrow = K**power * np.sqrt(np.outer(weight, weight))
         root = np.sqrt(np.maximum(narrow.sum(axis=1), 1e-300))
-        S = narrow / np.outer(root, root)
-        results.append(np.linalg.solve(np.eye(len(K)) - _SPREADING * S, targets))
-    return results
+        matrix = narrow * (-_SPREADING / np.outer(root, root))
+        matrix[np.diag_indices_from(matrix)] += 1.0
+        factors.append(cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False))
+    return factors
+
+
+def spread_labels(factors: list[tuple[Array, bool]], targets: Array) -> list[Array]:
+    """Labels ``targets`` (n, k) of some rows, spread to their neighbours: (I - a S)^-1 targets for each factor."""
+    return [cho_solve(factor, targets, check_finite=False) for factor in factors]
 
 
 def refine(problem: LabelProblem[M], labelings: Labelings, y: Array) -> tuple[Array, M]:
