@@ -68,7 +68,24 @@ def test_rows_of_rare_classes_are_not_held_out(tmp_path) -> None:
     rows.to_csv(tmp_path / "rows.csv", index=False)
     assert run("fit", "logistic", tmp_path / "rows.csv", "--target", "label", "-o", tmp_path / "out") == 0
     assert load_model(tmp_path / "out" / "model.skops").classes_.tolist() == ["no", "rare", "yes"]
-    assert results(tmp_path / "out")["n_held_out"] == is_held_out(3000, 0.05).sum() - 2
+    assert results(tmp_path / "out")["held_out"]["n_rows"] == is_held_out(3000, 0.05).sum() - 2
+
+
+def test_few_rows_are_all_learned_from_after_the_scores(tmp_path, capsys) -> None:
+    rows, aside = rows_table(2000).to_pandas()[["c0", "c1", "label"]], is_held_out(2000, 0.05)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    command = ["fit", "logistic", tmp_path / "rows.csv", "--target", "label", "--scale", "none"]
+    assert run(*command, "-o", tmp_path / "out") == 0 and "fitted again, to all rows" in capsys.readouterr().out
+    assert run(*command, "--holdout", 0, "-o", tmp_path / "all") == 0
+    ours, alone = (load_model(tmp_path / name / "model.skops") for name in ("out", "all"))
+    np.testing.assert_array_equal(ours.coef_, alone.coef_)
+    said = results(tmp_path / "out")
+    assert said["n_rows"] == 2000 and said["n_held_out"] == 0 and said["held_out"]["learned_later"]
+    X, y = rows[["c0", "c1"]].to_numpy(), rows["label"].to_numpy()
+    others = CoresetLogisticRegression(random_state=0).fit(X[~aside], y[~aside])
+    expected = log_loss(y[aside], others.predict_proba(X[aside]))
+    assert said["held_out"]["scores"]["log_loss"] == pytest.approx(expected, rel=1e-4)
+    assert "fitted again, to all rows" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_the_size_of_a_fit_is_chosen_for_an_error(folder, tmp_path, capsys) -> None:

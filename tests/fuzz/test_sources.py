@@ -5,8 +5,9 @@ from __future__ import annotations
 import bz2
 import io
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -166,11 +167,11 @@ LOADERS = {
 }
 
 
-def _inputs(name: str, n: int, seed: int) -> list[bytes]:
+def _inputs(name: str, n: int, seed: int) -> Iterator[bytes]:
     """The inputs that stand for very much, then ``n`` damaged ones."""
     loader, rng = LOADERS[name], np.random.default_rng(seed)
-    made = [*loader.bombs(), *(loader.damaged(rng) for _ in range(n))]
-    return [_asked(name, content, i % _BUILD_SHARE == 0) for i, content in enumerate(made)]
+    made = chain(loader.bombs(), (loader.damaged(rng) for _ in range(n)))
+    return (_asked(name, content, i % _BUILD_SHARE == 0) for i, content in enumerate(made))
 
 
 def _asked(name: str, content: bytes, build: bool) -> bytes:

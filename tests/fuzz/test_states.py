@@ -64,7 +64,7 @@ def outcomes_of(name: str, n: int, seed: int, n_workers: int) -> list[Outcome]:
     loader = LOADERS[name]
     good = loader.good()
     documented = (*DOCUMENTED, NotFittedError, NotAKernelError)
-    with Pool(loader.use, documented=documented, seconds=20.0, warm=good, n_workers=n_workers) as pool:
+    with Pool(loader.use, documented=documented, warm=good, n_workers=n_workers) as pool:
         return pool.run(damaged(loader, good, n, seed))
 
 

@@ -17,6 +17,7 @@ from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
 from tithe.core.state_checks import Floats, Integer, Integers, Labels, check_fields
+from tithe.dictionary import KSVD
 from tithe.objectives import KMeansObjective
 from tithe.odm import ODMClassifier
 from tithe.online import PACO
@@ -89,6 +90,7 @@ MODEL_LIES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "classes": (lambda: CoresetLogisticRegression(random_state=0).fit(X, Y), {"classes_": np.array([0, 0])}),
     "coefficients": (lambda: CoresetLogisticRegression(random_state=0).fit(X, Y), {"coef_": [[1.0, 2.0]]}),
     "support": (lambda: ODMClassifier(random_state=0).fit(X, Y), {"dual_coef_": np.zeros((1, 3))}),
+    "parameters": (lambda: KSVD(2, n_nonzero_coefs=1, random_state=0).fit(X), {"n_nonzero_coefs": {}}),
     "vectors": (lambda: ODMClassifier(random_state=0).fit(X, Y), {"support_vectors_": X[:1].copy()}),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
@@ -108,7 +109,8 @@ def fit() -> None:
 @click.option(
     "--holdout",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Share of the rows that are not learned from, to score the model on. [default: 0.05; 0 with --test]",
+    help="Share of the rows that are not learned from, to score the model on. Where no coreset is needed for so few "
+    "rows, the model is fitted again afterwards, to all of them. [default: 0.05; 0 with --test]",
 )
 @click.option("--test", metavar="FILE", help="Score the model on the rows of this file, folder or pattern.")
 @click.option("--predict", "new", metavar="FILE", help="Write predictions.parquet for the rows of this file, too.")
@@ -158,9 +160,12 @@ def _fit(  # type: ignore[no-untyped-def]
             progress = stop.after_leaves(reading) if source.replayable else reading
             state = Checkpoint(checkpoint, checkpoint_every, resume)
             model.fit(scored.training, checkpoint=state, progress=progress)
-            model.set_params(engine="auto")  # the model must not depend on the threads of this machine
             reading.describe("scoring")
             held_out = scored.scores(model, make_engine(jobs), stop)
+            if scored.can_be_learned(model, held_out):
+                model.fit(source, progress=progress)
+                held_out = replace(held_out, learned_later=True)
+            model.set_params(engine="auto")  # the model must not depend on the threads of this machine
             seconds = perf_counter() - start
             stop.idle()
             reading.describe("writing")
@@ -223,7 +228,8 @@ def _facts(
     from tithe.report.fit_report import Fit
     from tithe.sources.urls import plain_name
 
-    n_held_out = 0 if held_out is None or scored.held_out is None else held_out.n_rows
+    is_apart = held_out is not None and scored.held_out is not None and not held_out.learned_later
+    n_held_out = held_out.n_rows if is_apart else 0
     n_skipped = skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out)
     options = {name: value for name, value in how.items() if value is not None and name != "limits"}
     clusters = model.summary().get("clusters", [])

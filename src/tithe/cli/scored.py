@@ -74,6 +74,17 @@ class ScoredRows:
         """Passes over the rows of the fit that the scores take."""
         return int(self.held_out is not None)
 
+    def can_be_learned(self, model: Any, scores: HeldOut | None) -> bool:
+        """Whether a fit to all rows takes no longer than that to the others: none is left out by a coreset.
+
+        So few rows are missed most, and with many the second fit would take as long as the first.
+        """
+        if scores is None or self.held_out is None:
+            return False
+        n_rows = model.coreset_.n_seen + scores.n_rows
+        _, size = model.planned(n_rows, self.source.n_features)
+        return bool(size >= n_rows)
+
     def scores(self, model: Any, engine: Any, stop: Stop) -> HeldOut | None:
         """The scores, in one pass over the rows; None if there are no rows to score on."""
         from tithe.core.errors import NoRowsError

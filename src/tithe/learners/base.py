@@ -14,7 +14,7 @@ from tithe.certify import polish_rounds
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.core.params import Boolean, Option, WholeNumber, check_value, resolve_size
+from tithe.core.params import Boolean, Constraint, Option, WholeNumber, check_params, check_value, resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
@@ -68,6 +68,7 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
 
     options: ClassVar[tuple[Option, ...]] = ()  # parameters of `tithe fit` besides those of all learners
     usual_rounds: ClassVar[int] = 3  # rounds that a plan expects of polish="auto"
+    _constraints: ClassVar[dict[str, Constraint]] = {}
 
     # pipelines and searches must not route these as metadata of the rows
     __metadata_request__fit = {"checkpoint": UNUSED, "progress": UNUSED}
@@ -188,6 +189,8 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
 
     def _check_state(self) -> None:
         sizes = check_learner(self, sizes=self._known_sizes())
+        if sizes:  # a learner with columns goes on without looking at its parameters again
+            check_params(self, self._constraints)
         if self._fitted_values:
             self._check_solution(sizes)
 

@@ -34,8 +34,9 @@ class Fit:
     """Facts about a fit.
 
     ``n_skipped`` counts rows that were left out because something was wrong with them, None where it
-    is not known how many there were. ``held_out`` are the scores on rows that were not learned from; ``n_held_out`` of
-    these are from the same files. ``row_names`` are the values of a column that names the rows, for those shown.
+    is not known how many there were. ``held_out`` are the scores on rows that were not learned from before they were
+    made; ``n_held_out`` rows of the files were not learned from afterwards either.
+    ``row_names`` are the values of a column that names the rows, for those shown.
     """
 
     learner: str

@@ -26,18 +26,23 @@ class HeldOut:
         Classifiers: ``accuracy``, ``log_loss`` if there are probabilities, and ``auc`` if there are two classes.
         Regressors: ``r2`` and ``rmse``, the root of the mean squared error. Clusters: ``cost_per_row``, and
         ``training_cost_per_row``, the same of the rows that were learned from.
+    learned_later : bool
+        Whether the model was fitted again after the scores, to these rows as well.
     """
 
     rows: str
     n_rows: int
     scores: dict[str, float]
+    learned_later: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def __str__(self) -> str:
         named = ", ".join(f"{SCORE_NAMES[name]} {value:.4g}" for name, value in self.scores.items())
-        return f"On {self.n_rows:,} rows that the model has not seen ({self.rows}): {named}."
+        seen = "had not seen" if self.learned_later else "has not seen"
+        later = " Then it was fitted again, to all rows." if self.learned_later else ""
+        return f"On {self.n_rows:,} rows that the model {seen} ({self.rows}): {named}.{later}"
 
 
 SCORE_NAMES = {
