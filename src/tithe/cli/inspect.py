@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.merge import print_sites
 from tithe.cli.messages import Command
 from tithe.cli.text import print_result_tables, print_table
 
@@ -52,6 +53,7 @@ def _inspect_coreset(file: str) -> None:
         [name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in coreset.provenance.items()
     ]
     print_table(file, ["", ""], rows)
+    print_sites(coreset)
     _print_columns(load_schema(file))
 
 

@@ -22,12 +22,12 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.reduce.calibration import calibrated
+from tithe.reduce.objective_notes import Notes, objective_notes
 
 _FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
 _TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
 
 LEAF_ROWS = 65_536
-Notes = dict[str, str | int | float]
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -146,30 +146,53 @@ class Plan(Storable):
         return {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours != theirs}
 
     def start(
-        self, at_hand: Block, *, n_rows: int | None = None, classes: Array | None = None, later: bool = False
+        self,
+        at_hand: Block,
+        *,
+        n_rows: int | None = None,
+        classes: Array | None = None,
+        later: bool = False,
+        pilot: Array | None = None,
     ) -> Reducer:
         """The reducer, with its pilot and construction prepared on the rows at hand.
 
         ``n_rows`` is the number of all rows, if known, and ``classes`` are all classes, if the rows at hand may lack
         some. ``later``: totals are taken in a second pass, at the solution
         on the drawn rows. If not, and the objective wants its totals at the solution, the pilot is the solution on
-        the rows at hand.
+        the rows at hand. A ``pilot`` that is given is used in its place.
         """
         labelled = at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes)
-        objective, construction, pilot = self.objective.for_rows(labelled), self.construction, None
+        objective, construction = self.objective.for_rows(labelled), self.construction
+        if pilot is not None:
+            _check_given_pilot(pilot, objective, at_hand)
         totals = self.calibrate and not later
-        if n_rows is None or n_rows > self.size:
+        if n_rows is not None and n_rows <= self.size:
+            pilot = None  # all rows are kept
+        else:
             construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))
-            if totals and objective.totals_at_solution:
-                scale = 1.0 if n_rows is None else n_rows / len(at_hand)  # the penalty is added to the sum over all
-                rows = replace(at_hand, sample_weight=at_hand.weights() * scale)
-                pilot = objective.solve(rows, rng=rng_for(self.seed, "pilot"))
-            elif totals or construction.needs_pilot:
-                pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
+            if pilot is None and (totals or construction.needs_pilot):
+                pilot = self._new_pilot(at_hand, objective, construction, at_solution=totals, n_rows=n_rows)
         reducer = Reducer(plan=self, objective=objective, construction=construction, totals=totals, pilot=pilot)
         if not self.auto or not isinstance(objective, ConvexObjective):
             return reducer
         return _safe_with_few_rows(reducer, objective, at_hand, n_rows)
+
+    def _new_pilot(
+        self,
+        at_hand: Block,
+        objective: Objective,
+        construction: Construction[Any],
+        *,
+        at_solution: bool,
+        n_rows: int | None,
+    ) -> Array:
+        """A pilot from the rows at hand: their solution, if totals are taken and the objective wants them there."""
+        rng = rng_for(self.seed, "pilot")
+        if not (at_solution and objective.totals_at_solution):
+            return construction.pilot(at_hand, objective, rng=rng)
+        scale = 1.0 if n_rows is None else n_rows / len(at_hand)  # the penalty is added to the sum over all
+        pilot: Array = objective.solve(replace(at_hand, sample_weight=at_hand.weights() * scale), rng=rng)
+        return pilot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -312,10 +335,22 @@ class Reducer(Storable):
 
     def _notes(self) -> Notes:
         name = self.construction.name
-        notes: Notes = {**self.plan.notes, "construction": name}
+        notes: Notes = {**self.plan.notes, **objective_notes(self.objective), "construction": name}
         if self.rows_per_coefficient is not None:
             notes["draw"] = f"{name}: {self.rows_per_coefficient:.2g} rows per coefficient"
         return notes
+
+
+def _check_given_pilot(pilot: Array, objective: Objective, rows: Block) -> None:
+    check_contracts(objective, (SampledObjective,), needed_by="pilot=...")
+    assert isinstance(objective, SampledObjective)
+    try:
+        objective.check_pilot(pilot, None, rows)
+    except ValueError as error:
+        raise ValueError(
+            f"The pilot does not fit these rows and {objective!r}: {error}. It must come from a coreset of the same "
+            "columns and objective."
+        ) from error
 
 
 def _rows(block: Block) -> dict[str, Any]:

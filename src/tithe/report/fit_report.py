@@ -18,6 +18,7 @@ from tithe.core.data import Coreset
 from tithe.core.files import making_folder, replacing
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.odm.base import MarginMachine
+from tithe.reduce.objective_notes import with_classes
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
@@ -97,10 +98,12 @@ def labelled_coreset(model: Any) -> Coreset:
     """The model's coreset with the labels that the rows came with, not the numbers of their classes."""
     coreset: Coreset = model.coreset_
     if isinstance(model, CoresetEstimator):
-        return replace(coreset, y=model.targets_of(coreset))
+        provenance = with_classes(coreset.provenance, ())
+        return replace(coreset, y=model.targets_of(coreset), provenance=provenance)
     if not is_classifier(model) or coreset.y is None:
         return coreset
-    return replace(coreset, y=model.classes_[coreset.y.astype(np.int64)])
+    provenance = with_classes(coreset.provenance, model.classes_.tolist())
+    return replace(coreset, y=model.classes_[coreset.y.astype(np.int64)], provenance=provenance)
 
 
 def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy import sparse
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
+from tithe.core.sites import Site
 from tithe.core.state_checks import expect
 
 _ZIP_MAGIC = b"PK"
@@ -30,7 +32,8 @@ def rows_bytes(block: Block) -> bytes:
     if isinstance(block, Coreset):
         optional |= {"totals": block.totals, "pilot": block.pilot}
         about = {name: getattr(block, name) for name in ("n_seen", "weight_seen", "key", "last_row", "is_whole")}
-        text = json.dumps({**about, "provenance": dict(block.provenance)})
+        sites = [asdict(site) for site in block.sites]
+        text = json.dumps({**about, "provenance": dict(block.provenance), "sites": sites})
         arrays["coreset"] = np.frombuffer(text.encode(), np.uint8)
     arrays |= {name: array for name, array in optional.items() if array is not None}
     if block.y is not None and block.y.dtype.kind == "O":
@@ -64,6 +67,7 @@ def rows_from(data: bytes) -> Block:
         if "coreset" in arrays:
             about = json.loads(arrays["coreset"].tobytes())
             about["key"] = tuple(about["key"])
+            about["sites"] = tuple(Site(**site) for site in about.get("sites", ()))
             block = Coreset(**rows, totals=arrays.get("totals"), pilot=arrays.get("pilot"), **about)
         return check_loaded(block)  # type: ignore[no-any-return]
     except FileFormatError:
