@@ -7,14 +7,20 @@ from typing import Any
 import click
 
 from tithe.cli.messages import Command
-from tithe.cli.options import construction_options, seed_option, size_option
+from tithe.cli.options import Value, construction_options, seed_option
 from tithe.cli.text import print_table
+from tithe.core.params import CORESET_SIZE
 
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False))
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
-@size_option
+@click.option(
+    "-m",
+    "--size",
+    type=Value(CORESET_SIZE, name="ROWS|FRACTION"),
+    help="Rows to keep, or a fraction of the rows that all sites stand for. [default: all rows of the coresets]",
+)
 @construction_options
 @click.option("--allow-repeated", is_flag=True, help="Accept the same coreset twice; its rows then count twice.")
 @seed_option

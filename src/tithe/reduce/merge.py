@@ -107,7 +107,8 @@ def merge_coresets(
     goal = _objective(parts, objective)
     union = _union(parts, goal)
     # the draws of sites that were given the same seed, and those of an earlier merge, must not be repeated here
-    seed = int(rng_for(as_seed(random_state), "merge", int(fingerprint_of(union), 16) % 2**32).integers(2**62))
+    given = as_seed(random_state)
+    seed = int(rng_for(given, "merge", int(fingerprint_of(union), 16) % 2**32).integers(2**62))
     size = len(union) if coreset_size is None else resolve_size(coreset_size, union.n_seen)
     if len(union) <= size:
         return _with_pilot(union, goal, seed)
@@ -116,7 +117,8 @@ def merge_coresets(
             f"The coresets were built for the objective {_noted_name(parts)!r} and do not say with which parameters. "
             "Give objective=..., or leave coreset_size out, which keeps all rows."
         )
-    return _reduced(union, Plan.of(goal, construction, size, calibrate=calibrate, seed=seed))
+    merged = _reduced(union, Plan.of(goal, construction, size, calibrate=calibrate, seed=seed))
+    return replace(merged, provenance={**merged.provenance, "seed": given})
 
 
 def _noted_name(parts: list[Part]) -> str:

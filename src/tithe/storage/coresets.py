@@ -40,6 +40,7 @@ _READ_ERRORS = (
 )
 _WEIGHT, _ROW, _TARGET, _SITE = "sample_weight", "row_id", "y", "site"
 _NO_FEATURES = (_WEIGHT, _ROW, _TARGET, _SITE)
+_ENDINGS = (".parquet", ".pq")
 _SPARSE = ["columns", "values"]
 
 
@@ -169,6 +170,16 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
         return coreset
     except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
+
+
+def is_coreset_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a Parquet file that `save_coreset` wrote; it may be damaged for all that."""
+    if not Path(path).is_file() or Path(path).suffix.lower() not in _ENDINGS:
+        return False
+    try:
+        return _KEY in (pq.read_schema(os.fspath(path)).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
