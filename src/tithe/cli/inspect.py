@@ -49,6 +49,8 @@ def _inspect_coreset(file: str) -> None:
         ["weights", f"{low:.4g} to {high:.4g}, median {middle:.4g}"],
         ["effective sample size", f"{coreset.effective_size:,.0f}"],
     ]
+    if coreset.objective is not None:
+        rows.append(["made for", f"{coreset.objective!r}"])
     rows += [
         [name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in coreset.provenance.items()
     ]

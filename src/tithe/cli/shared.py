@@ -58,17 +58,17 @@ def _schema_of(file: str) -> Any:
 
 
 def _with_pilot(objective: Any, schema: Any, file: str) -> Shared:
-    from tithe.reduce.objective_notes import noted_objective, parameters_of
+    from tithe.core.objective_json import parameters_of
     from tithe.storage.coresets import load_coreset
 
     coreset = load_coreset(file)
-    if coreset.provenance.get("objective") != objective.name:
-        raise ValueError(f"{file} was built for {coreset.provenance.get('objective')!r}, not for {objective.name!r}.")
     if coreset.pilot is None:
         raise ValueError(f"{file} has no pilot: it holds all rows, or none was needed. Take one that was reduced.")
-    earlier = noted_objective(coreset.provenance)
+    earlier = coreset.objective
     if earlier is None:
         return Shared(objective=objective, schema=schema, pilot=coreset.pilot)
+    if earlier.name != objective.name:
+        raise ValueError(f"{file} was built for {earlier.name!r}, not for {objective.name!r}.")
     ours, theirs = parameters_of(objective), parameters_of(earlier)
     for name, value in ours.items():
         if value != theirs[name] and not (name == "classes" and value is None):

@@ -160,6 +160,10 @@ class Coreset(Block):
         Whether it holds all rows that carry weight: nothing was drawn.
     provenance : mapping
         How it was made: construction, sizes, what calibration did.
+    objective : Objective or None
+        What it preserves, with its classes. None: not known.
+    half_life : float or None
+        Rows after which the weight of a row has halved; None: weights do not decay.
     sites : tuple of Site
         The sites whose coresets were merged; empty if all rows are of one place. With sites, row ids are no positions
         in one data set: `site_rows` says what they are.
@@ -173,6 +177,8 @@ class Coreset(Block):
     last_row: int = -1
     is_whole: bool = False
     provenance: Mapping[str, str | int | float] = field(default_factory=dict)
+    objective: Any = None  # an Objective, which `core.contracts` declares
+    half_life: float | None = None
     sites: tuple[Site, ...] = ()
 
     def __repr__(self) -> str:
@@ -200,10 +206,11 @@ class Coreset(Block):
                 Floats(*values.shape, contiguous=False).check("totals or pilot", values, {})
         expect(_are_notes(self.provenance), "provenance is no mapping of names to values")
         expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
+        expect(self.objective is None or isinstance(self.objective, Storable), "its objective is none")
         check_sites(self.sites, self.n_seen)
 
 
-def all_rows(block: Block, objective: str) -> Coreset:
+def all_rows(block: Block, objective: Any) -> Coreset:
     """A coreset of all rows that have a positive weight, for data too small to reduce."""
     keep = np.flatnonzero(block.weights() > 0)
     rows = block.take(keep, block.weights()[keep])
@@ -215,7 +222,8 @@ def all_rows(block: Block, objective: str) -> Coreset:
         n_seen=len(block),
         weight_seen=block.total_weight,
         is_whole=True,
-        provenance={"objective": objective, "construction": "all", "calibrated": 0},
+        objective=objective,
+        provenance={"objective": objective.name, "construction": "all", "calibrated": 0},
     )
 
 

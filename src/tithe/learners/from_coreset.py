@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,13 @@ def fit_on_saved_coreset(learner: Any, coreset: Coreset, schema: TableSchema | N
     labels = None
     if is_classifier(learner) and coreset.y is not None:
         labels, numbers = np.unique(coreset.y, return_inverse=True)
-        coreset = replace(coreset, y=numbers)
+        coreset = replace(coreset, y=numbers, objective=with_classes(coreset.objective, range(len(labels))))
     fit_on_coreset(learner, coreset, labels, None)
     set_schema(learner, schema)
+
+
+def with_classes(objective: Any, classes: Sequence[Any]) -> Any:
+    """The objective for rows with other names of their classes; None if it knows classes by number alone."""
+    if objective is None or objective.n_classes == 0:
+        return objective
+    return replace(objective, classes=tuple(classes)) if objective.classes is not None and len(classes) else None

@@ -21,8 +21,7 @@ from tithe.core.state_checks import LARGEST
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.calibration import calibrated
 from tithe.reduce.merge_parts import Part, Path, as_parts, check_alike, fingerprint_of, sites_of
-from tithe.reduce.objective_notes import Notes, objective_notes
-from tithe.reduce.plan import Plan
+from tithe.reduce.plan import Notes, Plan
 
 
 def merge_coresets(
@@ -114,28 +113,24 @@ def merge_coresets(
         return _with_pilot(union, goal, seed)
     if goal is None:
         raise ValueError(
-            f"The coresets were built for the objective {_noted_name(parts)!r} and do not say with which parameters. "
-            "Give objective=..., or leave coreset_size out, which keeps all rows."
+            "The coresets do not say which objective they were built for. Give objective=..., or leave coreset_size "
+            "out, which keeps all rows."
         )
     merged = _reduced(union, Plan.of(goal, construction, size, calibrate=calibrate, seed=seed))
     return replace(merged, provenance={**merged.provenance, "seed": given})
 
 
-def _noted_name(parts: list[Part]) -> str:
-    return str(parts[0].note("objective", "?"))
-
-
 def _objective(parts: list[Part], given: str | Objective | None) -> Objective | None:
-    """The objective of the coresets, with its classes; the one given if they do not say enough about theirs."""
-    known = next((part.objective for part in parts if part.objective is not None), None)
+    """The objective of the coresets, with its classes; the one given if they do not know theirs."""
+    known: Objective | None = next((p.coreset.objective for p in parts if p.coreset.objective is not None), None)
     if given is None:
         return known
     objective: Objective = make("objective", given)
     labels = [part.coreset.y for part in parts if part.coreset.y is not None]
     if objective.lacks_classes and labels:
         objective = objective.for_rows(Block(X=np.empty((sum(map(len, labels)), 0)), y=np.concatenate(labels)))
-    if objective.name != _noted_name(parts) or known not in (None, objective):
-        raise ValueError(f"The coresets were built for {known or _noted_name(parts)!r}, not for {objective!r}.")
+    if known not in (None, objective):
+        raise ValueError(f"The coresets were built for {known!r}, not for {objective!r}.")
     return objective
 
 
@@ -169,6 +164,8 @@ def _union(parts: list[Part], objective: Objective | None) -> Coreset:
         pilot=pilot,
         last_row=next_row - 1,
         is_whole=is_whole,
+        objective=objective,
+        half_life=parts[0].coreset.half_life,
         provenance=_notes(parts, objective, joined=totals is not None, is_whole=is_whole),
         sites=tuple(sites),
     )
@@ -208,19 +205,13 @@ def _check_totals(pilot: Array, totals: Array | None, rows: Block, objective: Ob
 
 
 def _notes(parts: list[Part], objective: Objective | None, *, joined: bool, is_whole: bool) -> Notes:
-    names = {str(part.note("construction", "?")) for part in parts}
-    notes: Notes = {"objective": _noted_name(parts)}
-    notes |= {} if objective is None else objective_notes(objective)
-    notes["construction"] = names.pop() if len(names) == 1 else "several"
-    half_life = parts[0].note("half_life")
-    notes |= {} if half_life is None else {"half_life": half_life}
-    notes["calibrated"] = int(
-        all(part.note("calibrated", 0) or part.coreset.is_whole for part in parts) and not is_whole
-    )
+    """The entries of the provenance."""
+    before = [part.coreset.provenance for part in parts]
+    constructions = {str(notes.get("construction", "?")) for notes in before}
+    notes: Notes = {} if objective is None else {"objective": objective.name}
+    notes["construction"] = constructions.pop() if len(constructions) == 1 else "several"
     n_sites = sum(max(1, len(part.coreset.sites)) for part in parts)
-    if any(part.note("totals") == "partly estimated" for part in parts):
-        notes["totals"] = "partly estimated"
-    elif joined:
+    if joined:
         notes["totals"] = f"of {n_sites} sites, added up"
     elif not is_whole:
         notes["totals"] = f"of {n_sites} sites, not joined: they were not all taken at one pilot"
@@ -244,7 +235,8 @@ def _reduced(union: Coreset, plan: Plan) -> Coreset:
     exact = union.totals is not None
     rows = Block(X=union.X, y=union.y, sample_weight=union.sample_weight, indices=union.indices)
     drawn = reduce_rows(DataPass(rows), replace(plan, calibrate=plan.calibrate and not exact))
-    about = {name: value for name, value in union.provenance.items() if name in ("totals", "half_life")}
+    about = dict(union.provenance)
+    about.pop("construction")
     if plan.calibrate:
         about["calibrated_to"] = "totals of all rows" if exact else "totals of the sites' coresets"
     drawn = replace(
@@ -254,6 +246,7 @@ def _reduced(union: Coreset, plan: Plan) -> Coreset:
         totals=union.totals,
         pilot=union.pilot if exact else drawn.pilot,
         last_row=union.last_row,
+        half_life=union.half_life,
         provenance={**drawn.provenance, **about},
         sites=union.sites,
     )

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import Objective
 from tithe.core.data import Coreset
+from tithe.core.objective_json import parameters_of
 from tithe.core.sites import Site
-from tithe.reduce.objective_notes import noted_objective, parameters_of
 from tithe.storage.coresets import load_coreset, load_schema, saved_feature_names
 from tithe.tables.schema import TableSchema
 
@@ -28,13 +27,8 @@ class Part:
 
     name: str
     coreset: Coreset
-    objective: Objective | None
     feature_names: list[str] | None = None
     schema: TableSchema | None = None
-
-    def note(self, name: str, default: Any = None) -> Any:
-        """An entry of its provenance."""
-        return self.coreset.provenance.get(name, default)
 
     @property
     def is_file(self) -> bool:
@@ -48,20 +42,13 @@ def as_parts(coresets: Sequence[Coreset | Path]) -> list[Part]:
     parts = []
     for number, given in enumerate(coresets, 1):
         if isinstance(given, Coreset):
-            parts.append(Part(name=f"site {number}", coreset=given, objective=noted_objective(given.provenance)))
+            parts.append(Part(name=f"site {number}", coreset=given))
             continue
         if not isinstance(given, (str, os.PathLike)):
             raise ValueError(f"merge_coresets takes coresets or paths of coreset files, got {type(given).__name__}.")
         coreset = load_coreset(given)
-        parts.append(
-            Part(
-                name=os.fspath(given),
-                coreset=coreset,
-                objective=noted_objective(coreset.provenance),
-                feature_names=saved_feature_names(given),
-                schema=load_schema(given),
-            )
-        )
+        names, schema = saved_feature_names(given), load_schema(given)
+        parts.append(Part(name=os.fspath(given), coreset=coreset, feature_names=names, schema=schema))
     short = [os.path.basename(part.name) for part in parts]
     return [replace(p, name=s) for p, s in zip(parts, short, strict=True)] if len(set(short)) == len(parts) else parts
 
@@ -118,28 +105,24 @@ def _check_rows(first: Part, part: Part) -> None:
     kinds = ["no y" if c.y is None else "numbers" if c.y.dtype.kind in "biuf" else "text" for c in (ours, theirs)]
     if kinds[0] != kinds[1]:
         raise _differ(first, part, "kinds of y", *kinds)
-    half_lives = first.note("half_life"), part.note("half_life")
-    if half_lives[0] != half_lives[1]:
-        raise _differ(first, part, "half-lives", *half_lives)
+    if ours.half_life != theirs.half_life:
+        raise _differ(first, part, "half-lives", ours.half_life, theirs.half_life)
 
 
 def _check_objectives(first: Part, part: Part) -> None:
-    names = first.note("objective", "?"), part.note("objective", "?")
-    if names[0] != names[1]:
-        raise _differ(first, part, "objectives", *map(repr, names))
-    if first.objective is None or part.objective is None or first.objective == part.objective:
+    """Compare the objectives, as far as they are known."""
+    ours, theirs = first.coreset.objective, part.coreset.objective
+    if ours is None or theirs is None or ours == theirs:
         return
-    ours, theirs = parameters_of(first.objective), parameters_of(part.objective)
-    differing = [name for name in ours if ours[name] != theirs[name]]
-    name = differing[0]
+    if ours.name != theirs.name:
+        raise _differ(first, part, "objectives", ours.name, theirs.name)
+    parameters = parameters_of(ours), parameters_of(theirs)
+    name = next(name for name, value in parameters[0].items() if value != parameters[1][name])
+    values = (f"{name}={own[name]!r}" for own in parameters)
     advice = ""
     if name == "classes":
         advice = " Give all classes at each site: classes=(...) of the objective, --classes on the command line."
-    raise ValueError(f"{_differ(first, part, f'{names[0]} objectives', *_values(name, ours, theirs))}{advice}")
-
-
-def _values(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, str]:
-    return f"{name}={ours[name]!r}", f"{name}={theirs[name]!r}"
+    raise ValueError(f"{_differ(first, part, f'{ours.name} objectives', *values)}{advice}")
 
 
 def _check_schemas(first: Part, part: Part) -> None:

@@ -22,12 +22,12 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.reduce.calibration import calibrated
-from tithe.reduce.objective_notes import Notes, objective_notes
 
 _FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
 _TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
 
 LEAF_ROWS = 65_536
+Notes = dict[str, str | int | float]
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -330,12 +330,18 @@ class Reducer(Storable):
         """The last coreset, calibrated to its totals, with complete provenance."""
         is_whole = coreset.n_seen <= self.plan.size
         notes: Notes = {"construction": "all"} if is_whole else dict(coreset.provenance)
-        coreset = replace(coreset, is_whole=is_whole, provenance={**self._notes(), **notes, "calibrated": 0})
+        coreset = replace(
+            coreset,
+            is_whole=is_whole,
+            objective=self.objective,
+            half_life=self.plan.half_life,
+            provenance={**self._notes(), **notes, "calibrated": 0},
+        )
         return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
 
     def _notes(self) -> Notes:
         name = self.construction.name
-        notes: Notes = {**self.plan.notes, **objective_notes(self.objective), "construction": name}
+        notes: Notes = {**self.plan.notes, "construction": name}
         if self.rows_per_coefficient is not None:
             notes["draw"] = f"{name}: {self.rows_per_coefficient:.2g} rows per coefficient"
         return notes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,16 @@ from scipy import sparse
 from tithe.core.data import Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
-from tithe.core.sites import Site
 from tithe.core.state_checks import expect
 
 _ZIP_MAGIC = b"PK"
 
 
 def rows_bytes(block: Block) -> bytes:
-    """A block or coreset in NumPy's own format, every bit kept: for checkpoints, which only we read."""
+    """A block or coreset in NumPy's own format, every bit kept: for checkpoints, which only we read.
+
+    Objective and sites, which a coreset has only when it is finished, are left out.
+    """
     arrays: dict[str, Any] = {}
     if sparse.issparse(block.X):
         arrays |= {"data": block.X.data, "columns": block.X.indices, "offsets": block.X.indptr}
@@ -32,8 +33,7 @@ def rows_bytes(block: Block) -> bytes:
     if isinstance(block, Coreset):
         optional |= {"totals": block.totals, "pilot": block.pilot}
         about = {name: getattr(block, name) for name in ("n_seen", "weight_seen", "key", "last_row", "is_whole")}
-        sites = [asdict(site) for site in block.sites]
-        text = json.dumps({**about, "provenance": dict(block.provenance), "sites": sites})
+        text = json.dumps({**about, "provenance": dict(block.provenance)})
         arrays["coreset"] = np.frombuffer(text.encode(), np.uint8)
     arrays |= {name: array for name, array in optional.items() if array is not None}
     if block.y is not None and block.y.dtype.kind == "O":
@@ -67,7 +67,6 @@ def rows_from(data: bytes) -> Block:
         if "coreset" in arrays:
             about = json.loads(arrays["coreset"].tobytes())
             about["key"] = tuple(about["key"])
-            about["sites"] = tuple(Site(**site) for site in about.get("sites", ()))
             block = Coreset(**rows, totals=arrays.get("totals"), pilot=arrays.get("pilot"), **about)
         return check_loaded(block)  # type: ignore[no-any-return]
     except FileFormatError:

@@ -23,6 +23,7 @@ from tithe.core.data import Array, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.loaded import check_loaded
+from tithe.core.objective_json import objective_from_json, objective_to_json
 from tithe.core.sites import Site
 from tithe.core.state_checks import LARGEST, expect
 from tithe.tables.schema import TableSchema
@@ -145,6 +146,8 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
         "totals": _packed(coreset.totals),
         "pilot": _packed(coreset.pilot),
         "provenance": dict(coreset.provenance),
+        "objective": objective_to_json(coreset.objective),
+        "half_life": coreset.half_life,
         "sites": [asdict(site) for site in coreset.sites],
         "schema": None if schema is None else schema.to_json(),
     }
@@ -243,6 +246,8 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
         last_row=int(about.get("last_row", -1)),
         is_whole=about.get("is_whole", False),
         provenance={str(k): v for k, v in about["provenance"].items() if isinstance(v, (str, int, float))},
+        objective=objective_from_json(about.get("objective")),
+        half_life=about.get("half_life"),
         sites=sites,
     )
 
