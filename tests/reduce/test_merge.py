@@ -192,6 +192,11 @@ def test_sparse_rows(sites) -> None:
         merge_coresets([small[0], reduced(sites[1], 0)])
 
 
+def test_totals_that_are_partly_estimated_stay_so(together) -> None:
+    estimated = replace(together[1], provenance={**together[1].provenance, "totals": "partly estimated"})
+    assert merge_coresets([together[0], estimated]).provenance["totals"] == "of 2 sites, added up, partly estimated"
+
+
 def test_one_coreset_can_be_reduced_further(apart) -> None:
     smaller = merge_coresets(apart[:1], coreset_size=40, random_state=0)
     assert len(smaller) <= 40 and smaller.n_seen == SIZES[0]
@@ -298,6 +303,9 @@ def test_totals_from_files_that_do_not_fit_are_refused(sites, apart, together, t
         save_coreset(replace(coreset, pilot=coreset.pilot[:, :2]), tmp_path / f"{number}.parquet")
     with pytest.raises(FileFormatError, match="damaged"):
         merge_coresets([tmp_path / "0.parquet", tmp_path / "1.parquet"], coreset_size=50)
+    save_coreset(replace(together[1], totals=together[1].totals[:3]), tmp_path / "1.parquet")
+    with pytest.raises(FileFormatError, match="damaged"):
+        merge_coresets([together[0], tmp_path / "1.parquet"])
     (tmp_path / "1.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(FileFormatError, match="not a whole Parquet file"):
         merge_coresets([tmp_path / "0.parquet", tmp_path / "1.parquet"])

@@ -12,6 +12,7 @@ import numpy as np
 from tithe.core.contracts import Construction, Objective, SampledObjective
 from tithe.core.data import Array, Block, Coreset, concat
 from tithe.core.errors import FileFormatError
+from tithe.core.parallel import single_blas_thread
 from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
@@ -24,6 +25,7 @@ from tithe.reduce.merge_parts import Part, Path, as_parts, check_alike, fingerpr
 from tithe.reduce.plan import Notes, Plan
 
 
+@single_blas_thread()
 def merge_coresets(
     coresets: Sequence[Coreset | Path],
     *,
@@ -73,12 +75,15 @@ def merge_coresets(
     - All sites used one pilot (``build_coreset(..., pilot=...)``). Then the sum of their totals is the exact total of
       all rows. It is kept, and a reduction to ``coreset_size`` is calibrated to it. A site whose coreset holds all of
       its rows may have any pilot or none: its totals are taken here.
-    - Pilots differ. Then ``totals`` is None. The weights of each site still reproduce its own totals, so the union
-      reproduces the sum over sites of every sum that calibration has made exact there: the count, class counts, and
-      for k-means the sums of all columns and of the squared norms, which follow from totals at any pilot. A reduction
-      is calibrated to the totals of the *union* at a new pilot. These are estimates for the rows themselves, but
-      free of the error of the reduction. The new pilot is the attribute ``pilot``, so that the sites can use it when
-      they build again.
+    - Pilots differ, or the objective is not known. Then ``totals`` is None. The weights of each site still reproduce
+      its own totals, so the union reproduces the sum over sites of every sum that calibration has made exact there:
+      the count, class counts, and for k-means the sums of all columns and of the squared norms, which follow from
+      totals at any pilot. A reduction is calibrated to the totals of the *union* at a new pilot. These are estimates
+      for the rows themselves, but free of the error of the reduction. The new pilot is the attribute ``pilot``, so
+      that the sites can use it when they build again.
+
+    Calibration leaves out the weight of a pilot cluster from which no row was drawn. With few rows at each site this
+    adds up: let a coreset for k clusters have 20 k rows and more, or build it with ``calibrate=False``.
 
     *The reduction* draws rows of the union by their scores and weights them by w / (m p), which is unbiased for the
     union's cost and, by the law of iterated expectations, for that of all rows if the sites' draws were unbiased.
@@ -113,8 +118,9 @@ def merge_coresets(
         return _with_pilot(union, goal, seed)
     if goal is None:
         raise ValueError(
-            "The coresets do not say which objective they were built for. Give objective=..., or leave coreset_size "
-            "out, which keeps all rows."
+            "The coresets do not say which objective they were built for: it has no registered name, or they were "
+            "written by an earlier version. merge_coresets(..., objective=...) takes it; without coreset_size all rows "
+            "are kept, and none is needed."
         )
     merged = _reduced(union, Plan.of(goal, construction, size, calibrate=calibrate, seed=seed))
     return replace(merged, provenance={**merged.provenance, "seed": given})
@@ -182,26 +188,18 @@ def _joint_totals(coresets: list[Coreset], objective: Objective | None) -> tuple
         return None, None
     total: Array | None = None
     for coreset in coresets:
-        same = coreset.pilot is not None and np.array_equal(coreset.pilot, pilot)
-        if same and coreset.totals is not None:
-            totals = coreset.totals
-        elif coreset.is_whole and isinstance(objective, SampledObjective):
-            _check_totals(pilot, None, coreset, objective)
-            totals = objective.survey(coreset, pilot).totals
-        else:
+        totals = coreset.totals if coreset.pilot is not None and np.array_equal(coreset.pilot, pilot) else None
+        if totals is None and not coreset.is_whole:
             return None, None
-        total = totals if total is None else total + totals
-    _check_totals(pilot, total, coresets[0], objective)
-    return pilot, total
-
-
-def _check_totals(pilot: Array, totals: Array | None, rows: Block, objective: Objective | None) -> None:
-    """Refuse a pilot and totals from files that do not fit the rows."""
-    if isinstance(objective, SampledObjective):
+        if not isinstance(objective, SampledObjective):
+            return None, None  # it cannot be checked that totals are those of the same moments
         try:
-            objective.check_pilot(pilot, totals, rows)
+            objective.check_pilot(pilot, totals, coreset)
         except ValueError as error:
-            raise FileFormatError(f"The totals or the pilot of the coresets are damaged: {error}") from error
+            raise FileFormatError(f"The totals or the pilot of a coreset are damaged: {error}") from error
+        totals = objective.survey(coreset, pilot).totals if totals is None else totals
+        total = totals if total is None else total + totals
+    return pilot, total
 
 
 def _notes(parts: list[Part], objective: Objective | None, *, joined: bool, is_whole: bool) -> Notes:
@@ -212,7 +210,9 @@ def _notes(parts: list[Part], objective: Objective | None, *, joined: bool, is_w
     notes["construction"] = constructions.pop() if len(constructions) == 1 else "several"
     n_sites = sum(max(1, len(part.coreset.sites)) for part in parts)
     if joined:
-        notes["totals"] = f"of {n_sites} sites, added up"
+        # a stream that has forgotten rows says so in these words
+        estimated = any("partly estimated" in str(notes.get("totals")) for notes in before)
+        notes["totals"] = f"of {n_sites} sites, added up{', partly estimated' if estimated else ''}"
     elif not is_whole:
         notes["totals"] = f"of {n_sites} sites, not joined: they were not all taken at one pilot"
     return notes
