@@ -98,32 +98,32 @@ def compared(X: np.ndarray, k: int, size: int, seeds: int, numbers: list[int]) -
 
     def measured(coreset: Coreset) -> tuple[float, float, int]:
         centers = objective.solve(coreset, rng=np.random.default_rng(0))
-        bent = distortion(block, coreset, objective, queries=queries).summary()["random"]
-        return float(objective.cost(block, centers).sum()), float(bent[0]), len(coreset)
+        errors = distortion(block, coreset, objective, queries=queries).summary()["random"]
+        return float(objective.cost(block, centers).sum()), float(errors[0]), len(coreset)
 
     options = {"objective": objective, "coreset_size": size}
-    found: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+    measurements: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
     for seed in range(seeds):
         uniform = build_coreset(X, construction="uniform", calibrate=False, random_state=seed, **options)
-        found.setdefault(("1", "weighted uniform"), []).append(measured(uniform))
-        found.setdefault(("1", "one build"), []).append(measured(build_coreset(X, random_state=seed, **options)))
+        measurements.setdefault(("1", "weighted uniform"), []).append(measured(uniform))
+        measurements.setdefault(("1", "one build"), []).append(measured(build_coreset(X, random_state=seed, **options)))
         for n_sites in numbers:
             for kind in ("even", "uneven"):
                 sites = divided(X, n_sites, kind, np.random.default_rng(seed))
                 for name, method in methods(sites, objective, size, seed).items():
-                    found.setdefault((f"{n_sites} {kind}", name), []).append(measured(method()))
-    best = min(cost for results in found.values() for cost, _, _ in results)
+                    measurements.setdefault((f"{n_sites} {kind}", name), []).append(measured(method()))
+    best = min(cost for results in measurements.values() for cost, _, _ in results)
     rows = []
-    for (division, method), results in found.items():
-        costs, bent, kept = (np.array(column) for column in zip(*results, strict=True))
+    for (division, method), results in measurements.items():
+        costs, distortions, n_kept = (np.array(column) for column in zip(*results, strict=True))
         rows.append(
             {
                 "sites": division,
                 "method": method,
                 "cost": float(np.median(costs) / best),
                 "worst": float(costs.max() / best),
-                "distortion": float(np.median(bent)),
-                "rows": float(np.median(kept)),
+                "distortion": float(np.median(distortions)),
+                "rows": float(np.median(n_kept)),
             }
         )
     return rows

@@ -118,7 +118,7 @@ def _check_objectives(first: Part, part: Part) -> None:
         raise _differ(first, part, "objectives", ours.name, theirs.name)
     parameters = parameters_of(ours), parameters_of(theirs)
     name = next(name for name, value in parameters[0].items() if value != parameters[1][name])
-    values = (f"{name}={own[name]!r}" for own in parameters)
+    values = (f"{name}={of_part[name]!r}" for of_part in parameters)
     advice = ""
     if name == "classes":
         advice = " Give all classes at each site: classes=(...) of the objective, --classes on the command line."
