@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tithe.learners.search import CoresetSearchCV as CoresetSearchCV
     from tithe.reduce.build import build_coreset as build_coreset
     from tithe.reduce.distortion import distortion as distortion
+    from tithe.reduce.merge import merge_coresets as merge_coresets
     from tithe.reduce.sizing import propose_size as propose_size
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.sources.files import open_dataset as open_dataset
@@ -57,6 +58,7 @@ else:
         "tithe.learners.search": ("CoresetSearchCV",),
         "tithe.reduce.build": ("build_coreset",),
         "tithe.reduce.distortion": ("distortion",),
+        "tithe.reduce.merge": ("merge_coresets",),
         "tithe.reduce.sizing": ("propose_size",),
         "tithe.reduce.stream": ("CoresetStream",),
         "tithe.sources.files": ("open_dataset",),

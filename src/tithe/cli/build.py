@@ -20,6 +20,7 @@ from tithe.cli.options import (
 )
 from tithe.cli.plan import checkpoint_options, choose_size, earlier_run, plan_table
 from tithe.cli.progress import Stop
+from tithe.cli.shared import shared_with
 from tithe.cli.sources import STDIN, SourceOptions, check_apart, skipped_rows, source_options
 from tithe.cli.text import Stopped, print_table, saying_how_to_go_on
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
@@ -35,13 +36,24 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 @promise_option
 @construction_options
 @source_options
+@click.option(
+    "--schema-from",
+    metavar="FILE",
+    help="Make the same features of the columns as in this coreset or model, so that coresets can be merged.",
+)
+@click.option(
+    "--pilot-from",
+    metavar="FILE",
+    help="Take totals at the pilot of this coreset, with the same features: totals of sites then add up when their "
+    "coresets are merged.",
+)
 @seed_option
 @jobs_option
 @checkpoint_options
 @click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
-    where, how, output, size, eps, promise, objective, construction, calibrate, seed, jobs, checkpoint,
-    checkpoint_every, resume, dry_run, check, **parameters,
+    where, how, output, size, eps, promise, objective, construction, calibrate, schema_from, pilot_from, seed, jobs,
+    checkpoint, checkpoint_every, resume, dry_run, check, **parameters,
 ):  # fmt: skip
     """Reduce files to a small weighted file: Parquet, or CSV if its name ends in .csv.
 
@@ -55,6 +67,7 @@ def build(  # type: ignore[no-untyped-def]
       tithe build rows.parquet -k 20 --eps 0.01 --promise fit -o coreset.parquet
       tithe build 'data/*.parquet' --objective logistic --target y -m 0.01 -o coreset.parquet
       zcat rows.csv.gz | tithe build - -m 5000 -o coreset.parquet
+      tithe build rows2.parquet -k 20 -m 5000 --seed 2 --pilot-from site1.parquet -o site2.parquet
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
@@ -67,11 +80,13 @@ def build(  # type: ignore[no-untyped-def]
     check_output(output)
     check_apart(output, where)
     goal = make_objective(objective, parameters)
+    shared = shared_with(goal, where, how, schema_from=schema_from, pilot_from=pilot_from)
+    goal = shared.objective
     how.check_target(where, goal.target)
     checkpoint = checkpoint or f"{output}.checkpoint"
     options = {"construction": construction, "calibrate": calibrate}
     with Stop() as stop:
-        source = how.open(where)
+        source = how.open(where, schema=shared.schema)
         if dry_run:
             size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed)
             plan = plan_table(
@@ -88,6 +103,7 @@ def build(  # type: ignore[no-untyped-def]
                 source,
                 objective=goal,
                 coreset_size=size,
+                pilot=shared.pilot,
                 engine=make_engine(jobs),
                 random_state=seed,
                 checkpoint=Checkpoint(checkpoint, checkpoint_every, resume),

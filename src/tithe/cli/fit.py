@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.fit_coreset import fit_coreset, is_coreset
 from tithe.cli.fit_semi import run_either, semi_options
 from tithe.cli.installed import installed_estimator, parameter_option
 from tithe.cli.messages import Command, in_options
@@ -123,8 +124,8 @@ def _fit(  # type: ignore[no-untyped-def]
     name, cls, where, how, output, size, eps, polish, holdout, test, new, keep_rows, seed, jobs, checkpoint,
     checkpoint_every, resume, dry_run, **parameters,
 ):  # fmt: skip
-    """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these. The folder OUTPUT gets
-    coreset.parquet, model.skops, report.html and results.json.
+    """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
+    tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.skops, report.html and results.json.
     """
     output = str(Path(output))
     check_folder(output)
@@ -136,6 +137,12 @@ def _fit(  # type: ignore[no-untyped-def]
     if new is not None:
         how.format_of([new])  # it must be there before the work begins
     model = cls(polish=polish, engine=make_engine(jobs), random_state=seed, **parameters)
+    if is_coreset(where):
+        options = {"output": output, "test": test, "keep_rows": keep_rows, "jobs": jobs}
+        results, held_out = fit_coreset(model, name, where[0], how, **options)
+        _predict(output, model, new, how, jobs)
+        _say(output, model, results, held_out)
+        return
     how.check_target(where, _target_of(model))
     from tithe.core.progress import Checkpoint
     from tithe.report.fit_report import write_fit
@@ -172,11 +179,18 @@ def _fit(  # type: ignore[no-untyped-def]
             facts = _facts(model, name, where, how, scored, held_out, seconds)
             results = write_fit(output, model, facts, rows=keep_rows)
         remove_state(checkpoint)
-        if new is not None:
-            plain = SourceOptions(how | {"target": None, "weight": None})
-            file, proba = str(Path(output) / "predictions.parquet"), hasattr(model, "predict_proba")
-            print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=proba, jobs=jobs))
+    _predict(output, model, new, how, jobs)
     _say(output, model, results, held_out)
+
+
+def _predict(output: str, model: Any, new: str | None, how: SourceOptions, jobs: int | None) -> None:
+    """Write predictions for the rows of the file ``new``, if there is one."""
+    if new is None:
+        return
+    plain = SourceOptions(how | {"target": None, "weight": None})
+    file, proba = str(Path(output) / "predictions.parquet"), hasattr(model, "predict_proba")
+    with Stop() as stop:
+        print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=proba, jobs=jobs))
 
 
 def _choose_size(model: Any, scored: ScoredRows, eps: float, seed: int, earlier: Earlier) -> str:
@@ -203,7 +217,7 @@ def _said_of_certificate(model: Any) -> str:
 
     if isinstance(model, CoresetEstimator):
         return "There is no certificate for estimators of other libraries."
-    return in_options(str(model.certificate_ or "There is no certificate: the rows came only once."))
+    return in_options(str(model.certificate_ or "There is no certificate: the rows cannot be read again."))
 
 
 def _said_of_scores(held_out: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.merge import print_sites
 from tithe.cli.messages import Command
 from tithe.cli.sources import on_this_machine
 from tithe.cli.text import print_result_tables, print_table
@@ -50,10 +51,13 @@ def _inspect_coreset(file: str, title: str) -> None:
         ["weights", f"{low:.4g} to {high:.4g}, median {middle:.4g}"],
         ["effective sample size", f"{coreset.effective_size:,.0f}"],
     ]
+    if coreset.objective is not None:
+        rows.append(["made for", f"{coreset.objective!r}"])
     rows += [
         [name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in coreset.provenance.items()
     ]
     print_table(title, ["", ""], rows)
+    print_sites(coreset)
     _print_columns(load_schema(file))
 
 

@@ -13,6 +13,7 @@ from tithe.cli.demo import demo
 from tithe.cli.denoise import denoise
 from tithe.cli.fit import fit
 from tithe.cli.inspect import inspect
+from tithe.cli.merge import merge
 from tithe.cli.predict import predict
 from tithe.cli.size import size
 from tithe.cli.stream import stream
@@ -35,7 +36,7 @@ def cli() -> None:
     """
 
 
-for command in (build, cluster, demo, denoise, fit, inspect, predict, size, stream):
+for command in (build, cluster, demo, denoise, fit, inspect, merge, predict, size, stream):
     cli.add_command(command)
 
 

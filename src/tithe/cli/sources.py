@@ -54,6 +54,8 @@ class SourceOptions(dict[str, Any]):
         pa.set_memory_pool(pa.system_memory_pool())
         if STDIN in where and len(where) > 1:
             raise click.UsageError("Standard input (-) stands alone: give files, or -.")
+        if schema is None and self["weight"] is None:
+            _refuse_coresets(where)
         options = {**self, "missing_target": missing_target}
         if schema is not None and self.format_of(where) in TABLE_FORMATS:
             options = {name: value for name, value in options.items() if name not in TABLE_OPTIONS}
@@ -84,6 +86,18 @@ def refuse_given(options: Sequence[str], why: str) -> None:
     for name in options:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name.replace('_', '-')} cannot be given here: {why}.")
+
+
+def _refuse_coresets(where: Sequence[str]) -> None:
+    """Refuse coreset files as plain rows: their weights would be left out, or taken for a feature."""
+    from tithe.storage.coresets import is_coreset_file
+
+    for file in where:
+        if is_coreset_file(file):
+            raise ValueError(
+                f"{file} is a coreset: its rows have weights. tithe merge reduces it further, and tithe fit learns "
+                "from it. To read its columns as a table, name them: --weight sample_weight --exclude row_id."
+            )
 
 
 def _as_limits(context: Any, param: Any, texts: Sequence[str]) -> Any:

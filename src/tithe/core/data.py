@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.sites import Site, check_sites
 from tithe.core.state_checks import (
     LARGEST,
     Check,
@@ -149,7 +150,8 @@ class Coreset(Block):
     totals : (G, q) float64 array or None
         Exact sums of the objective's moments over everything seen. Merging adds.
     pilot : array or None
-        The rough solution at which the moments were taken.
+        The rough solution at which the moments were taken. Without totals: one at which other coresets may take
+        theirs (``build_coreset(..., pilot=...)``).
     key : (int, int)
         (level, first leaf): its place in the tree, which seeds the draw.
     last_row : int
@@ -158,6 +160,13 @@ class Coreset(Block):
         Whether it holds all rows that carry weight: nothing was drawn.
     provenance : mapping
         How it was made: construction, sizes, what calibration did.
+    objective : Objective or None
+        What it preserves, with its classes. None: not known.
+    half_life : float or None
+        Rows after which the weight of a row has halved; None: weights do not decay.
+    sites : tuple of Site
+        The sites whose coresets were merged; empty if all rows are of one place. With sites, row ids are no positions
+        in one data set: `site_rows` says what they are.
     """
 
     n_seen: int
@@ -168,6 +177,9 @@ class Coreset(Block):
     last_row: int = -1
     is_whole: bool = False
     provenance: Mapping[str, str | int | float] = field(default_factory=dict)
+    objective: Any = None  # an Objective, which `core.contracts` declares
+    half_life: float | None = None
+    sites: tuple[Site, ...] = ()
 
     def __repr__(self) -> str:
         made = self.provenance.get("construction", "?")
@@ -178,6 +190,14 @@ class Coreset(Block):
         """Kish's effective sample size, (sum w)^2 / sum w^2."""
         return effective_sample_size(self.weights())
 
+    def site_rows(self) -> tuple[Array, Array]:
+        """The number of the site that each row came from, and the row id that it has there: (n,) and (n,) int64."""
+        if not self.sites:
+            raise ValueError("This coreset was not merged from sites: all row ids are those of one place.")
+        first = np.array([site.first_row for site in self.sites], np.int64)
+        number = np.searchsorted(first, self.row_ids(), side="right") - 1
+        return number, self.row_ids() - first[number]
+
     def _check_state(self) -> None:
         Block._check_state(self)
         for values in (self.totals, self.pilot):
@@ -186,9 +206,11 @@ class Coreset(Block):
                 Floats(*values.shape, contiguous=False).check("totals or pilot", values, {})
         expect(_are_notes(self.provenance), "provenance is no mapping of names to values")
         expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
+        expect(self.objective is None or isinstance(self.objective, Storable), "its objective is none")
+        check_sites(self.sites, self.n_seen)
 
 
-def all_rows(block: Block, objective: str) -> Coreset:
+def all_rows(block: Block, objective: Any) -> Coreset:
     """A coreset of all rows that have a positive weight, for data too small to reduce."""
     keep = np.flatnonzero(block.weights() > 0)
     rows = block.take(keep, block.weights()[keep])
@@ -200,7 +222,8 @@ def all_rows(block: Block, objective: str) -> Coreset:
         n_seen=len(block),
         weight_seen=block.total_weight,
         is_whole=True,
-        provenance={"objective": objective, "construction": "all", "calibrated": 0},
+        objective=objective,
+        provenance={"objective": objective.name, "construction": "all", "calibrated": 0},
     )
 
 

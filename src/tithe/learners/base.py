@@ -162,7 +162,7 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
         rows = data.rows
         size = self._size(data.n_expected, rows.n_features)
         if isinstance(rows, Block) and len(rows) <= size:
-            return all_rows(rows, objective.name)
+            return all_rows(rows, objective)
         options = {"construction": self.construction, "calibrate": self.calibrate, **options}
         plan = Plan.of(objective, size=size, seed=int(rng_for(seed, "reduce").integers(2**62)), **options)
         return reduce_rows(data, plan, checkpoint=checkpoint)

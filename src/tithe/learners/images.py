@@ -240,9 +240,9 @@ class ImageDenoiser(Storable, BaseEstimator):
 
     def _reduce(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
         size = self._n_patches()
-        if size is None:
-            return all_rows(concat([task() for task in source.tasks()]), DictionaryObjective.name)
         objective = DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
+        if size is None:
+            return all_rows(concat([task() for task in source.tasks()]), objective)
         return build_coreset(
             source,
             objective=objective,

@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
 from tithe.core.contracts import Construction, Objective, SampledObjective, Source
-from tithe.core.data import Block, Coreset
+from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import resolve_size
@@ -37,6 +38,7 @@ def build_coreset(
     construction: str | Construction[Any] = "auto",
     coreset_size: int | float,
     calibrate: bool = True,
+    pilot: Any = None,
     engine: Any = "auto",
     random_state: Any = None,
     checkpoint: Checkpoint | None = None,
@@ -67,6 +69,10 @@ def build_coreset(
         kept once, so the coreset may have fewer rows. If the data has no more rows than this, all are kept.
     calibrate : bool
         Adjust the weights to exact totals of all rows. False returns the unbiased draw as it is.
+    pilot : array, optional
+        The rough solution at which rows are scored and totals are taken, in place of one that is found on these rows:
+        the attribute ``pilot`` of another coreset. Totals of several data sets add up if all were taken at one pilot
+        (`merge_coresets`).
     engine : str or engine
         ``"serial"`` or ``"threads"``. The result has the same bits on each.
     random_state : int, RandomState, Generator or None
@@ -96,12 +102,18 @@ def build_coreset(
     data = DataPass(rows, engine, progress)
     size = resolve_size(coreset_size, data.n_expected)
     plan = Plan.of(objective, construction, size, calibrate=calibrate, seed=as_seed(random_state))
-    return reduce_rows(data, plan, checkpoint=checkpoint)
+    given = None if pilot is None else np.ascontiguousarray(pilot, np.float64)
+    return reduce_rows(data, plan, checkpoint=checkpoint, pilot=given)
 
 
 @single_blas_thread()
 def reduce_rows(
-    data: DataPass, plan: Plan, *, checkpoint: Checkpoint | None = None, leaf_rows: int | None = None
+    data: DataPass,
+    plan: Plan,
+    *,
+    checkpoint: Checkpoint | None = None,
+    leaf_rows: int | None = None,
+    pilot: Array | None = None,
 ) -> Coreset:
     """`build_coreset` for rows that are already checked.
 
@@ -113,8 +125,8 @@ def reduce_rows(
         leaf_rows = leaf_rows_for(plan.size)
         leaf_rows = leaf_rows if isinstance(rows, Block) else max(leaf_rows, rows.leaf_rows)
     # totals at the solution on the drawn rows are better, and another pass over rows in memory is cheap
-    later = plan.calibrate and isinstance(rows, Block) and plan.objective.totals_at_solution
-    build = _Build(data, plan, leaf_rows, later)
+    later = plan.calibrate and pilot is None and isinstance(rows, Block) and plan.objective.totals_at_solution
+    build = _Build(data, plan, leaf_rows, later, pilot)
     if checkpoint is None:
         reducer = build.start()
         coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
@@ -132,23 +144,24 @@ def reduce_rows(
 
 @dataclass(frozen=True)
 class _Build:
-    """The input of a build. ``later``: totals are taken in a second pass."""
+    """The input of a build. ``later``: totals are taken in a second pass. ``pilot``: one that was given."""
 
     data: DataPass
     plan: Plan
     leaf_rows: int
     later: bool
+    pilot: Array | None
 
     def start(self) -> Reducer:
         """The reducer of the leaves, prepared on the rows in memory or on a sample."""
         rows, plan = self.data.rows, self.plan
         if isinstance(rows, Block):
-            return plan.start(rows, n_rows=len(rows), later=self.later)
+            return plan.start(rows, n_rows=len(rows), later=self.later, pilot=self.pilot)
         at_hand = rows.sample(None if rows.replayable else self.leaf_rows, rng=rng_for(plan.seed, "look"))
         classes = None
         if plan.objective.lacks_classes:
             classes = rows.classes()  # a class may be in the last file only
-        return plan.start(at_hand, n_rows=rows.n_rows, classes=classes)
+        return plan.start(at_hand, n_rows=rows.n_rows, classes=classes, pilot=self.pilot)
 
     def about(self) -> dict[str, Any]:
         """What must be equal for a build to be resumed."""
@@ -158,6 +171,7 @@ class _Build:
             "source": block_identity(rows) if isinstance(rows, Block) else rows.identity,
             "leaf_rows": self.leaf_rows,
             "seed": plan.seed,
+            "pilot": None if self.pilot is None else sha256(self.pilot.tobytes()).hexdigest(),
         }
 
     def check(self, reducer: Reducer, tree: Tree) -> None:

@@ -146,30 +146,53 @@ class Plan(Storable):
         return {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours != theirs}
 
     def start(
-        self, at_hand: Block, *, n_rows: int | None = None, classes: Array | None = None, later: bool = False
+        self,
+        at_hand: Block,
+        *,
+        n_rows: int | None = None,
+        classes: Array | None = None,
+        later: bool = False,
+        pilot: Array | None = None,
     ) -> Reducer:
         """The reducer, with its pilot and construction prepared on the rows at hand.
 
         ``n_rows`` is the number of all rows, if known, and ``classes`` are all classes, if the rows at hand may lack
         some. ``later``: totals are taken in a second pass, at the solution
         on the drawn rows. If not, and the objective wants its totals at the solution, the pilot is the solution on
-        the rows at hand.
+        the rows at hand. A ``pilot`` that is given is used in its place.
         """
         labelled = at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes)
-        objective, construction, pilot = self.objective.for_rows(labelled), self.construction, None
+        objective, construction = self.objective.for_rows(labelled), self.construction
+        if pilot is not None:
+            _check_given_pilot(pilot, objective, at_hand)
         totals = self.calibrate and not later
-        if n_rows is None or n_rows > self.size:
+        if n_rows is not None and n_rows <= self.size:
+            pilot = None  # all rows are kept
+        else:
             construction = construction.prepare(at_hand, objective, rng=rng_for(self.seed, "prepare"))
-            if totals and objective.totals_at_solution:
-                scale = 1.0 if n_rows is None else n_rows / len(at_hand)  # the penalty is added to the sum over all
-                rows = replace(at_hand, sample_weight=at_hand.weights() * scale)
-                pilot = objective.solve(rows, rng=rng_for(self.seed, "pilot"))
-            elif totals or construction.needs_pilot:
-                pilot = construction.pilot(at_hand, objective, rng=rng_for(self.seed, "pilot"))
+            if pilot is None and (totals or construction.needs_pilot):
+                pilot = self._new_pilot(at_hand, objective, construction, at_solution=totals, n_rows=n_rows)
         reducer = Reducer(plan=self, objective=objective, construction=construction, totals=totals, pilot=pilot)
         if not self.auto or not isinstance(objective, ConvexObjective):
             return reducer
         return _safe_with_few_rows(reducer, objective, at_hand, n_rows)
+
+    def _new_pilot(
+        self,
+        at_hand: Block,
+        objective: Objective,
+        construction: Construction[Any],
+        *,
+        at_solution: bool,
+        n_rows: int | None,
+    ) -> Array:
+        """A pilot from the rows at hand: their solution, if totals are taken and the objective wants them there."""
+        rng = rng_for(self.seed, "pilot")
+        if not (at_solution and objective.totals_at_solution):
+            return construction.pilot(at_hand, objective, rng=rng)
+        scale = 1.0 if n_rows is None else n_rows / len(at_hand)  # the penalty is added to the sum over all
+        pilot: Array = objective.solve(replace(at_hand, sample_weight=at_hand.weights() * scale), rng=rng)
+        return pilot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -307,7 +330,13 @@ class Reducer(Storable):
         """The last coreset, calibrated to its totals, with complete provenance."""
         is_whole = coreset.n_seen <= self.plan.size
         notes: Notes = {"construction": "all"} if is_whole else dict(coreset.provenance)
-        coreset = replace(coreset, is_whole=is_whole, provenance={**self._notes(), **notes, "calibrated": 0})
+        coreset = replace(
+            coreset,
+            is_whole=is_whole,
+            objective=self.objective,
+            half_life=self.plan.half_life,
+            provenance={**self._notes(), **notes, "calibrated": 0},
+        )
         return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
 
     def _notes(self) -> Notes:
@@ -316,6 +345,18 @@ class Reducer(Storable):
         if self.rows_per_coefficient is not None:
             notes["draw"] = f"{name}: {self.rows_per_coefficient:.2g} rows per coefficient"
         return notes
+
+
+def _check_given_pilot(pilot: Array, objective: Objective, rows: Block) -> None:
+    check_contracts(objective, (SampledObjective,), needed_by="pilot=...")
+    assert isinstance(objective, SampledObjective)
+    try:
+        objective.check_pilot(pilot, None, rows)
+    except ValueError as error:
+        raise ValueError(
+            f"The pilot does not fit these rows and {objective!r}: {error}. It must come from a coreset of the same "
+            "columns and objective."
+        ) from error
 
 
 def _rows(block: Block) -> dict[str, Any]:

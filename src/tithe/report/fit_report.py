@@ -16,6 +16,7 @@ from tithe import __version__
 from tithe.certify import Certificate
 from tithe.core.data import Coreset
 from tithe.core.files import making_folder, replacing
+from tithe.learners.from_coreset import with_classes
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.odm.base import MarginMachine
 from tithe.report.figures import bars, weight_histogram
@@ -98,10 +99,11 @@ def labelled_coreset(model: Any) -> Coreset:
     """The model's coreset with the labels that the rows came with, not the numbers of their classes."""
     coreset: Coreset = model.coreset_
     if isinstance(model, CoresetEstimator):
-        return replace(coreset, y=model.targets_of(coreset))
+        return replace(coreset, y=model.targets_of(coreset), objective=with_classes(coreset.objective, ()))
     if not is_classifier(model) or coreset.y is None:
         return coreset
-    return replace(coreset, y=model.classes_[coreset.y.astype(np.int64)])
+    labels = model.classes_[coreset.y.astype(np.int64)]
+    return replace(coreset, y=labels, objective=with_classes(coreset.objective, model.classes_.tolist()))
 
 
 def _results(model: Any, coreset: Coreset, fit: Fit) -> dict[str, Any]:

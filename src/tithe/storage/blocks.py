@@ -19,7 +19,10 @@ _ZIP_MAGIC = b"PK"
 
 
 def rows_bytes(block: Block) -> bytes:
-    """A block or coreset in NumPy's own format, every bit kept: for checkpoints, which only we read."""
+    """A block or coreset in NumPy's own format, every bit kept: for checkpoints, which only we read.
+
+    Objective and sites, which a coreset has only when it is finished, are left out.
+    """
     arrays: dict[str, Any] = {}
     if sparse.issparse(block.X):
         arrays |= {"data": block.X.data, "columns": block.X.indices, "offsets": block.X.indptr}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from tithe.core.data import Array, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.loaded import check_loaded
-from tithe.core.state_checks import expect
+from tithe.core.objective_json import objective_from_json, objective_to_json
+from tithe.core.sites import Site
+from tithe.core.state_checks import LARGEST, expect
 from tithe.tables.schema import TableSchema
 
 _KEY = b"tithe"
@@ -36,13 +39,15 @@ _READ_ERRORS = (
     RecursionError,
     pa.ArrowException,
 )
-_WEIGHT, _ROW, _TARGET = "sample_weight", "row_id", "y"
+_WEIGHT, _ROW, _TARGET, _SITE = "sample_weight", "row_id", "y", "site"
+_NO_FEATURES = (_WEIGHT, _ROW, _TARGET, _SITE)
+_ENDINGS = (".parquet", ".pq")
 _SPARSE = ["columns", "values"]
 
 
 def free_names(names: list[str]) -> list[str]:
     """Column names with an underscore added to those that a coreset file needs for itself."""
-    return [f"{name}_" if name in (_WEIGHT, _ROW, _TARGET) else name for name in names]
+    return [f"{name}_" if name in _NO_FEATURES else name for name in names]
 
 
 def save_coreset(
@@ -58,6 +63,9 @@ def save_coreset(
     rows of a sparse coreset have two columns then: the numbers of their columns and the values, separated by spaces.
 
     ``schema`` is that of the table that the rows came from (``source.schema``); `load_schema` reads it again.
+
+    A coreset that was merged from several sites has a column ``site``, the number of the site that a row came from,
+    and ``row_id`` is the id that the row has there.
     """
     table = _as_table(coreset, feature_names, schema)
     with replacing(path) as temporary:
@@ -80,7 +88,7 @@ def saved_feature_names(path: str | os.PathLike[str]) -> list[str] | None:
         return [str(name) for name in coreset_metadata(pq.read_schema(path), path)["features"]]
     with pyarrow.csv.open_csv(path) as reader:
         names = reader.schema.names
-    return None if names[:2] == _SPARSE else [name for name in names if name not in (_WEIGHT, _ROW, _TARGET)]
+    return None if names[:2] == _SPARSE else [name for name in names if name not in _NO_FEATURES]
 
 
 def _is_csv(path: str | os.PathLike[str]) -> bool:
@@ -107,8 +115,8 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
     if feature_names is None and schema is not None:
         feature_names = free_names(schema.feature_names)
     names = feature_names or [f"x{j}" for j in range(d)]
-    if len(names) != d or len(set(names)) != d or {_WEIGHT, _ROW, _TARGET} & set(names):
-        raise ValueError(f"feature_names must be {d} distinct names other than {_WEIGHT}, {_ROW} and {_TARGET}.")
+    if len(names) != d or len(set(names)) != d or set(_NO_FEATURES) & set(names):
+        raise ValueError(f"feature_names must be {d} distinct names other than {', '.join(_NO_FEATURES)}.")
     columns: dict[str, Any] = {}
     if sparse.issparse(coreset.X):
         offsets = pa.array(coreset.X.indptr.astype(np.int32))
@@ -121,7 +129,10 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
     if coreset.y is not None:
         columns[_TARGET] = pa.array(coreset.y)
     columns[_WEIGHT] = pa.array(coreset.weights())
-    columns[_ROW] = pa.array(coreset.row_ids())
+    if coreset.sites:
+        columns[_SITE], columns[_ROW] = map(pa.array, coreset.site_rows())
+    else:
+        columns[_ROW] = pa.array(coreset.row_ids())
     about = {
         "format": _FORMAT,
         "layout": layout,
@@ -135,6 +146,9 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
         "totals": _packed(coreset.totals),
         "pilot": _packed(coreset.pilot),
         "provenance": dict(coreset.provenance),
+        "objective": objective_to_json(coreset.objective),
+        "half_life": coreset.half_life,
+        "sites": [asdict(site) for site in coreset.sites],
         "schema": None if schema is None else schema.to_json(),
     }
     return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
@@ -159,6 +173,16 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
         return coreset
     except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
+
+
+def is_coreset_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a Parquet file that `save_coreset` wrote; it may be damaged for all that."""
+    if not Path(path).is_file() or Path(path).suffix.lower() not in _ENDINGS:
+        return False
+    try:
+        return _KEY in (pq.read_schema(os.fspath(path)).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
@@ -208,11 +232,12 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
     expect(bool(np.isfinite(weight).all() and (weight > 0).all()), "weights are not finite and positive")
     n_seen, weight_seen = int(about["n_seen"]), float(about["weight_seen"])
     expect(n_seen >= 1 and 0 < weight_seen < np.inf, "it stands for nothing")
+    sites = tuple(Site(**site) for site in about.get("sites", ()))
     return Coreset(
         X=X,
         y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,
         sample_weight=weight,
-        indices=table.column(_ROW).to_numpy().astype(np.int64),
+        indices=_row_ids(table, sites),
         n_seen=n_seen,
         weight_seen=weight_seen,
         totals=_unpacked(about["totals"]),
@@ -221,7 +246,24 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
         last_row=int(about.get("last_row", -1)),
         is_whole=about.get("is_whole", False),
         provenance={str(k): v for k, v in about["provenance"].items() if isinstance(v, (str, int, float))},
+        objective=objective_from_json(about.get("objective")),
+        half_life=about.get("half_life"),
+        sites=sites,
     )
+
+
+def _row_ids(table: pa.Table, sites: tuple[Site, ...]) -> Array:
+    """Row ids that differ between sites, from the number of the site and the id that a row has there."""
+    ids: Array = table.column(_ROW).to_numpy().astype(np.int64)
+    if not sites:
+        return ids
+    number = table.column(_SITE).to_numpy().astype(np.int64)
+    expect(number.min() >= 0 and number.max() < len(sites), "a row is of a site that is not there")
+    first = np.array([site.first_row for site in sites], np.int64)
+    end = np.append(first[1:], LARGEST)
+    ids = ids + first[number]
+    expect(bool(((ids >= first[number]) & (ids < end[number])).all()), "a row id is not of its site")
+    return ids
 
 
 def _matrix(table: pa.Table, names: list[str], layout: str, dtype: np.dtype[Any]) -> Any:

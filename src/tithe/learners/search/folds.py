@@ -198,7 +198,7 @@ class FoldReducer:
         assert isinstance(block, Block)
         for j, (train, test) in enumerate(splits):
             if len(train) <= self.size(len(train)):
-                coreset = all_rows(block.take(train), self.objective_for(self.n_classes).name)
+                coreset = all_rows(block.take(train), self.objective_for(self.n_classes))
             else:
                 # a row counts as often as it is in the fold; held-out rows have weight 0 and are never drawn
                 weight = np.bincount(train, minlength=len(block)) * block.weights()

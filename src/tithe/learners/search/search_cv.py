@@ -24,6 +24,7 @@ from tithe.core.state_checks import Labels, Optional, Storable, check_fields, ex
 from tithe.learners.base import CoresetLearner, check_no_extra_arrays, note_columns
 from tithe.learners.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, attributes_of, check_learner, probe
+from tithe.learners.from_coreset import fit_on_coreset
 from tithe.learners.labels import (
     EncodeLabels,
     finite_target,
@@ -48,7 +49,7 @@ from tithe.learners.search.folds import (
 )
 from tithe.learners.search.results import chosen, cv_results
 from tithe.learners.search.scoring import Scoring
-from tithe.learners.search.winner import WinnerMethods, fit_on_coreset, winner_of
+from tithe.learners.search.winner import WinnerMethods, winner_of
 from tithe.learners.tables import checked_block, schema_of
 from tithe.sources.arrays import check_weights
 from tithe.tables.schema import TableSchema

@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.core.data import Array, Coreset
+from tithe.core.data import Array
 from tithe.core.seeding import rng_for
 from tithe.learners.base import CoresetLearner
 from tithe.learners.fitted import FittedAttribute
@@ -56,15 +56,6 @@ def winner_of(best: Any, reducer: FoldReducer, n_rows: int | None) -> Any:
         calibrate=reducer.calibrate,
         random_state=int(rng_for(reducer.seed, "refit").integers(2**62)),
     )
-
-
-def fit_on_coreset(winner: Any, coreset: Coreset, labels: Array | None, feature_names: Array | None) -> None:
-    """Fit the winner on a coreset of all rows, which it does not reduce again."""
-    size = winner.coreset_size
-    winner.set_params(coreset_size=len(coreset))
-    y = coreset.y if coreset.y is None or labels is None else labels[coreset.y]
-    winner.fit(coreset.X, y, sample_weight=coreset.weights())
-    winner.set_params(coreset_size=size)._adopt_coreset(coreset, feature_names)
 
 
 class WinnerMethods(Described):
