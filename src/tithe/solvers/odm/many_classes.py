@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeGuard
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tithe.core.data import Array
 from tithe.kernels.odm.many_classes import best_rivals
 from tithe.solvers.odm.many_classes_dual import KernelMulticlassDual, MulticlassDual, subspace_step
+from tithe.solvers.odm.many_classes_interior import low_rank_factor, solve_by_interior_points
 from tithe.solvers.odm.many_classes_pivots import MAX_FREE, n_free, solve_by_pivots
 
 NONCONVEX = ("cccp", "fixed_score")
@@ -21,14 +21,17 @@ _SLOW_RATIO = 0.9  # a round is slow if the gap keeps more than this share
 _MAX_SLOW_ROUNDS = 5  # slow rounds, after which sweeps are not left alone
 _LOOK_BACK = 5  # sweeps that the rate of descent is taken from
 _MIN_ROUNDS_LEFT, _ROUNDS_PER_ROW = 20, 0.15  # rounds of sweeps that take as long as pivots to the end: measured
-_MAX_FAILED_PIVOTS = 2  # failures of pivots, after which conjugate gradients are used
+_MAX_FAILURES = 2  # of pivots or interior points, after which conjugate gradients are used
 _MAX_SHARP_SWEEPS = 50  # sweeps after which a tolerance sharper than the requested one is given up
 _MAX_RIVAL_ROUNDS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class MulticlassSolution:
-    """``gap`` is that of the last convex problem; ``curve`` holds the true objective J after each round of rivals."""
+    """``gap`` is that of the last convex problem; ``curve`` holds the true objective J after each round of rivals.
+
+    The coefficients are those of the round with the smallest J, which may be an earlier one.
+    """
 
     value: Array
     gap: float
@@ -58,7 +61,7 @@ def solve_many_classes(
     rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, pace, patient)
     dual.mu_now = dual.mu
     gap, primal, true = dual.measure()
-    best, curve = (true, dual.value.copy(), gap, primal), [true]
+    best, curve = (true, dual.value.copy()), [true]
     for _ in range(_MAX_RIVAL_ROUNDS if dual.mu > 0.0 else 0):
         dual.choose_rivals(nonconvex)
         tol = tol if rounds < _MAX_SHARP_SWEEPS else final_tol
@@ -67,10 +70,10 @@ def solve_many_classes(
         curve.append(true)
         gained = best[0] - true
         if true < best[0]:
-            best = (true, dual.value.copy(), gap, primal)
+            best = (true, dual.value.copy())
         if gained <= tol * true or rounds >= max_iter:
             break
-    true, value, gap, primal = best
+    true, value = best
     dual.value = value
     dual.renew()
     if true > 0.5 * float(dual.cost.sum()) * dual.low**2:  # worse than no machine at all
@@ -103,17 +106,27 @@ class _Pace:
     """How fast sweeps were so far, and what helps them: kept for later rounds, which are much like the earlier ones."""
 
     n_slow: int = 0
-    needs_pivots: bool = False
-    n_failed: int = 0  # times that pivots did not lead to the solution
+    n_left: float = 0.0  # rounds of sweeps until the end, at the present rate
+    n_failed: int = 0  # times that pivots or interior points did not lead to the solution
+    _factors: list[Array | None] = field(default_factory=list)
 
-    def look(self, dual: MulticlassDual, gaps: list[float], small: float) -> None:
+    def look(self, gaps: list[float], small: float) -> None:
         """Decide by the gaps after each sweep of this round; ``small`` is the one to reach."""
         self.n_slow += len(gaps) > 1 and gaps[-1] > _SLOW_RATIO * gaps[-2]
         if len(gaps) <= _LOOK_BACK:
             return
         rate = min(0.999, (gaps[-1] / gaps[-1 - _LOOK_BACK]) ** (1.0 / _LOOK_BACK))
-        n_left = np.log(small / gaps[-1]) / np.log(rate)
-        self.needs_pivots = n_left > max(_MIN_ROUNDS_LEFT, _ROUNDS_PER_ROW * len(dual.label))
+        self.n_left = float(np.log(small / gaps[-1]) / np.log(rate))
+
+    def low_rank_factor(self, dual: KernelMulticlassDual) -> Array | None:
+        """A factor of the kernel matrix if its rank is low; it is computed once."""
+        if not self._factors:
+            self._factors.append(low_rank_factor(dual.gram, dual.n_classes))
+        return self._factors[0]
+
+    @property
+    def uses_interior_points(self) -> bool:
+        return bool(self._factors) and self._factors[0] is not None
 
 
 def _inner(
@@ -128,13 +141,13 @@ def _inner(
     """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
     Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many. Where sweeps get slow,
-    conjugate gradients on the multipliers that are not zero go between them; where many more would follow, pivots
-    finish.
+    conjugate gradients on the multipliers that are not zero go between them; where many more would follow, pivots or
+    interior points finish.
     """
     still, at_solution = 0, False
     gaps: list[float] = []
     for number in range(1, max_iter + 1):
-        at_solution = patient and not at_solution and _pivot(dual, final_tol, rng, pace)  # what is left is rounding
+        at_solution = patient and not at_solution and _solve_directly(dual, tol, final_tol, rng, pace)
         if not at_solution:
             dual.sweep(rng)
             if pace.n_slow >= _MAX_SLOW_ROUNDS:
@@ -142,7 +155,8 @@ def _inner(
                     return number
                 subspace_step(dual)
         gap, primal, _ = dual.measure()
-        small = tol if number <= _MAX_SHARP_SWEEPS else max(tol, final_tol)
+        is_sharpest = at_solution and pace.uses_interior_points  # what is left is rounding
+        small = tol if number <= _MAX_SHARP_SWEEPS and not is_sharpest else max(tol, final_tol)
         if gap <= small * primal or number % _RENEWAL_ROUNDS == 0:
             dual.renew()
             gap, primal, _ = dual.measure()
@@ -152,19 +166,24 @@ def _inner(
         if still >= _MAX_STILL_ROUNDS:
             return number
         gaps.append(gap)
-        pace.look(dual, gaps, final_tol * primal)
+        pace.look(gaps, final_tol * primal)
     return max_iter
 
 
-def _may_pivot(dual: MulticlassDual, pace: _Pace) -> TypeGuard[KernelMulticlassDual]:
-    """Whether pivots are possible: rows and linear scores give singular systems."""
-    return isinstance(dual, KernelMulticlassDual) and pace.n_failed < _MAX_FAILED_PIVOTS and n_free(dual) <= MAX_FREE
+def _solve_directly(dual: MulticlassDual, tol: float, final_tol: float, rng: np.random.Generator, pace: _Pace) -> bool:
+    """Solve the convex problem of this round without sweeps, if many would follow; False if that is not done.
 
-
-def _pivot(dual: MulticlassDual, tol: float, rng: np.random.Generator, pace: _Pace) -> bool:
-    if not pace.needs_pivots or not _may_pivot(dual, pace):
+    A kernel of low rank takes interior points: pivots end in singular systems.
+    """
+    if not isinstance(dual, KernelMulticlassDual) or pace.n_failed >= _MAX_FAILURES or pace.n_left <= _MIN_ROUNDS_LEFT:
         return False
-    solved = solve_by_pivots(dual, tol, rng)
-    pace.needs_pivots = solved
+    factor = pace.low_rank_factor(dual)
+    if factor is not None:
+        solved = solve_by_interior_points(dual, factor, tol, max(tol, final_tol))
+    elif pace.n_left <= _ROUNDS_PER_ROW * len(dual.label) or n_free(dual) > MAX_FREE:
+        return False
+    else:
+        solved = solve_by_pivots(dual, final_tol, rng)
     pace.n_failed += not solved
+    pace.n_left = pace.n_left if solved else 0.0
     return solved
