@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -330,6 +331,53 @@ def test_an_error_of_the_rows_is_not_tried_again() -> None:
     with pytest.raises(ValueError, match="overflows"):
         list(map_with_retry(SerialEngine(), lambda first: iter([lambda: None]), work, 1))
     assert calls == [0]
+
+
+class PicklingEngine(Engine):
+    """Does what a cluster does with the work: sends it as bytes, whose numbers it keeps, and gets bytes back."""
+
+    name: ClassVar[str] = "pickling"
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
+        for number, task in enumerate(tasks):
+            sent = pickle.dumps((task, work))
+            self.sizes.append(len(sent))
+            task_there, work_there = pickle.loads(sent)
+            yield pickle.loads(pickle.dumps(work_there(task_there(), number)))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+def test_parts_can_be_sent_to_other_machines(kernel: str) -> None:
+    X, y = rings()
+    rows = rbf_kernel(X, gamma=0.5) if kernel == "precomputed" else X
+    options = {"kernel": kernel, "gamma": 0.5, "solver": "partition", "n_parts": 4, "random_state": 0, "tol": 1e-3}
+    engine = PicklingEngine()
+    sent = ODMClassifier(**options, engine=engine).fit(rows, y)
+    assert np.array_equal(sent.dual_coef_, ODMClassifier(**options).fit(rows, y).dual_coef_)
+    assert len(engine.sizes) == 4 + 2  # four parts, then pairs of them
+    numbers = 100 * 100 if kernel == "precomputed" else 100 * 2
+    assert max(engine.sizes[:4]) < 8 * numbers + 5000  # rows of other parts are not sent along
+
+
+def test_an_error_in_a_thread_ends_the_fit() -> None:
+    X, y = rings()
+    calls: list[int] = []
+
+    def kernel(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        calls.append(len(A))
+        if len(A) == 100:  # of a part, and not of the landmarks
+            raise MemoryError("no memory for the part")
+        return rbf_kernel(A, B, gamma=0.5)
+
+    model = ODMClassifier(kernel=kernel, solver="partition", n_parts=4, engine=ThreadEngine(3))
+    with pytest.raises(RuntimeError, match="Part 1 of 4 failed twice with MemoryError: no memory for the part"):
+        model.fit(X, y)
+    assert 100 in calls
+    with pytest.raises(NotFittedError):
+        model.predict(X)
 
 
 class ProcessEngine(Engine):

@@ -60,6 +60,10 @@ class KernelFunction:
     def in_single(self) -> KernelFunction:
         return replace(self, dtype=np.float32)
 
+    def restricted(self, X: Any) -> tuple[KernelFunction, Any]:
+        """The kernel of these rows alone, and how it names them."""
+        return self, X
+
     def prepare(self, X: Any) -> Prepared:
         if self.kernel == "rbf":
             root = self.gamma**0.5
@@ -128,6 +132,10 @@ class GivenKernel:
 
     matrix: Array
     dtype: Any = np.float64
+
+    def restricted(self, positions: Array) -> tuple[GivenKernel, Array]:
+        """The matrix of these rows alone, and their positions in it."""
+        return replace(self, matrix=self.matrix[np.ix_(positions, positions)]), np.arange(len(positions))
 
     def prepare(self, positions: Array) -> Prepared:
         return Prepared(positions)

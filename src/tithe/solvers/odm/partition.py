@@ -209,9 +209,10 @@ def solve_level(dual: Dual, parts: list[Array], gamma: Array | None, engine: Eng
 
     def tasks(first: int) -> Iterator[Callable[[], Part]]:
         for rows, share in zip(parts[first:], shares[first:], strict=True):
+            function, X = dual.gram.function.restricted(dual.gram.X[rows])
             yield Part(
-                function=dual.gram.function,
-                X=dual.gram.X[rows],
+                function=function,
+                X=X,
                 constant=dual.gram.constant,
                 sign=dual.sign[rows],
                 cost=dual.cost[rows] / share,
