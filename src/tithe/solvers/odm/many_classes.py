@@ -108,6 +108,7 @@ class _Pace:
     n_slow: int = 0
     n_left: float = 0.0  # rounds of sweeps until the end, at the present rate
     n_failed: int = 0  # times that pivots or interior points did not lead to the solution
+    used_interior_points: bool = False  # the last time that sweeps were left out
     _factors: list[Array | None] = field(default_factory=list)
 
     def look(self, gaps: list[float], small: float) -> None:
@@ -123,10 +124,6 @@ class _Pace:
         if not self._factors:
             self._factors.append(low_rank_factor(dual.gram, dual.n_classes))
         return self._factors[0]
-
-    @property
-    def uses_interior_points(self) -> bool:
-        return bool(self._factors) and self._factors[0] is not None
 
 
 def _inner(
@@ -155,7 +152,7 @@ def _inner(
                     return number
                 subspace_step(dual)
         gap, primal, _ = dual.measure()
-        is_sharpest = at_solution and pace.uses_interior_points  # what is left is rounding
+        is_sharpest = at_solution and pace.used_interior_points  # what is left is rounding
         small = tol if number <= _MAX_SHARP_SWEEPS and not is_sharpest else max(tol, final_tol)
         if gap <= small * primal or number % _RENEWAL_ROUNDS == 0:
             dual.renew()
@@ -173,11 +170,14 @@ def _inner(
 def _solve_directly(dual: MulticlassDual, tol: float, final_tol: float, rng: np.random.Generator, pace: _Pace) -> bool:
     """Solve the convex problem of this round without sweeps, if many would follow; False if that is not done.
 
-    A kernel of low rank takes interior points: pivots end in singular systems.
+    A kernel of low rank takes interior points: pivots end in singular systems. If a solution to rounding error is
+    wanted, of few rows, pivots are tried once nevertheless: low ranks that come from rows that occur twice let them
+    succeed, and interior points end some digits earlier.
     """
     if not isinstance(dual, KernelMulticlassDual) or pace.n_failed >= _MAX_FAILURES or pace.n_left <= _MIN_ROUNDS_LEFT:
         return False
-    factor = pace.low_rank_factor(dual)
+    factor = pace.low_rank_factor(dual) if tol >= final_tol or pace.n_failed else None
+    pace.used_interior_points = factor is not None
     if factor is not None:
         solved = solve_by_interior_points(dual, factor, tol, max(tol, final_tol))
     elif pace.n_left <= _ROUNDS_PER_ROW * len(dual.label) or n_free(dual) > MAX_FREE:
