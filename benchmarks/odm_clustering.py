@@ -72,8 +72,9 @@ def methods(must: Any, cannot: Any) -> dict[str, Any]:
 
 def cop_k_means(must: Any, cannot: Any) -> Any:
     """k-means that obeys the links, the cheapest of some tries; a single cluster where no try obeys them."""
-    from active_semi_clustering.exceptions import ClusteringNotFoundException, EmptyClustersException
-    from active_semi_clustering.semi_supervised.pairwise_constraints.copkmeans import COPKMeans
+    with np.errstate():  # the package makes NumPy raise errors everywhere
+        from active_semi_clustering.exceptions import ClusteringNotFoundException, EmptyClustersException
+        from active_semi_clustering.semi_supervised.pairwise_constraints.copkmeans import COPKMeans
 
     def cluster(X: np.ndarray) -> np.ndarray:
         np.random.seed(0)  # noqa: NPY002 (it takes random numbers from there)
