@@ -37,3 +37,10 @@ def dual_value(problem: LinearProblem, gamma: np.ndarray) -> float:
     linear = (1 - problem.theta) * low.sum() - (1 + problem.theta) * high.sum()
     above = 0.5 * (high**2 / (problem.mu * problem.cost)).sum() if problem.mu else 0.0
     return float(linear - 0.5 * (low**2 / problem.cost).sum() - above - 0.5 * v @ v)
+
+
+def rings(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two columns; the class depends on their distance from the origin, with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, ((X**2).sum(axis=1) + rng.normal(scale=0.5, size=n) > 1.2).astype(int)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
+from margin_data import rings
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
-from tithe.core.engine import Engine, SerialEngine
+from tithe.core.engine import SerialEngine
 from tithe.core.parallel import limit_threads
 from tithe.engines.threads import ThreadEngine
 from tithe.learners.odm.base import row_costs
@@ -25,15 +19,8 @@ from tithe.solvers.odm import partition, subspace
 from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram
 from tithe.solvers.odm.landmarks import choose_landmarks
-from tithe.solvers.odm.partition import PARTITIONS, Part, deal, map_with_retry, merged_parts, parts_of, strata
+from tithe.solvers.odm.partition import PARTITIONS, Part, deal, merged_parts, parts_of, strata
 from tithe.solvers.odm.two_classes import Dual, solve_two_classes
-
-
-def rings(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of two columns; the class depends on their distance from the origin, with noise."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 2))
-    return X, ((X**2).sum(axis=1) + rng.normal(scale=0.5, size=n) > 1.2).astype(int)
 
 
 def ring_dual(n: int = 300, *, lam: float = 100.0, mu: float = 0.5, theta: float = 0.2, weight: Any = None) -> Dual:
@@ -278,135 +265,3 @@ def test_the_same_bits_for_every_engine_and_number_of_threads() -> None:
     threads = ODMClassifier(**options, engine=ThreadEngine(3)).fit(X, y)
     for model in (alone, threads):
         assert np.array_equal(model.dual_coef_, reference.dual_coef_)
-
-
-class FailingEngine(SerialEngine):
-    """Raises at given calls of the work, counted from zero, as an engine does whose worker has died."""
-
-    name: ClassVar[str] = "failing"
-
-    def __init__(self, *failures: int) -> None:
-        self.failures = failures
-        self.n_calls = 0
-
-    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
-        for number, task in enumerate(tasks):
-            self.n_calls += 1
-            if self.n_calls - 1 in self.failures:
-                raise OSError("the worker has gone")
-            yield work(task(), number)
-
-
-def test_a_part_that_fails_is_tried_again() -> None:
-    X, y = rings()
-    options = {"solver": "partition", "n_parts": 4, "random_state": 0, "tol": 1e-3}
-    plain = ODMClassifier(**options).fit(X, y)
-    engine = FailingEngine(1, 3)  # the second part, and the third after the second was tried again
-    retried = ODMClassifier(**options, engine=engine).fit(X, y)
-    assert engine.n_calls > 5
-    assert np.array_equal(plain.dual_coef_, retried.dual_coef_)
-
-
-@pytest.mark.parametrize("fitted_before", [False, True])
-def test_a_part_that_fails_twice_leaves_no_machine(fitted_before: bool) -> None:
-    X, y = rings()
-    model = ODMClassifier(solver="partition", n_parts=4)
-    if fitted_before:
-        model.fit(X, y)
-    model.set_params(engine=FailingEngine(1, 2))
-    with pytest.raises(RuntimeError, match="Part 2 of 4 failed twice with OSError: the worker has gone"):
-        model.fit(X, y)
-    assert not [name for name in vars(model) if name.endswith("_")]
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-
-
-def test_an_error_of_the_rows_is_not_tried_again() -> None:
-    calls = []
-
-    def work(task: Any, number: int) -> None:
-        calls.append(number)
-        raise ValueError("the kernel overflows")
-
-    with pytest.raises(ValueError, match="overflows"):
-        list(map_with_retry(SerialEngine(), lambda first: iter([lambda: None]), work, 1))
-    assert calls == [0]
-
-
-class PicklingEngine(Engine):
-    """Does what a cluster does with the work: sends it as bytes, whose numbers it keeps, and gets bytes back."""
-
-    name: ClassVar[str] = "pickling"
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
-        for number, task in enumerate(tasks):
-            sent = pickle.dumps((task, work))
-            self.sizes.append(len(sent))
-            task_there, work_there = pickle.loads(sent)
-            yield pickle.loads(pickle.dumps(work_there(task_there(), number)))
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
-def test_parts_can_be_sent_to_other_machines(kernel: str) -> None:
-    X, y = rings()
-    rows = rbf_kernel(X, gamma=0.5) if kernel == "precomputed" else X
-    options = {"kernel": kernel, "gamma": 0.5, "solver": "partition", "n_parts": 4, "random_state": 0, "tol": 1e-3}
-    engine = PicklingEngine()
-    sent = ODMClassifier(**options, engine=engine).fit(rows, y)
-    assert np.array_equal(sent.dual_coef_, ODMClassifier(**options).fit(rows, y).dual_coef_)
-    assert len(engine.sizes) == 4 + 2  # four parts, then pairs of them
-    numbers = 100 * 100 if kernel == "precomputed" else 100 * 2
-    assert max(engine.sizes[:4]) < 8 * numbers + 5000  # rows of other parts are not sent along
-
-
-def test_an_error_in_a_thread_ends_the_fit() -> None:
-    X, y = rings()
-    calls: list[int] = []
-
-    def kernel(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        calls.append(len(A))
-        if len(A) == 100:  # of a part, and not of the landmarks
-            raise MemoryError("no memory for the part")
-        return rbf_kernel(A, B, gamma=0.5)
-
-    model = ODMClassifier(kernel=kernel, solver="partition", n_parts=4, engine=ThreadEngine(3))
-    with pytest.raises(RuntimeError, match="Part 1 of 4 failed twice with MemoryError: no memory for the part"):
-        model.fit(X, y)
-    assert 100 in calls
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-
-
-class ProcessEngine(Engine):
-    """Sends parts to processes. The first ``n_killed`` pools lose a worker while it works."""
-
-    name: ClassVar[str] = "processes"
-
-    def __init__(self, n_killed: int) -> None:
-        self.n_killed = n_killed
-
-    def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
-        self.n_killed -= 1
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            if self.n_killed >= 0:
-                pool.submit(os.kill, pool.submit(os.getpid).result(), signal.SIGKILL)
-            for future in [pool.submit(_run, task, work, number) for number, task in enumerate(tasks)]:
-                yield future.result()
-
-
-def _run(task: Callable[[], Any], work: Callable[[Any, int], Any], number: int) -> Any:
-    return work(task(), number)
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed() -> None:
-    X, y = rings()
-    options = {"solver": "partition", "n_parts": 2, "random_state": 0}
-    plain = ODMClassifier(**options).fit(X, y)
-    retried = ODMClassifier(**options, engine=ProcessEngine(1)).fit(X, y)
-    assert np.array_equal(plain.dual_coef_, retried.dual_coef_)
-    with pytest.raises(RuntimeError, match="Part 1 of 2 failed twice with BrokenProcessPool"):
-        ODMClassifier(**options, engine=ProcessEngine(2)).fit(X, y)
