@@ -21,6 +21,7 @@ from tithe.core.data import Block
 from tithe.core.engine import Engine, LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
+from tithe.core.placement import Placement
 from tithe.core.tree import Merge, MergeTree
 from tithe.core.version import __version__
 from tithe.engines.groups import FAN_IN, FoldWork, checked, group_edges
@@ -75,32 +76,50 @@ class DaskEngine(Engine):
         yield from run.results(submitted, 2 * run.n_threads)
 
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
-        stop = leaves.stop()
-        if stop is None:
+        placement, stop = leaves.source.placement(leaves.first, leaves.leaf_rows), leaves.stop()
+        if placement is not None:
+            results = self._on_placed(placement, FoldWork(leaves, leaf, None), leaves.name)
+        elif stop is not None:
+            run = _Run(self._client())
+            work = run.constant("source", FoldWork(leaves, leaf, None))
+            one_by_one = (
+                run.submit(leaves.name, FoldWork.run_each, work, number, number + 1)
+                for number in range(leaves.first, stop)
+            )
+            results = run.results(one_by_one, 4 * run.n_threads)
+        else:
             yield from super().each(leaves, leaf)
             return
-        run = _Run(self._client())
-        work = run.constant("source", FoldWork(leaves, leaf, None))
-        one_by_one = (run.submit("leaf", FoldWork.run_leaf, work, number) for number in range(leaves.first, stop))
-        for result in run.results(one_by_one, 4 * run.n_threads):
-            yield checked(result)
+        for result in results:
+            yield from checked(result)
 
     def fold(self, leaves: Leaves, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
-        stop = leaves.stop()
+        placement, stop = leaves.source.placement(leaves.first, leaves.leaf_rows), leaves.stop()
+        if placement is not None:
+            yield from map(checked, self._on_placed(placement, FoldWork(leaves, leaf, merge), leaves.name))
+            return
         if stop is None:
             yield from super().fold(leaves, leaf, merge)
             return
         run = _Run(self._client())
         work = run.constant("source", FoldWork(leaves, leaf, merge))
-        edges = group_edges(leaves, stop, run.n_threads, self.leaves_per_task)
-        groups = list(pairwise(edges))
-        together = 1  # groups whose trees are joined by workers: this process gets a few trees
-        while together < FAN_IN**2 and len(groups) > together * FAN_IN:
-            together *= FAN_IN
+        groups = list(pairwise(group_edges(leaves, stop, run.n_threads, self.leaves_per_task)))
+        together = _joined_together(len(groups))
         batches = (groups[i : i + together] for i in range(0, len(groups), together))
         joined = (run.joined(work, leaves.name, batch) for batch in batches)
-        for result in run.results(joined, max(2, 4 * run.n_threads // together)):
-            yield checked(result)
+        yield from map(checked, run.results(joined, max(2, 4 * run.n_threads // together)))
+
+    def _on_placed(self, placement: Placement, work: FoldWork, label: str) -> Iterator[Any]:
+        """Results of the groups of leaves whose partitions the cluster holds or computes."""
+        run = _Run(self._client())
+        try:
+            futures = run.placed(placement, work, label)
+            yield from run.results(iter(futures), len(futures) + 1)
+        except Exception as error:
+            explained = placement.explain(error)
+            if explained is error:
+                raise
+            raise explained from error
 
     def _client(self) -> Client:
         client = Client(self.client) if isinstance(self.client, str) else self.client
@@ -140,6 +159,38 @@ class _Run:
                 self.submit("merge", FoldWork.join, work, trees[i : i + FAN_IN]) for i in range(0, len(trees), FAN_IN)
             ]
         return trees[0]
+
+    def placed(self, placement: Placement, work: FoldWork, label: str) -> list[Future]:
+        """The results of groups, joined level by level if they are trees, in one graph with their partitions.
+
+        So a partition that is not persisted is computed shortly before its group, and dropped after it.
+        """
+        graph = dict(placement.graph)
+
+        def add(label: str, *task: Any) -> str:
+            self._n_tasks += 1
+            key = f"tithe-{label}-{self._token}-{self._n_tasks}"
+            graph[key] = task
+            return key
+
+        source = add("source", cloudpickle.loads, cloudpickle.dumps(work))
+        method = FoldWork.run_each if work.merge is None else FoldWork.run
+        keys = []
+        for group in placement.groups:
+            parts = []
+            for part in group.parts:
+                values = list(part.keys)
+                if part.stop is not None:
+                    values = [add("cut", _cut, value, part.start, part.stop) for value in values]
+                parts.append([part.number, part.start, values])
+            keys.append(add(label, method, source, group.first, group.stop, parts))
+        together = 1 if work.merge is None else _joined_together(len(keys))
+        while together > 1:
+            joins = (keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN))
+            keys = [add("merge", FoldWork.join, source, trees) for trees in joins]
+            together //= FAN_IN
+        futures: list[Future] = self._client.get(graph, keys, sync=False, retries=_RETRIES)
+        return futures
 
     def results(self, futures: Iterator[Future], n_waiting: int) -> Iterator[Any]:
         """The results in order; at most ``n_waiting`` are asked for beforehand."""
@@ -181,6 +232,19 @@ _SCHEDULER_LOST = (
     "The Dask scheduler or all of its results are lost. Start it again and repeat the call; a build with a "
     "checkpoint goes on from there."
 )
+
+
+def _joined_together(n_groups: int) -> int:
+    """The groups whose trees are joined by workers, so that the caller gets a few trees: a power of the fan-in."""
+    together = 1
+    while together < FAN_IN**2 and n_groups > together * FAN_IN:
+        together *= FAN_IN
+    return together
+
+
+def _cut(value: Any, start: int, stop: int) -> Any:
+    """Rows of an array or a frame."""
+    return value.iloc[start:stop] if hasattr(value, "iloc") else value[start:stop]
 
 
 def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
