@@ -344,8 +344,8 @@ class Source(ABC):
     n_bytes: int | None = None  # on disk
     schema: Any = None  # a TableSchema: how the columns of a table became features; None where there was no table
     leaf_rows: int = 0  # of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size
-    usual_engine: str = "threads"  # what "auto" means
-    determinism: str | None = None  # "partitions": other partitions of the same rows give other leaves
+    best_engine: str = "threads"  # the engine that "auto" means
+    determinism: str = "rows"  # what must be equal for equal bits: the "rows", or the "partitions" that hold them
 
     @cached_property
     def identity(self) -> str:

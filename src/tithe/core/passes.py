@@ -76,7 +76,7 @@ class DataPass:
     def _make_engine(self) -> Engine:
         name = self._engine
         if isinstance(name, str) and name == "auto":
-            name = "serial" if isinstance(self.rows, Block) else self.rows.usual_engine
+            name = "serial" if isinstance(self.rows, Block) else self.rows.best_engine
         engine: Engine = make("engine", name)
         return engine
 

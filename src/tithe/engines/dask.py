@@ -203,7 +203,8 @@ class _Run:
             while waiting:
                 yield self._result(waiting.popleft())
         finally:
-            self._client.cancel(list(waiting))
+            if self._client.status == "running":
+                self._client.cancel(list(waiting))
 
     def _result(self, future: Future) -> Any:
         """The result of a task. A scheduler that has gone is noticed."""
@@ -254,7 +255,8 @@ def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
 
 def _fingerprint() -> tuple[str, ...]:
     """What decides the last bits of a result in this process."""
-    blas = sorted(str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas")
+    # a new worker may not have loaded all libraries yet, so each kind counts once
+    blas = sorted({str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas"})
     cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
     return __version__, np.__version__, numba.__version__, platform.machine(), cpu, *blas
 

@@ -143,7 +143,7 @@ def reduce_rows(
         totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
         coreset = replace(coreset, totals=totals, pilot=solution)
     coreset = reducer.finish(coreset)
-    if isinstance(rows, Block) or rows.determinism is None:
+    if isinstance(rows, Block):
         return coreset
     return replace(coreset, provenance={**coreset.provenance, "determinism": rows.determinism})
 
@@ -218,7 +218,7 @@ class _CheckpointedBuild:
             return reducer, self._build.data.fold(
                 reducer.leaf, reducer.merge, tree=tree, leaf_rows=self._build.leaf_rows, watch=watch
             )
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, ConnectionError):  # stopped, or the cluster is lost
             self._save(reducer)
             raise
 

@@ -68,7 +68,7 @@ class DaskSource(Source):
         return {**self.__dict__, "_collection": None}
 
     @property
-    def usual_engine(self) -> str:  # type: ignore[override]
+    def best_engine(self) -> str:  # type: ignore[override]
         """ "dask" if there is a client."""
         from distributed import get_client
 

@@ -37,7 +37,7 @@ class MappedSource(Source):
         self.n_features, self.replayable, self.leaf_rows = source.n_features, source.replayable, source.leaf_rows
         self.n_rows = source.n_rows if n_rows is None else n_rows
         self.row_bytes = source.row_bytes
-        self.usual_engine, self.determinism = source.usual_engine, source.determinism
+        self.best_engine, self.determinism = source.best_engine, source.determinism
 
     @cached_property
     def identity(self) -> str:
