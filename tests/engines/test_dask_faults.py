@@ -21,12 +21,14 @@ from tithe.core.data import Coreset
 from tithe.objectives import KMeansObjective
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tithe[dask]'")
+dask = pytest.importorskip("dask")
 pytestmark = pytest.mark.slow  # clusters take seconds to start, and killed workers to start again
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),  # workers take long to start again
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):

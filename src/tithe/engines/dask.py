@@ -8,7 +8,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from tithe.core.data import Block
 from tithe.core.engine import Engine, LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
-from tithe.core.placement import Placement
+from tithe.core.placement import PlacedGroup, Placement
 from tithe.core.tree import Merge, MergeTree
 from tithe.core.version import __version__
 from tithe.engines.groups import FAN_IN, FoldWork, checked, group_edges
@@ -76,44 +76,41 @@ class DaskEngine(Engine):
         yield from run.results(submitted, 2 * run.n_threads)
 
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
-        placement, stop = leaves.source.placement(leaves.first, leaves.leaf_rows), leaves.stop()
-        if placement is not None:
-            results = self._on_placed(placement, FoldWork(leaves, leaf, None), leaves.name)
-        elif stop is not None:
-            run = _Run(self._client())
-            work = run.constant("source", FoldWork(leaves, leaf, None))
-            one_by_one = (
-                run.submit(leaves.name, FoldWork.run_each, work, number, number + 1)
-                for number in range(leaves.first, stop)
-            )
-            results = run.results(one_by_one, 4 * run.n_threads)
-        else:
-            yield from super().each(leaves, leaf)
-            return
-        for result in results:
-            yield from checked(result)
+        for results in self._run(leaves, FoldWork(leaves, leaf, None)):
+            yield from checked(results)
 
     def fold(self, leaves: Leaves, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
+        yield from map(checked, self._run(leaves, FoldWork(leaves, leaf, merge)))
+
+    def _run(self, leaves: Leaves, work: FoldWork) -> Iterator[Any]:
+        """The results of groups of leaves, in order; trees are joined by the workers, so that a few travel."""
         placement, stop = leaves.source.placement(leaves.first, leaves.leaf_rows), leaves.stop()
         if placement is not None:
-            yield from map(checked, self._on_placed(placement, FoldWork(leaves, leaf, merge), leaves.name))
-            return
-        if stop is None:
-            yield from super().fold(leaves, leaf, merge)
-            return
-        run = _Run(self._client())
-        work = run.constant("source", FoldWork(leaves, leaf, merge))
-        groups = list(pairwise(group_edges(leaves, stop, run.n_threads, self.leaves_per_task)))
-        together = _joined_together(len(groups))
-        batches = (groups[i : i + together] for i in range(0, len(groups), together))
-        joined = (run.joined(work, leaves.name, batch) for batch in batches)
-        yield from map(checked, run.results(joined, max(2, 4 * run.n_threads // together)))
+            yield from self._on_placed(placement, work, leaves.name)
+        elif stop is not None:
+            run = _Run(self._client())
+            edges = group_edges(leaves, stop, run.n_threads, self.leaves_per_task if work.merge else 1)
+            groups = [PlacedGroup(first, last, ()) for first, last in pairwise(edges)]
+            together = _joined_together(len(groups)) if work.merge else 4 * run.n_threads
+            batches = (groups[i : i + together] for i in range(0, len(groups), together))
+            there = run.constant("source", work)
+            futures = (
+                future
+                for batch in batches
+                for future in run.tasks(there, {}, batch, leaves.name, join=bool(work.merge))
+            )
+            yield from run.results(futures, max(2, 4 * run.n_threads // together))
+        elif work.merge is None:
+            yield from ([result] for result in super().each(leaves, work.leaf))
+        else:
+            yield from super().fold(leaves, work.leaf, work.merge)
 
     def _on_placed(self, placement: Placement, work: FoldWork, label: str) -> Iterator[Any]:
         """Results of the groups of leaves whose partitions the cluster holds or computes."""
         run = _Run(self._client())
         try:
-            futures = run.placed(placement, work, label)
+            there = run.constant("source", work)
+            futures = run.tasks(there, placement.graph, placement.groups, label, join=bool(work.merge))
             yield from run.results(iter(futures), len(futures) + 1)
         except Exception as error:
             explained = placement.explain(error)
@@ -147,49 +144,41 @@ class _Run:
         return self.submit(label, cloudpickle.loads, cloudpickle.dumps(value))
 
     def submit(self, label: str, function: Callable[..., Any], *arguments: Any) -> Future:
+        return self._client.submit(function, *arguments, key=self._key(label), pure=False, retries=_RETRIES)
+
+    def _key(self, label: str) -> str:
         self._n_tasks += 1
-        key = f"tithe-{label}-{self._token}-{self._n_tasks}"
-        return self._client.submit(function, *arguments, key=key, pure=False, retries=_RETRIES)
+        return f"tithe-{label}-{self._token}-{self._n_tasks}"
 
-    def joined(self, work: Future, label: str, groups: list[tuple[int, int]]) -> Future:
-        """The tree of several groups, joined level by level."""
-        trees = [self.submit(label, FoldWork.run, work, start, stop) for start, stop in groups]
-        while len(trees) > 1:
-            trees = [
-                self.submit("merge", FoldWork.join, work, trees[i : i + FAN_IN]) for i in range(0, len(trees), FAN_IN)
-            ]
-        return trees[0]
+    def tasks(
+        self, work: Future, graph: Mapping[Any, Any], groups: Sequence[PlacedGroup], label: str, *, join: bool
+    ) -> list[Future]:
+        """The results of groups of leaves, sent as one graph with the tasks of their partitions.
 
-    def placed(self, placement: Placement, work: FoldWork, label: str) -> list[Future]:
-        """The results of groups, joined level by level if they are trees, in one graph with their partitions.
-
-        So a partition that is not persisted is computed shortly before its group, and dropped after it.
+        So a partition that is not persisted is computed shortly before its group, and dropped after it. With ``join``
+        the results are trees, and are joined level by level as long as more than a few would travel.
         """
-        graph = dict(placement.graph)
+        tasks = {**graph, work.key: work}
 
         def add(label: str, *task: Any) -> str:
-            self._n_tasks += 1
-            key = f"tithe-{label}-{self._token}-{self._n_tasks}"
-            graph[key] = task
+            key = self._key(label)
+            tasks[key] = task
             return key
 
-        source = add("source", cloudpickle.loads, cloudpickle.dumps(work))
-        method = FoldWork.run_each if work.merge is None else FoldWork.run
-        keys = []
-        for group in placement.groups:
+        method, keys = FoldWork.run if join else FoldWork.run_each, []
+        for group in groups:
             parts = []
             for part in group.parts:
                 values = list(part.keys)
                 if part.stop is not None:
                     values = [add("cut", _cut, value, part.start, part.stop) for value in values]
                 parts.append([part.number, part.start, values])
-            keys.append(add(label, method, source, group.first, group.stop, parts))
-        together = 1 if work.merge is None else _joined_together(len(keys))
-        while together > 1:
-            joins = (keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN))
-            keys = [add("merge", FoldWork.join, source, trees) for trees in joins]
-            together //= FAN_IN
-        futures: list[Future] = self._client.get(graph, keys, sync=False, retries=_RETRIES)
+            keys.append(add(label, method, work.key, group.first, group.stop, parts))
+        most = max(1, len(keys) // FAN_IN**2) if join else len(keys)
+        while len(keys) > most:
+            trees = (keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN))
+            keys = [add("merge", FoldWork.join, work.key, together) for together in trees]
+        futures: list[Future] = self._client.get(tasks, keys, sync=False, retries=_RETRIES)
         return futures
 
     def results(self, futures: Iterator[Future], n_waiting: int) -> Iterator[Any]:
@@ -236,7 +225,7 @@ _SCHEDULER_LOST = (
 
 
 def _joined_together(n_groups: int) -> int:
-    """The groups whose trees are joined by workers, so that the caller gets a few trees: a power of the fan-in."""
+    """The groups that are sent together, and whose trees are joined by workers: a power of the fan-in."""
     together = 1
     while together < FAN_IN**2 and n_groups > together * FAN_IN:
         together *= FAN_IN
