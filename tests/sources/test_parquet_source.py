@@ -177,9 +177,8 @@ def test_leaves_are_cut_once_for_all_tasks(tmp_path, monkeypatch, rng) -> None:
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=10)
     source = open_dataset(tmp_path)
     cuts: list[int] = []
-    joined = parquet.joined
-    monkeypatch.setattr(
-        parquet, "joined", lambda units, *options: (cuts.append(len(units)), joined(units, *options))[1]
+    joined = row_groups.joined
+    monkeypatch.setattr(row_groups, "joined", lambda units, *options: (cuts.append(len(units)), joined(units, *options))[1]
     )
     for first in range(source.n_leaves(20)):
         assert next(source.tasks(first, 20))().row_ids()[0] == 20 * first
