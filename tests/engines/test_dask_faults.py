@@ -47,7 +47,7 @@ def _same(a: Coreset, b: Coreset) -> bool:
 
 @pytest.mark.parametrize("moment", np.random.default_rng(7).uniform(0.1, 2.5, size=2).tolist())
 def test_a_killed_worker_changes_nothing(client: Any, moment: float) -> None:
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     expected = _build(SlowRows(32), "serial")
     victim = sorted(client.run(os.getpid).values())[0]
     timer = threading.Timer(moment, os.kill, (victim, signal.SIGKILL))
@@ -59,20 +59,20 @@ def test_a_killed_worker_changes_nothing(client: Any, moment: float) -> None:
 
 
 def test_a_disk_that_does_not_answer_is_asked_again(client: Any, tmp_path: Path) -> None:
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     assert _same(_build(SlowRows(8, marks=tmp_path, fault="disk"), "dask"), _build(SlowRows(8), "serial"))
     assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_bad_row_fails_at_once_and_is_named(client: Any, tmp_path: Path) -> None:
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     with pytest.raises(ValueError, match=r"'rows.csv', row 17"):
         _build(SlowRows(8, marks=tmp_path, fault="bad row"), "dask")
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_task_that_kills_its_workers_is_named(client: Any, tmp_path: Path) -> None:
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     with pytest.raises(RuntimeError, match=r"workers died at the same task .*leaves_per_task=1"):
         _build(SlowRows(8, marks=tmp_path, fault="kill"), "dask")
 
@@ -84,7 +84,7 @@ def _stop_after_five(n_passes: int, n_leaves: int, n_rows: int) -> None:
 
 @pytest.mark.parametrize("engines", [("serial", "dask"), ("dask", "serial")])
 def test_a_checkpoint_is_resumed_by_another_engine(client: Any, tmp_path: Path, engines: tuple[str, str]) -> None:
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     with pytest.raises(KeyboardInterrupt):
         _build(SlowRows(32), engines[0], checkpoint=Checkpoint(tmp_path), progress=_stop_after_five)
     rest: list[int] = []
@@ -110,8 +110,8 @@ def test_a_lost_scheduler_is_told_soon_and_the_checkpoint_is_of_use(tmp_path: Pa
         **quiet,
     )
     try:
-        with distributed.Client(scheduler_file=place, set_as_default=True, timeout=60) as client:
-            client.wait_for_workers(1, timeout=60)
+        with distributed.Client(scheduler_file=place, set_as_default=True, timeout=300) as client:
+            client.wait_for_workers(1, timeout=300)
             killed: list[float] = []
 
             def kill(n_passes: int, n_leaves: int, n_rows: int) -> None:

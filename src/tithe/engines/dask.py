@@ -62,9 +62,11 @@ class DaskEngine(Engine):
         check_value("leaves_per_task", leaves_per_task, OneOf(None) | WholeNumber(least=1))
         self.client = client
         self.leaves_per_task = leaves_per_task
+        self._connected: Client | None = None  # if the client was given by its address
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "client": self.client if isinstance(self.client, str) else None}
+        client = self.client if isinstance(self.client, str) else None
+        return {**self.__dict__, "client": client, "_connected": None}
 
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order. Tasks travel to the workers with what they hold."""
@@ -94,11 +96,8 @@ class DaskEngine(Engine):
             together = _joined_together(len(groups)) if work.merge else 4 * run.n_threads
             batches = (groups[i : i + together] for i in range(0, len(groups), together))
             there = run.constant("source", work)
-            futures = (
-                future
-                for batch in batches
-                for future in run.tasks(there, {}, batch, leaves.name, join=bool(work.merge))
-            )
+            sent = (run.tasks(there, {}, batch, leaves.name, n_trees=1 if work.merge else None) for batch in batches)
+            futures = (future for batch in sent for future in batch)
             yield from run.results(futures, max(2, 4 * run.n_threads // together))
         elif work.merge is None:
             yield from ([result] for result in super().each(leaves, work.leaf))
@@ -110,7 +109,8 @@ class DaskEngine(Engine):
         run = _Run(self._client())
         try:
             there = run.constant("source", work)
-            futures = run.tasks(there, placement.graph, placement.groups, label, join=bool(work.merge))
+            n_trees = max(FAN_IN, len(placement.groups) // FAN_IN**2) if work.merge else None
+            futures = run.tasks(there, placement.graph, placement.groups, label, n_trees=n_trees)
             yield from run.results(iter(futures), len(futures) + 1)
         except Exception as error:
             explained = placement.explain(error)
@@ -119,7 +119,11 @@ class DaskEngine(Engine):
             raise explained from error
 
     def _client(self) -> Client:
-        client = Client(self.client) if isinstance(self.client, str) else self.client
+        client = self.client
+        if isinstance(client, str):
+            if self._connected is None or self._connected.status != "running":
+                self._connected = Client(client, set_as_default=False)
+            client = self._connected
         if client is None:
             try:
                 client = get_client()
@@ -151,12 +155,12 @@ class _Run:
         return f"tithe-{label}-{self._token}-{self._n_tasks}"
 
     def tasks(
-        self, work: Future, graph: Mapping[Any, Any], groups: Sequence[PlacedGroup], label: str, *, join: bool
+        self, work: Future, graph: Mapping[Any, Any], groups: Sequence[PlacedGroup], label: str, *, n_trees: int | None
     ) -> list[Future]:
         """The results of groups of leaves, sent as one graph with the tasks of their partitions.
 
-        So a partition that is not persisted is computed shortly before its group, and dropped after it. With ``join``
-        the results are trees, and are joined level by level as long as more than a few would travel.
+        So a partition that is not persisted is computed shortly before its group, and dropped after it. With
+        ``n_trees`` the results are trees, which are joined level by level until there are at most as many.
         """
         tasks = {**graph, work.key: work}
 
@@ -165,7 +169,7 @@ class _Run:
             tasks[key] = task
             return key
 
-        method, keys = FoldWork.run if join else FoldWork.run_each, []
+        method, keys = FoldWork.run_each if n_trees is None else FoldWork.run, []
         for group in groups:
             parts = []
             for part in group.parts:
@@ -174,8 +178,7 @@ class _Run:
                     values = [add("cut", _cut, value, part.start, part.stop) for value in values]
                 parts.append([part.number, part.start, values])
             keys.append(add(label, method, work.key, group.first, group.stop, parts))
-        most = max(1, len(keys) // FAN_IN**2) if join else len(keys)
-        while len(keys) > most:
+        while n_trees is not None and len(keys) > n_trees:
             trees = (keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN))
             keys = [add("merge", FoldWork.join, work.key, together) for together in trees]
         futures: list[Future] = self._client.get(tasks, keys, sync=False, retries=_RETRIES)
@@ -202,6 +205,8 @@ class _Run:
             try:
                 return future.result(timeout=_CALL_SECONDS)
             except TimeoutError:
+                if future.status == "error":  # the task itself waited too long, for a disk for example
+                    raise
                 if self._client.status == "running":
                     lost_since = None
                     continue
@@ -259,7 +264,7 @@ def _check_workers(client: Client) -> None:
         return
     _COMPARED.add(workers)
     kinds: dict[tuple[str, ...], str] = {}
-    for worker, kind in client.run(_fingerprint).items():
+    for worker, kind in client.run(_fingerprint, on_error="ignore").items():  # one may be lost at this moment
         kinds.setdefault(kind, worker)
     if len(kinds) > 1:
         listed = "; ".join(f"{worker}: {' '.join(kind)}" for kind, worker in kinds.items())
