@@ -178,7 +178,8 @@ def test_leaves_are_cut_once_for_all_tasks(tmp_path, monkeypatch, rng) -> None:
     source = open_dataset(tmp_path)
     cuts: list[int] = []
     joined = row_groups.joined
-    monkeypatch.setattr(row_groups, "joined", lambda units, *options: (cuts.append(len(units)), joined(units, *options))[1]
+    monkeypatch.setattr(
+        row_groups, "joined", lambda units, *options: (cuts.append(len(units)), joined(units, *options))[1]
     )
     for first in range(source.n_leaves(20)):
         assert next(source.tasks(first, 20))().row_ids()[0] == 20 * first

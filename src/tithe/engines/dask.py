@@ -31,6 +31,7 @@ try:
     from dask.sizeof import sizeof
     from distributed import Client, Future, get_client
     from distributed.client import FutureCancelledError
+    from distributed.comm import CommClosedError
     from distributed.scheduler import KilledWorker
 except ImportError as error:
     raise ImportError("engine='dask' needs Dask: pip install 'tithe[dask]'.") from error
@@ -204,9 +205,11 @@ class _Run:
         while True:
             try:
                 return future.result(timeout=_CALL_SECONDS)
-            except TimeoutError:
+            except (TimeoutError, CommClosedError) as error:
                 if future.status == "error":  # the task itself waited too long, for a disk for example
                     raise
+                if isinstance(error, CommClosedError):  # raised at once as long as the scheduler is away
+                    time.sleep(1.0)
                 if self._client.status == "running":
                     lost_since = None
                     continue
