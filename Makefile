@@ -6,13 +6,15 @@ READY := $(VENV)/.ready
 DATA ?= ../shared/data
 export TIMEFORMAT := -- %R s, %U s of CPU
 
-.PHONY: demo test quick bits slow matrix lint bench clean help
+.PHONY: demo test quick bits slow cluster matrix lint bench clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 # uv takes a fraction of pip's time; where it cannot be had or fails, pip installs
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[$(1)]' || $(BIN)/pip install --quiet -e '.[$(1)]'
+
+comma := ,
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,6 +42,11 @@ bits: $(READY)  ## all tests of equal bits with the code that older CPUs run
 
 slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+cluster: $(READY)  ## the tests on clusters; installs Dask, and Spark where there is Java
+	$(call install,dev$(comma)dask) || { echo "Dask cannot be installed here: no test on clusters is run."; exit 1; }
+	command -v java > /dev/null || echo "There is no Java (apt-get install default-jre-headless): Spark is not tested."
+	time $(BIN)/python -m pytest -m 'slow or not slow' tests/engines tests/cli/test_engine_option.py tests/sources/test_dask_collections.py
 
 matrix: $(READY)  ## all tests on every Python that can be had, with the lowest and the newest versions; an hour or more
 	$(BIN)/python tools/matrix.py
@@ -74,6 +81,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 	$(BIN)/python benchmarks/cold.py
+	$(call install,dask) && $(BIN)/python benchmarks/clusters.py
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build

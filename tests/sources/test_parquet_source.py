@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -169,3 +170,19 @@ def test_a_sample_of_large_row_groups_reads_a_part_of_each(tmp_path) -> None:
     groups = sample.row_ids() // 1000
     assert len(sample) == 64 and len(np.unique(groups)) == 8
     assert len(set(zip(groups.tolist(), places.tolist(), strict=True))) == len(set(places.tolist())) == 8
+
+
+def test_leaves_are_cut_once_for_all_tasks(tmp_path, monkeypatch, rng) -> None:
+    frame = pd.DataFrame(rng.normal(size=(1000, 2)), columns=["a", "b"])
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=10)
+    source = open_dataset(tmp_path)
+    cuts: list[int] = []
+    joined = row_groups.joined
+    monkeypatch.setattr(
+        row_groups, "joined", lambda units, *options: (cuts.append(len(units)), joined(units, *options))[1]
+    )
+    for first in range(source.n_leaves(20)):
+        assert next(source.tasks(first, 20))().row_ids()[0] == 20 * first
+    assert cuts == [100]
+    assert pickle.loads(pickle.dumps(source)).n_leaves(20) == 50
+    assert len(pickle.dumps(source)) < 12_000

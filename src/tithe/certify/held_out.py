@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -11,7 +12,7 @@ from tithe.certify.certificate import Certificate
 from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
-from tithe.core.seeding import Reservoir, rng_for, uniform_of
+from tithe.core.seeding import Reservoir, hash_limit, rng_for, uniform_of
 
 _N_PARTS = 20  # parts of the rows whose scores give the interval
 MIN_ROWS_TO_CERTIFY = 2 * _N_PARTS
@@ -78,11 +79,18 @@ def n_coreset_rows_in(block: Block, coreset: Coreset) -> int:
 
 def sample_source(data: DataPass, coreset: Coreset, key: int) -> tuple[Block, bool]:
     """In one pass, the rows with the smallest hashes, and whether the coreset was drawn from this source."""
-    reservoir, n_known = Reservoir(size=_MAX_SOURCE_ROWS, key=key), 0
-    for rows, n_known_in_leaf in data.each(lambda leaf: (reservoir.among(leaf), n_coreset_rows_in(leaf, coreset))):
-        reservoir.keep(rows)
-        n_known += n_known_in_leaf
+    for limit in (hash_limit(_MAX_SOURCE_ROWS, data.n_expected), hash_limit(_MAX_SOURCE_ROWS, None)):
+        reservoir, n_known = Reservoir(size=_MAX_SOURCE_ROWS, key=key, limit=limit), 0
+        for rows, n_known_in_leaf in data.each(partial(_known_and_drawn, reservoir, coreset)):
+            reservoir.keep(rows)
+            n_known += n_known_in_leaf
+        if not reservoir.lacks_rows:  # else there are fewer rows than expected
+            break
     return reservoir.rows(), n_known == len(coreset)
+
+
+def _known_and_drawn(reservoir: Reservoir, coreset: Coreset, leaf: Block) -> tuple[Block, int]:
+    return reservoir.among(leaf), n_coreset_rows_in(leaf, coreset)
 
 
 def draw_validation_rows(n_rows: int, fraction: float, seed: int) -> Array:

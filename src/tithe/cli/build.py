@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from tithe.cli.engines import engine_options, running_engine
 from tithe.cli.options import (
     EPS,
     ObjectiveCommand,
     construction_options,
     jobs_option,
-    make_engine,
     make_objective,
     promise_option,
     seed_option,
@@ -49,11 +49,12 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 )
 @seed_option
 @jobs_option
+@engine_options
 @checkpoint_options
 @click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
     where, how, output, size, eps, promise, objective, construction, calibrate, schema_from, pilot_from, seed, jobs,
-    checkpoint, checkpoint_every, resume, dry_run, check, **parameters,
+    engine, scheduler, checkpoint, checkpoint_every, resume, dry_run, check, **parameters,
 ):  # fmt: skip
     """Reduce files to a small weighted file: Parquet, or CSV if its name ends in .csv.
 
@@ -68,6 +69,7 @@ def build(  # type: ignore[no-untyped-def]
       tithe build 'data/*.parquet' --objective logistic --target y -m 0.01 -o coreset.parquet
       zcat rows.csv.gz | tithe build - -m 5000 -o coreset.parquet
       tithe build rows2.parquet -k 20 -m 5000 --seed 2 --pilot-from site1.parquet -o site2.parquet
+      tithe build data/ -k 20 -m 5000 --engine dask --scheduler tcp://10.0.0.1:8786 -o coreset.parquet
     """
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
@@ -85,7 +87,7 @@ def build(  # type: ignore[no-untyped-def]
     how.check_target(where, goal.target)
     checkpoint = checkpoint or f"{output}.checkpoint"
     options = {"construction": construction, "calibrate": calibrate}
-    with Stop() as stop:
+    with Stop() as stop, running_engine(engine, scheduler, jobs) as runs_on:
         source = how.open(where, schema=shared.schema)
         if dry_run:
             size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed)
@@ -104,7 +106,7 @@ def build(  # type: ignore[no-untyped-def]
                 objective=goal,
                 coreset_size=size,
                 pilot=shared.pilot,
-                engine=make_engine(jobs),
+                engine=runs_on,
                 random_state=seed,
                 checkpoint=Checkpoint(checkpoint, checkpoint_every, resume),
                 # a pipe is waited for, and can be stopped at any time
@@ -119,7 +121,7 @@ def build(  # type: ignore[no-untyped-def]
         remove_state(checkpoint)
         rows = _about(coreset, source, size, why, seconds, earlier.n_rows, how)
         if check:
-            rows.append(_checked(source, coreset, goal, jobs, seed, stop, output))
+            rows.append(_checked(source, coreset, goal, runs_on, seed, stop, output))
     print_table(output, ["", ""], rows)
 
 
@@ -151,7 +153,7 @@ def _about(
     ]
 
 
-def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, stop: Stop, output: str) -> list[str]:
+def _checked(source: Any, coreset: Any, goal: Any, engine: Any, seed: int, stop: Stop, output: str) -> list[str]:
     """One more pass: the exact error of the coreset."""
     from tithe.certify import certify_gap
     from tithe.core.contracts import ConvexObjective
@@ -165,11 +167,13 @@ def _checked(source: Any, coreset: Any, goal: Any, jobs: int | None, seed: int, 
             if isinstance(goal, ConvexObjective):
                 goal = goal.for_rows(coreset)
                 params = goal.solve(coreset, rng=rng_for(seed, "solve"))
-                gap = certify_gap(goal, DataPass(source, make_engine(jobs), progress), params, coreset)
+                gap = certify_gap(goal, DataPass(source, engine, progress), params, coreset)
                 return ["excess loss of a fit on it", f"{gap.relative_excess:.2g} ({gap.kind})"]
             sample = source.sample(None, rng=rng_for(seed, "queries"))
             queries = {"random": random_queries(sample, goal, n_bases=2, seed=seed + 1)}
-            middle, largest = distortion(source, coreset, goal, queries=queries, progress=progress).summary()["random"]
+            middle, largest = distortion(
+                source, coreset, goal, queries=queries, engine=engine, progress=progress
+            ).summary()["random"]
             return ["distortion, random solutions", f"median {middle:.4f}, max {largest:.4f}"]
     except KeyboardInterrupt:
         raise Stopped(f"Stopped while it was checked; {output} itself is whole.") from None

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.engines import engine_options, running_engine
 from tithe.cli.fit_coreset import fit_coreset, is_coreset
 from tithe.cli.fit_semi import run_either, semi_options
 from tithe.cli.installed import installed_estimator, parameter_option
@@ -20,7 +21,6 @@ from tithe.cli.options import (
     Value,
     default_of,
     jobs_option,
-    make_engine,
     parameter_options,
     seed_option,
     size_option,
@@ -119,10 +119,11 @@ def fit() -> None:
 @source_options
 @seed_option
 @jobs_option
+@engine_options
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
-    name, cls, where, how, output, size, eps, polish, holdout, test, new, keep_rows, seed, jobs, checkpoint,
-    checkpoint_every, resume, dry_run, **parameters,
+    name, cls, where, how, output, size, eps, polish, holdout, test, new, keep_rows, seed, jobs, engine, scheduler,
+    checkpoint, checkpoint_every, resume, dry_run, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
     tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.skops, report.html and results.json.
@@ -136,7 +137,7 @@ def _fit(  # type: ignore[no-untyped-def]
             raise click.UsageError("Give --size or --eps, not both.")
     if new is not None:
         how.format_of([new])  # it must be there before the work begins
-    model = cls(polish=polish, engine=make_engine(jobs), random_state=seed, **parameters)
+    model = cls(polish=polish, random_state=seed, **parameters)
     if is_coreset(where):
         options = {"output": output, "test": test, "keep_rows": keep_rows, "jobs": jobs}
         results, held_out = fit_coreset(model, name, where[0], how, **options)
@@ -149,7 +150,7 @@ def _fit(  # type: ignore[no-untyped-def]
     from tithe.storage.checkpoint import remove_state
 
     checkpoint = checkpoint or f"{output}.checkpoint"
-    with Stop() as stop:
+    with Stop() as stop, running_engine(engine, scheduler, jobs) as runs_on:
         source = how.open(where)
         scored = ScoredRows.of(source, holdout, test, how, seed, has_classes=_target_of(model) == "class")
         earlier = Earlier() if dry_run else earlier_run(checkpoint, resume)
@@ -166,13 +167,13 @@ def _fit(  # type: ignore[no-untyped-def]
             # a pipe is waited for, and can be stopped at any time
             progress = stop.after_leaves(reading) if source.replayable else reading
             state = Checkpoint(checkpoint, checkpoint_every, resume)
-            model.fit(scored.training, checkpoint=state, progress=progress)
+            model.set_params(engine=runs_on).fit(scored.training, checkpoint=state, progress=progress)
             reading.describe("scoring")
-            held_out = scored.scores(model, make_engine(jobs), stop)
+            held_out = scored.scores(model, runs_on, stop)
             if scored.can_be_learned(model, held_out):
                 model.fit(source, progress=progress)
                 held_out = replace(held_out, learned_later=True)
-            model.set_params(engine="auto")  # the model must not depend on the threads of this machine
+            model.set_params(engine="auto")  # the model must not depend on the threads of this machine, or a cluster
             seconds = perf_counter() - start
             stop.idle()
             reading.describe("writing")

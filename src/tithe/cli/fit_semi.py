@@ -23,7 +23,17 @@ from tithe.core.progress import bytes_text, peak_memory, seconds_text
 if TYPE_CHECKING:  # a command that only shows its options need not load these
     from tithe.core.data import Array, Block
 
-_OTHER_FITS = ("eps", "polish", "keep_rows", "checkpoint", "checkpoint_every", "resume", "dry_run")
+_OTHER_FITS = (
+    "eps",
+    "polish",
+    "keep_rows",
+    "engine",
+    "scheduler",
+    "checkpoint",
+    "checkpoint_every",
+    "resume",
+    "dry_run",
+)
 _MIN_LABELS = 2  # of a class that stay when others are held out
 
 

@@ -15,6 +15,7 @@ from tithe.core.state_checks import Integer, Storable, check_fields
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 _COUNTED_AT_ONCE = 2**20  # ids
+_LARGEST_HASH = 2**64 - 1
 
 
 def as_seed(random_state: Any) -> int:
@@ -116,16 +117,26 @@ class Split:
         return below if self.held_out else ~below
 
 
+def hash_limit(size: int, n_rows: float | None) -> int:
+    """A hash that ``size`` of ``n_rows`` rows and a few more lie below, but for an accident of eight deviations.
+
+    On a cluster a worker does not know the rows of the others. With it, hardly more than ``size`` rows travel.
+    """
+    share = 1.0 if not n_rows else (size + 8.0 * size**0.5 + 64.0) / n_rows
+    return _LARGEST_HASH if share >= 1.0 else int(share * 2.0**64)
+
+
 @dataclass(kw_only=True, eq=False)
 class Reservoir(Storable):
     """The ``size`` rows with the smallest hash: a uniform draw, in whatever order and pieces rows come.
 
-    `among` says which rows of a block may be kept and can be asked by several threads; `keep` takes them.
+    `among` says which rows of a block may be kept and can be asked by several threads; `keep` takes them. Rows with a
+    hash above ``limit`` are not among them: see `hash_limit`.
     """
 
     size: int
     key: int
-    limit: int = 2**64 - 1
+    limit: int = _LARGEST_HASH
     parts: list[Block] = field(default_factory=list)
 
     def _check_state(self) -> None:
@@ -145,6 +156,11 @@ class Reservoir(Storable):
         if sum(map(len, self.parts)) > 2 * self.size:  # now and then, so that it costs little
             self.parts = [self.rows()]
             self.limit = int(hashed(self.parts[0].row_ids(), self.key).max())
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether fewer rows are kept than wanted, and the limit may be the reason."""
+        return self.limit < _LARGEST_HASH and sum(map(len, self.parts)) < self.size
 
     def rows(self) -> Block:
         """What is kept, in the order of the ids."""

@@ -8,7 +8,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from tithe.core.data import Block
 from tithe.core.engine import Engine, LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
+from tithe.core.placement import PlacedGroup, Placement
 from tithe.core.tree import Merge, MergeTree
 from tithe.core.version import __version__
 from tithe.engines.groups import FAN_IN, FoldWork, checked, group_edges
@@ -30,6 +31,7 @@ try:
     from dask.sizeof import sizeof
     from distributed import Client, Future, get_client
     from distributed.client import FutureCancelledError
+    from distributed.comm import CommClosedError
     from distributed.scheduler import KilledWorker
 except ImportError as error:
     raise ImportError("engine='dask' needs Dask: pip install 'tithe[dask]'.") from error
@@ -61,9 +63,11 @@ class DaskEngine(Engine):
         check_value("leaves_per_task", leaves_per_task, OneOf(None) | WholeNumber(least=1))
         self.client = client
         self.leaves_per_task = leaves_per_task
+        self._connected: Client | None = None  # if the client was given by its address
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "client": self.client if isinstance(self.client, str) else None}
+        client = self.client if isinstance(self.client, str) else None
+        return {**self.__dict__, "client": client, "_connected": None}
 
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order. Tasks travel to the workers with what they hold."""
@@ -75,35 +79,52 @@ class DaskEngine(Engine):
         yield from run.results(submitted, 2 * run.n_threads)
 
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
-        stop = leaves.stop()
-        if stop is None:
-            yield from super().each(leaves, leaf)
-            return
-        run = _Run(self._client())
-        work = run.constant("source", FoldWork(leaves, leaf, None))
-        one_by_one = (run.submit("leaf", FoldWork.run_leaf, work, number) for number in range(leaves.first, stop))
-        for result in run.results(one_by_one, 4 * run.n_threads):
-            yield checked(result)
+        for results in self._run(leaves, FoldWork(leaves, leaf, None)):
+            yield from checked(results)
 
     def fold(self, leaves: Leaves, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
-        stop = leaves.stop()
-        if stop is None:
-            yield from super().fold(leaves, leaf, merge)
-            return
+        yield from map(checked, self._run(leaves, FoldWork(leaves, leaf, merge)))
+
+    def _run(self, leaves: Leaves, work: FoldWork) -> Iterator[Any]:
+        """The results of groups of leaves, in order; trees are joined by the workers, so that a few travel."""
+        placement, stop = leaves.source.placement(leaves.first, leaves.leaf_rows), leaves.stop()
+        if placement is not None:
+            yield from self._on_placed(placement, work, leaves.name)
+        elif stop is not None:
+            run = _Run(self._client())
+            edges = group_edges(leaves, stop, run.n_threads, self.leaves_per_task if work.merge else 1)
+            groups = [PlacedGroup(first, last, ()) for first, last in pairwise(edges)]
+            together = _joined_together(len(groups)) if work.merge else 4 * run.n_threads
+            batches = (groups[i : i + together] for i in range(0, len(groups), together))
+            there = run.constant("source", work)
+            sent = (run.tasks(there, {}, batch, leaves.name, n_trees=1 if work.merge else None) for batch in batches)
+            futures = (future for batch in sent for future in batch)
+            yield from run.results(futures, max(2, 4 * run.n_threads // together))
+        elif work.merge is None:
+            yield from ([result] for result in super().each(leaves, work.leaf))
+        else:
+            yield from super().fold(leaves, work.leaf, work.merge)
+
+    def _on_placed(self, placement: Placement, work: FoldWork, label: str) -> Iterator[Any]:
+        """Results of the groups of leaves whose partitions the cluster holds or computes."""
         run = _Run(self._client())
-        work = run.constant("source", FoldWork(leaves, leaf, merge))
-        edges = group_edges(leaves, stop, run.n_threads, self.leaves_per_task)
-        groups = list(pairwise(edges))
-        together = 1  # groups whose trees are joined by workers: this process gets a few trees
-        while together < FAN_IN**2 and len(groups) > together * FAN_IN:
-            together *= FAN_IN
-        batches = (groups[i : i + together] for i in range(0, len(groups), together))
-        joined = (run.joined(work, leaves.name, batch) for batch in batches)
-        for result in run.results(joined, max(2, 4 * run.n_threads // together)):
-            yield checked(result)
+        try:
+            there = run.constant("source", work)
+            n_trees = max(FAN_IN, len(placement.groups) // FAN_IN**2) if work.merge else None
+            futures = run.tasks(there, placement.graph, placement.groups, label, n_trees=n_trees)
+            yield from run.results(iter(futures), len(futures) + 1)
+        except Exception as error:
+            explained = placement.explain(error)
+            if explained is error:
+                raise
+            raise explained from error
 
     def _client(self) -> Client:
-        client = Client(self.client) if isinstance(self.client, str) else self.client
+        client = self.client
+        if isinstance(client, str):
+            if self._connected is None or self._connected.status != "running":
+                self._connected = Client(client, set_as_default=False)
+            client = self._connected
         if client is None:
             try:
                 client = get_client()
@@ -128,18 +149,41 @@ class _Run:
         return self.submit(label, cloudpickle.loads, cloudpickle.dumps(value))
 
     def submit(self, label: str, function: Callable[..., Any], *arguments: Any) -> Future:
-        self._n_tasks += 1
-        key = f"tithe-{label}-{self._token}-{self._n_tasks}"
-        return self._client.submit(function, *arguments, key=key, pure=False, retries=_RETRIES)
+        return self._client.submit(function, *arguments, key=self._key(label), pure=False, retries=_RETRIES)
 
-    def joined(self, work: Future, label: str, groups: list[tuple[int, int]]) -> Future:
-        """The tree of several groups, joined level by level."""
-        trees = [self.submit(label, FoldWork.run, work, start, stop) for start, stop in groups]
-        while len(trees) > 1:
-            trees = [
-                self.submit("merge", FoldWork.join, work, trees[i : i + FAN_IN]) for i in range(0, len(trees), FAN_IN)
-            ]
-        return trees[0]
+    def _key(self, label: str) -> str:
+        self._n_tasks += 1
+        return f"tithe-{label}-{self._token}-{self._n_tasks}"
+
+    def tasks(
+        self, work: Future, graph: Mapping[Any, Any], groups: Sequence[PlacedGroup], label: str, *, n_trees: int | None
+    ) -> list[Future]:
+        """The results of groups of leaves, sent as one graph with the tasks of their partitions.
+
+        So a partition that is not persisted is computed shortly before its group, and dropped after it. With
+        ``n_trees`` the results are trees, which are joined level by level until there are at most as many.
+        """
+        tasks = {**graph, work.key: work}
+
+        def add(label: str, *task: Any) -> str:
+            key = self._key(label)
+            tasks[key] = task
+            return key
+
+        method, keys = FoldWork.run_each if n_trees is None else FoldWork.run, []
+        for group in groups:
+            parts = []
+            for part in group.parts:
+                values = list(part.keys)
+                if part.stop is not None:
+                    values = [add("cut", _cut, value, part.start, part.stop) for value in values]
+                parts.append([part.number, part.start, values])
+            keys.append(add(label, method, work.key, group.first, group.stop, parts))
+        while n_trees is not None and len(keys) > n_trees:
+            trees = (keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN))
+            keys = [add("merge", FoldWork.join, work.key, together) for together in trees]
+        futures: list[Future] = self._client.get(tasks, keys, sync=False, retries=_RETRIES)
+        return futures
 
     def results(self, futures: Iterator[Future], n_waiting: int) -> Iterator[Any]:
         """The results in order; at most ``n_waiting`` are asked for beforehand."""
@@ -152,7 +196,8 @@ class _Run:
             while waiting:
                 yield self._result(waiting.popleft())
         finally:
-            self._client.cancel(list(waiting))
+            if self._client.status == "running":
+                self._client.cancel(list(waiting))
 
     def _result(self, future: Future) -> Any:
         """The result of a task. A scheduler that has gone is noticed."""
@@ -160,7 +205,11 @@ class _Run:
         while True:
             try:
                 return future.result(timeout=_CALL_SECONDS)
-            except TimeoutError:
+            except (TimeoutError, CommClosedError) as error:
+                if future.status == "error":  # the task itself waited too long, for a disk for example
+                    raise
+                if isinstance(error, CommClosedError):  # raised at once as long as the scheduler is away
+                    time.sleep(1.0)
                 if self._client.status == "running":
                     lost_since = None
                     continue
@@ -183,6 +232,19 @@ _SCHEDULER_LOST = (
 )
 
 
+def _joined_together(n_groups: int) -> int:
+    """The groups that are sent together, and whose trees are joined by workers: a power of the fan-in."""
+    together = 1
+    while together < FAN_IN**2 and n_groups > together * FAN_IN:
+        together *= FAN_IN
+    return together
+
+
+def _cut(value: Any, start: int, stop: int) -> Any:
+    """Rows of an array or a frame."""
+    return value.iloc[start:stop] if hasattr(value, "iloc") else value[start:stop]
+
+
 def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
     with limit_threads(1), single_blas_thread():
         return work(cloudpickle.loads(task)(), number)
@@ -190,7 +252,8 @@ def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
 
 def _fingerprint() -> tuple[str, ...]:
     """What decides the last bits of a result in this process."""
-    blas = sorted(str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas")
+    # a new worker may not have loaded all libraries yet, so each kind counts once
+    blas = sorted({str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas"})
     cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
     return __version__, np.__version__, numba.__version__, platform.machine(), cpu, *blas
 
@@ -204,7 +267,7 @@ def _check_workers(client: Client) -> None:
         return
     _COMPARED.add(workers)
     kinds: dict[tuple[str, ...], str] = {}
-    for worker, kind in client.run(_fingerprint).items():
+    for worker, kind in client.run(_fingerprint, on_error="ignore").items():  # one may be lost at this moment
         kinds.setdefault(kind, worker)
     if len(kinds) > 1:
         listed = "; ".join(f"{worker}: {' '.join(kind)}" for kind, worker in kinds.items())

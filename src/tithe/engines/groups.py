@@ -42,26 +42,29 @@ class FoldWork:
     leaf: LeafWork
     merge: Merge | None
 
-    def run(self, start: int, stop: int) -> MergeTree[Any] | Failure:
-        """The tree of the leaves from ``start`` to ``stop``, read one after the other in one thread."""
+    def run(self, start: int, stop: int, parts: Sequence[Any] = ()) -> MergeTree[Any] | Failure:
+        """The tree of the leaves from ``start`` to ``stop``, read one after the other in one thread.
+
+        ``parts`` are partitions that the leaves are in: see `Source.with_parts`.
+        """
         assert self.merge is not None
         tree = MergeTree[Any]((), start, start)
         try:
-            for number, node in enumerate(self._results(start, stop), start):
+            for number, node in enumerate(self._results(start, stop, parts), start):
                 tree = tree.push(number, node, self.merge)
         except _CALLERS_MISTAKES as error:
             return Failure(error)
         return tree
 
-    def run_leaf(self, number: int) -> Any:
-        """The result of one leaf."""
+    def run_each(self, start: int, stop: int, parts: Sequence[Any] = ()) -> list[Any] | Failure:
+        """The results of the leaves, one by one."""
         try:
-            return next(self._results(number, number + 1))
+            return list(self._results(start, stop, parts))
         except _CALLERS_MISTAKES as error:
             return Failure(error)
 
-    def _results(self, start: int, stop: int) -> Iterator[Any]:
-        source, leaf_rows = self.leaves.source, self.leaves.leaf_rows
+    def _results(self, start: int, stop: int, parts: Sequence[Any]) -> Iterator[Any]:
+        source, leaf_rows = self.leaves.source.with_parts(parts), self.leaves.leaf_rows
         with limit_threads(1), single_blas_thread():
             for number, task in enumerate(islice(source.tasks(start, leaf_rows), stop - start), start):
                 yield self.leaf(task(), (0, number))

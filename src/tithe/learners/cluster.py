@@ -28,6 +28,7 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
 from tithe.learners.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from tithe.learners.collections import reads_collections
 from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.learners.results import BarChart, named_clusters
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective, search_centers
@@ -268,6 +269,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         distances: Array = euclidean_distances(self._checked(X, reset=False).X, self.cluster_centers_)
         return distances
 
+    @reads_collections
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the cost of the centres on ``X``."""
         check_is_fitted(self)

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array
 from tithe.learners.bases import available_if
+from tithe.learners.collections import lazy_on_collections
 from tithe.learners.fitted import ComputedAttribute
 
 T = TypeVar("T")
@@ -127,26 +128,32 @@ class EstimatorMethods:
         return getattr(self.estimator_, method)(self._rows_for_estimator(X))
 
     @if_estimator_has("predict")
+    @lazy_on_collections
     def predict(self, X: Any) -> Any:
         return self._call("predict", X)
 
     @if_estimator_has("predict_proba")
+    @lazy_on_collections
     def predict_proba(self, X: Any) -> Any:
         return self._call("predict_proba", X)
 
     @if_estimator_has("predict_log_proba")
+    @lazy_on_collections
     def predict_log_proba(self, X: Any) -> Any:
         return self._call("predict_log_proba", X)
 
     @if_estimator_has("decision_function")
+    @lazy_on_collections
     def decision_function(self, X: Any) -> Any:
         return self._call("decision_function", X)
 
     @if_estimator_has("score_samples")
+    @lazy_on_collections
     def score_samples(self, X: Any) -> Any:
         return self._call("score_samples", X)
 
     @if_estimator_has("transform")
+    @lazy_on_collections
     def transform(self, X: Any) -> Any:
         return self._call("transform", X)
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from tithe.core.data import Coreset
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.state_checks import Check, Instance, Integer, Labels, Sizes, check_fields, check_of, copy_with, expect
+from tithe.learners.collections import CollectionMixin
 from tithe.reduce.stream import CoresetStream
 from tithe.tables.schema import TableSchema
 
@@ -118,7 +119,7 @@ def fitted_attributes(learner: type) -> dict[str, FittedAttribute[Any]]:
     }
 
 
-class LazyFitMixin(ABC):
+class LazyFitMixin(CollectionMixin, ABC):
     """A mixin for learners whose `partial_fit` is lazy: the model is fitted when a `FittedAttribute` is read.
 
     `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None. ``stream_`` is pickled too, so a

@@ -26,6 +26,7 @@ from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, resolve_pair
 from tithe.sources.arrays import as_block, block_identity, is_frame
 from tithe.sources.batches import BatchSource, is_like
+from tithe.sources.dask_collections import dask_source, is_dask_collection
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
 
@@ -48,9 +49,10 @@ def build_coreset(
 
     Parameters
     ----------
-    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, an iterable of batches, or a source
+    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, Dask collection, an iterable of batches, or a source
         A batch is any of these, or a tuple ``(X, y)`` or ``(X, y, sample_weight)``. A source is what
-        `open_dataset` gives for files: it brings y and weights along.
+        `open_dataset` gives for files: it brings y and weights along. y and weights of a Dask array or frame are Dask
+        arrays or series with the same partitions.
     y : array of shape (n,), optional
         Carried along; some objectives use it.
     sample_weight : array of shape (n,), optional
@@ -74,7 +76,8 @@ def build_coreset(
         the attribute ``pilot`` of another coreset. Totals of several data sets add up if all were taken at one pilot
         (`merge_coresets`).
     engine : str or engine
-        ``"serial"`` or ``"threads"``. The result has the same bits on each.
+        ``"serial"``, ``"threads"`` or ``"dask"`` (`tithe.engines.dask.DaskEngine`). The result has the same bits on
+        each. ``"auto"`` is ``"dask"`` for Dask collections if there is a client.
     random_state : int, RandomState, Generator or None
     checkpoint : Checkpoint, optional
         A folder for the state, so that a build that was stopped can be resumed, with the same bits.
@@ -139,7 +142,10 @@ def reduce_rows(
         solution = objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
         totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
         coreset = replace(coreset, totals=totals, pilot=solution)
-    return reducer.finish(coreset)
+    coreset = reducer.finish(coreset)
+    if isinstance(rows, Block):
+        return coreset
+    return replace(coreset, provenance={**coreset.provenance, "determinism": rows.determinism})
 
 
 @dataclass(frozen=True)
@@ -212,7 +218,7 @@ class _CheckpointedBuild:
             return reducer, self._build.data.fold(
                 reducer.leaf, reducer.merge, tree=tree, leaf_rows=self._build.leaf_rows, watch=watch
             )
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, ConnectionError):  # stopped, or the cluster is lost
             self._save(reducer)
             raise
 
@@ -265,6 +271,8 @@ def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | S
                 "A source brings y and weights along: name their columns when it is opened, target=... and weight=..."
             )
         return X
+    if is_dask_collection(X):
+        return dask_source(X, y, sample_weight)
     if _is_table(X):
         return as_block(X, y, sample_weight)
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):

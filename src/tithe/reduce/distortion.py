@@ -64,10 +64,14 @@ def hard_queries(block: Block, objective: Objective, *, seed: int) -> list[Any]:
 
 
 def total_costs(
-    rows: Block | Source, objective: Objective, queries: Sequence[Any], progress: Progress | bool | None = None
+    rows: Block | Source,
+    objective: Objective,
+    queries: Sequence[Any],
+    engine: Any = "auto",
+    progress: Progress | bool | None = None,
 ) -> Array:
     """The weighted cost of each query on all rows, in one pass: (q,)."""
-    data = DataPass(rows, progress=progress)
+    data = DataPass(rows, engine, progress)
     totals: Array = data.total(lambda leaf: np.array([objective.cost(leaf, q) @ leaf.weights() for q in queries]))
     return totals
 
@@ -82,6 +86,7 @@ def distortion(
     n_fits: int = 2,
     climb: int = 20,
     random_state: int = 0,
+    engine: Any = "auto",
     progress: Progress | bool | None = None,
 ) -> Distortion:
     """Cost distortion of a coreset, by family of queries.
@@ -105,6 +110,8 @@ def distortion(
         leaves the family out.
     random_state : int
         Must not be the seed of the coreset: the queries have to be independent of it.
+    engine : str or engine
+        Makes the pass over the rows of a source: see `build_coreset`.
     progress : callable, bool or None
         Of the pass over all rows: see `build_coreset`.
 
@@ -134,7 +141,7 @@ def distortion(
         if climb:
             queries = {**queries, "climb": [_climb(full, coreset, objective, queries["rough"][0], climb, random_state)]}
     all_queries = [q for family in queries.values() for q in family]
-    full_costs = total_costs(full, objective, all_queries, progress)
+    full_costs = total_costs(full, objective, all_queries, engine, progress)
     costs = zip(total_costs(coreset, objective, all_queries), full_costs, strict=True)
     errors = [ratio_error(small, large) for small, large in costs]
     values, at = {}, 0

@@ -13,6 +13,8 @@ from tithe.core.data import Block
 from tithe.core.errors import FileFormatError, unknown_name
 from tithe.sources.arrays import is_frame
 from tithe.sources.columns import Choice
+from tithe.sources.dask_collections import is_dask_collection, open_collection
+from tithe.sources.dask_source import DaskSource
 from tithe.sources.delimited import DelimitedSource
 from tithe.sources.dialect import TextLayout
 from tithe.sources.frames import FrameSource
@@ -28,7 +30,7 @@ from tithe.tables.all_rows import learn_from_all_rows
 from tithe.tables.schema import TableSchema
 
 TableSource = RowGroupSource | DelimitedSource | FrameSource | QuerySource
-FileSource = TableSource | LibsvmSource | NumpySource | PipedSource
+FileSource = TableSource | LibsvmSource | NumpySource | PipedSource | DaskSource
 
 _PIPED = ("csv", "libsvm", "arrow")
 _FORMATS = ("parquet", "npy", "npz", *_PIPED)
@@ -67,7 +69,7 @@ def open_dataset(
 
     Parameters
     ----------
-    where : path, URL, list of these, frame, dataset, query or stream
+    where : path, URL, list of these, frame, dataset, query, stream or Dask collection
         A file, a folder (all data files in it and below, sorted by path; names that start with ``.`` or
         ``_`` are left out), a pattern such as ``"data/2024-*.parquet"``, or ``"-"`` for standard input,
         which can be read only once. CSV may be compressed (``.csv.gz``, ``.csv.bz2``, ``.csv.zst``) or lie in a
@@ -80,7 +82,7 @@ def open_dataset(
         Or a pandas or polars frame, or an Arrow table; a `pyarrow.dataset.Dataset`, also with a filter (Delta Lake:
         ``DeltaTable(...).to_pyarrow_dataset()``); a DuckDB relation or a polars ``LazyFrame``, which is run for every
         pass and must give the same rows in the same order; a `pyarrow.RecordBatchReader`, or any object with
-        ``__arrow_c_stream__``, whose rows come only once.
+        ``__arrow_c_stream__``, whose rows come only once; a Dask DataFrame, or a Dask array of numbers.
     format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
         ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
         Arrow IPC stream, through standard input only.
@@ -165,6 +167,8 @@ def open_dataset(
     layout = TextLayout(delimiter=delimiter, header=header)
     if format not in ("auto", *_FORMATS):
         raise unknown_name("format", format, ["auto", *_FORMATS])
+    if is_dask_collection(where):
+        return open_collection(where, choice)
     source = _source_of_object(where, choice)
     if source is not None:
         return source

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from functools import cached_property, partial
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
+from tithe.core.placement import Placement
 from tithe.core.seeding import Split
 
 Change = Callable[[Block], Block]
@@ -34,6 +37,7 @@ class MappedSource(Source):
         self.n_features, self.replayable, self.leaf_rows = source.n_features, source.replayable, source.leaf_rows
         self.n_rows = source.n_rows if n_rows is None else n_rows
         self.row_bytes = source.row_bytes
+        self.best_engine, self.determinism = source.best_engine, source.determinism
 
     @cached_property
     def identity(self) -> str:
@@ -42,6 +46,14 @@ class MappedSource(Source):
 
     def n_leaves(self, leaf_rows: int | None = None) -> int | None:
         return self.source.n_leaves(leaf_rows)
+
+    def placement(self, first: int = 0, leaf_rows: int | None = None) -> Placement | None:
+        return self.source.placement(first, leaf_rows)
+
+    def with_parts(self, parts: Sequence[Any]) -> MappedSource:
+        with_parts = copy(self)
+        with_parts.source = self.source.with_parts(parts)
+        return with_parts
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         for task in self.source.tasks(first, leaf_rows):

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,7 @@ class RowGroupSource(Source):
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
         self.row_bytes = self.schema.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
+        self._cuts: dict[int, list[tuple[int, tuple[Group, ...]]]] = {}  # the last cut into leaves, by their size
 
     @abstractmethod
     def _batches(
@@ -84,17 +86,30 @@ class RowGroupSource(Source):
     ) -> Iterator[Any]:
         """The record batches of a row group, read piece by piece."""
 
-    def _leaves(self, leaf_rows: int) -> Iterator[tuple[Group, ...]]:
-        """The row groups of each leaf. A huge row group is alone in its tuple and makes several leaves."""
-        for huge, groups in groupby(self._groups, self._is_huge):
-            yield from joined(list(groups), lambda g: g.n_rows, 0 if huge else leaf_rows)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cuts": {}}
+
+    def _leaves(self, leaf_rows: int) -> list[tuple[int, tuple[Group, ...]]]:
+        """The number of a leaf and its row groups. A huge row group stands alone, with the first of its several leaves.
+
+        The list is kept: on a cluster every task asks for some of the leaves.
+        """
+        if leaf_rows not in self._cuts:
+            leaves, number = [], 0
+            for huge, groups in groupby(self._groups, self._is_huge):
+                for together in joined(list(groups), lambda g: g.n_rows, 0 if huge else leaf_rows):
+                    leaves.append((number, together))
+                    number += -(-together[0].n_rows // leaf_rows) if huge else 1
+            self._cuts = {leaf_rows: leaves}
+        return self._cuts[leaf_rows]
 
     def _is_huge(self, group: Group) -> bool:
         return group.n_rows * max(_ID_BYTES, self.row_bytes) > HUGE_BYTES
 
     def n_leaves(self, leaf_rows: int | None = None) -> int:
         size = self.leaf_rows if leaf_rows is None else leaf_rows
-        return sum(-(-groups[0].n_rows // size) if self._is_huge(groups[0]) else 1 for groups in self._leaves(size))
+        number, groups = self._leaves(size)[-1]
+        return number + (-(-groups[0].n_rows // size) if self._is_huge(groups[0]) else 1)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on."""
@@ -104,17 +119,12 @@ class RowGroupSource(Source):
         return unless_all_bad(tasks, self, self._files)
 
     def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
-        number = 0
-        for groups in self._leaves(leaf_rows):
+        leaves = self._leaves(leaf_rows)
+        for number, groups in leaves[bisect_right(leaves, first, key=itemgetter(0)) - 1 :]:
             if self._is_huge(groups[0]):
-                n_leaves = -(-groups[0].n_rows // leaf_rows)
-                if number + n_leaves > first:
-                    yield from map(Loaded, self._streamed(groups[0], leaf_rows, max(0, first - number)))
-                number += n_leaves
-            else:
-                if number >= first:
-                    yield partial(self._load, groups)
-                number += 1
+                yield from map(Loaded, self._streamed(groups[0], leaf_rows, max(0, first - number)))
+            elif number >= first:
+                yield partial(self._load, groups)
 
     def _load(self, groups: Sequence[Group]) -> Block:
         rows = BlockBuilder(self._columns, sum(group.n_rows for group in groups))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -72,13 +72,38 @@ def with_all_values(schema: TableSchema, options: TableOptions, batches: Iterabl
     batches : iterable of pyarrow.RecordBatch
         All rows, with the columns of `counted_columns`.
     """
-    counts: dict[str, Counter[str]] = {name: Counter() for name in counted_columns(schema)}
+    counts = ValueCounts(schema)
     for batch in batches:
-        for name, values in list(counts.items()):
-            values.update(text_counts(*coded_texts(one_array(batch.column(name)), schema.na)))
-            if len(values) > _MAX_VALUES:
-                del counts[name]
-    return with_counts(schema, options, {name: dict(sorted(values.items())) for name, values in counts.items()})
+        counts.add(value_counts(batch, counts.names, schema.na))
+    return counts.applied(schema, options)
+
+
+def value_counts(batch: Any, names: Iterable[str], na: Sequence[str]) -> dict[str, dict[str, int]]:
+    """How often each value of some columns stands in some rows."""
+    return {name: text_counts(*coded_texts(one_array(batch.column(name)), na)) for name in names}
+
+
+class ValueCounts:
+    """The values of categories, and how often each stands in all rows. Columns of too many are left out."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._counts: dict[str, Counter[str]] = {name: Counter() for name in counted_columns(schema)}
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are counted."""
+        return list(self._counts)
+
+    def add(self, part: Mapping[str, Mapping[str, int]]) -> None:
+        """Add the counts of some rows."""
+        for name in set(part) & set(self._counts):
+            self._counts[name].update(part[name])
+            if len(self._counts[name]) > _MAX_VALUES:
+                del self._counts[name]
+
+    def applied(self, schema: TableSchema, options: TableOptions) -> TableSchema:
+        """The schema with these values; those of the sample are kept where there are too many."""
+        return with_counts(schema, options, {name: dict(sorted(v.items())) for name, v in self._counts.items()})
 
 
 def scaled_features(schema: TableSchema) -> Array:
@@ -120,22 +145,38 @@ def with_exact_scales(schema: TableSchema, features: Array, tasks: Iterable[Call
     tasks : iterable of callables
         Each returns some rows of X, as the schema makes them. Their sums are added up in order.
     """
+    return with_sums(schema, features, _in_threads(tasks, features))
+
+
+def _in_threads(tasks: Iterable[Callable[[], Any]], features: Array) -> Iterator[Sums]:
+    """The sums of the rows that tasks give, in order."""
 
     def sums(task: Callable[[], Any]) -> Sums:
-        rows = _columns(task(), features)
-        with np.errstate(over="ignore"):  # a feature whose squares overflow keeps its scale
-            return len(rows), rows.sum(axis=0), np.square(rows).sum(axis=0)
+        return feature_sums(task(), features)
 
-    total: Sums = (0, np.zeros(len(features)), np.zeros(len(features)))
     n_threads = available_threads()
     waiting: deque[Future[Sums]] = deque()
     with ThreadPoolExecutor(n_threads, thread_name_prefix="tithe-scales") as pool:
         for task in tasks:
             waiting.append(pool.submit(sums, task))
             if len(waiting) > n_threads:
-                total = _added(total, waiting.popleft().result())
+                yield waiting.popleft().result()
         for future in waiting:
-            total = _added(total, future.result())
+            yield future.result()
+
+
+def feature_sums(X: Any, features: Array) -> Sums:
+    """The number of rows, and the sums of some features and of their squares."""
+    rows = _columns(X, features)
+    with np.errstate(over="ignore"):  # a feature whose squares overflow keeps its scale
+        return len(rows), rows.sum(axis=0), np.square(rows).sum(axis=0)
+
+
+def with_sums(schema: TableSchema, features: Array, sums: Iterable[Sums]) -> TableSchema:
+    """The schema with means and standard deviations by these sums of parts of the rows, added up in order."""
+    total: Sums = (0, np.zeros(len(features)), np.zeros(len(features)))
+    for part in sums:
+        total = _added(total, part)
     n_rows, first, second = total
     if n_rows == 0:
         return schema

@@ -32,6 +32,7 @@ from tithe.core.state_checks import (
 )
 from tithe.kernels.labels import label_numbers
 from tithe.learners.bases import available_if
+from tithe.learners.collections import lazy_on_collections
 from tithe.learners.fitted import COLUMNS, FLOATS, OPTIONAL_COLUMNS, check_classes, check_schema, probe
 from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
@@ -160,6 +161,7 @@ class MarginMachine:
         return margins_of(scores, codes)
 
     @available_if(lambda self: self.probability)
+    @lazy_on_collections
     def predict_proba(self, X: Any) -> Array:
         """(n, K) in the order of ``classes_``; with ``probability=True``.
 

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array
+from tithe.learners.collections import lazy_on_collections
 from tithe.learners.tables import checked_block
 from tithe.solvers.odm.kernel_functions import KernelFunction, kernel_scores
 
@@ -39,6 +40,7 @@ class KernelMachine:
         """The classes, and the number of support vectors, which are training rows."""
         return {"classes": self.classes_.tolist(), "support_vectors": len(self.support_)}
 
+    @lazy_on_collections
     def decision_function(self, X: Any) -> Array:
         """The scores f: (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
@@ -60,6 +62,7 @@ class KernelMachine:
             dtype=np.float32 if self._single else np.float64,
         )
 
+    @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The class of each row."""
         scores = self.decision_function(X)

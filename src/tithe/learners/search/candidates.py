@@ -62,7 +62,11 @@ def check_options(search: Any) -> None:
     check_params(search, _CONSTRAINTS)
     if search.n_jobs == 0:
         raise ValueError("n_jobs must be an integer other than 0, or None; got 0.")
-    for kind, what in (("construction", search.construction), ("objective", search.objective)):
+    for kind, what in (
+        ("construction", search.construction),
+        ("objective", search.objective),
+        ("engine", search.engine),
+    ):
         if not (isinstance(what, str) and what == "auto"):
             make(kind, what)
     if search.coreset_size != "auto":

@@ -16,7 +16,7 @@ from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
-from tithe.core.seeding import Reservoir, fold_of, key_of, rng_for
+from tithe.core.seeding import Reservoir, fold_of, hash_limit, key_of, rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.learners.labels import objective_for
 from tithe.learners.linear_model import linear_auto_size
@@ -142,8 +142,15 @@ class Shares(Storable):
 
     def count(self, data: DataPass) -> None:
         """Add all rows, in one pass."""
-        for counts in data.each(self.of):
-            self.add(*counts)
+        n_rows = None if data.n_expected is None else data.n_expected / self.n_folds
+        for limit in (hash_limit(MAX_HELD_OUT, n_rows), hash_limit(MAX_HELD_OUT, None)):
+            self.__post_init__()
+            for reservoir in self.held_out:
+                reservoir.limit = limit
+            for counts in data.each(self.of):
+                self.add(*counts)
+            if not any(reservoir.lacks_rows for reservoir in self.held_out):  # else there are fewer than expected
+                break
 
     def check(self) -> None:
         """Refuse folds without rows."""

@@ -75,8 +75,8 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     coreset_size : int, float or "auto"
         Rows of a coreset, or a fraction of the training rows. ``"auto"``: the largest of 10,000, 20 for each column,
         and one in 100 of the rows up to 50,000. A fold with no more training rows than this uses all of them.
-    construction, calibrate
-        See `build_coreset`.
+    construction, calibrate, engine
+        See `build_coreset`. The engine reads sources; an estimator of this package has its own for the last fit.
     scoring : str, callable, list, tuple, set, dict or None
         One score or several, as in scikit-learn. None: the estimator's own ``score``. A callable is called with
         the fitted estimator, X, and y where there is one, and gives a number or a dict of numbers.
@@ -156,8 +156,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     >>> search = CoresetSearchCV(
     ...     make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": loguniform(1e-6, 10)},
     ...     n_iter=4, coreset_size=1000, cv=3, scoring=["neg_log_loss", "accuracy"], refit="neg_log_loss",
-    ...     random_state=0,
-    ... ).fit(X, y, sample_weight=weight)
+    ...     random_state=0).fit(X, y, sample_weight=weight)
     >>> len(search.cv_results_["mean_test_accuracy"]), search.best_score_ > -0.5
     (4, True)
     """
@@ -195,6 +194,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         n_iter: int | None = None,
         error_score: Any = np.nan,
         return_train_score: bool = False,
+        engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -211,6 +211,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         self.n_iter = n_iter
         self.error_score = error_score
         self.return_train_score = return_train_score
+        self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -258,7 +259,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         seed = as_seed(self.random_state)
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
         if isinstance(X, Source):
-            data = DataPass(check_no_extra_arrays(X, y, sample_weight, groups), progress=progress)
+            data = DataPass(check_no_extra_arrays(X, y, sample_weight, groups), self.engine, progress)
             folds, n_folds = self._source_folds(data, seed, checkpoint)
         else:
             data, splits = self._array_splits(X, y, sample_weight, groups, progress)
@@ -267,9 +268,8 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         self._search(candidates, folds, n_folds)
         if self.refit:
             start = time.perf_counter()
-            own_folder = None if checkpoint is None else checkpoint.within("winner")
-            winner = self._winner(data.n_expected, seed)
-            winner.fit(X, y, sample_weight=sample_weight, checkpoint=own_folder, progress=progress)
+            folder, winner = checkpoint and checkpoint.within("winner"), self._winner(data.n_expected, seed)
+            winner.fit(X, y, sample_weight=sample_weight, checkpoint=folder, progress=progress)
             self._keep_winner(winner, start)
             has_score = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
             if has_score and winner.n_set_aside() >= MIN_ROWS_TO_CERTIFY:
@@ -389,7 +389,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
 
     def _winner(self, n_rows: int | None, seed: int) -> Any:
         """The best candidate, as a learner on a coreset of all rows."""
-        return winner_of(candidate(self.estimator, self.best_params_), self._reducer(seed), n_rows)
+        return winner_of(candidate(self.estimator, self.best_params_), self._reducer(seed), n_rows, self.engine)
 
     def _keep_winner(self, winner: Any, start: float) -> None:
         if schema_of(self) is not None:  # it was fitted on rows that the schema made

@@ -40,7 +40,7 @@ def _passed_on(method: str) -> Any:
     return available_if(has)(call)
 
 
-def winner_of(best: Any, reducer: FoldReducer, n_rows: int | None) -> Any:
+def winner_of(best: Any, reducer: FoldReducer, n_rows: int | None, engine: Any) -> Any:
     """The best candidate as a learner on a coreset of all rows, which are reduced as those of the folds."""
     if isinstance(best, CoresetLearner):
         return best
@@ -54,6 +54,7 @@ def winner_of(best: Any, reducer: FoldReducer, n_rows: int | None) -> Any:
         coreset_size=size,
         construction=reducer.construction,
         calibrate=reducer.calibrate,
+        engine=engine,
         random_state=int(rng_for(reducer.seed, "refit").integers(2**62)),
     )
 

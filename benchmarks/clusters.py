@@ -1,0 +1,287 @@
+"""Dask clusters on this machine: bits, seconds, bytes and tasks, and what they say of a thousand workers.
+
+python benchmarks/clusters.py [--parts scaling place graph kills model peers] [--rows 4000000] [--groups 100000]
+
+scaling: a build from Parquet files with threads, and with 1 and 2 worker processes.
+place:   the share of persisted rows that moves between workers while they are reduced.
+graph:   bytes and tasks that are sent for a source of many row groups, which is simulated, and the seconds they take.
+kills:   a worker is killed at random moments of a build; the result must have the same bits.
+model:   seconds of a build of 10^12 rows with 1,000 workers of 8 cores, from parts that are measured here.
+peers:   dask-ml's KMeans on the same rows, where it can be imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common import save, show
+from tithe import CoresetKMeans, build_coreset, open_dataset
+from tithe.core.contracts import Source
+from tithe.core.data import Block, Coreset
+from tithe.engines.dask import DaskEngine
+from tithe.objectives import KMeansObjective
+
+N_FEATURES, N_CLUSTERS, SIZE = 20, 20, 5000
+OBJECTIVE = KMeansObjective(n_clusters=N_CLUSTERS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--groups", type=int, default=100_000)
+    parser.add_argument("--kills", type=int, default=20)
+    arguments = parser.parse_args()
+    results = {part: PARTS[part](arguments) for part in arguments.parts}
+    save("clusters", {"rows": arguments.rows, "groups": arguments.groups, **results})
+
+
+def cluster(n_workers: int) -> Any:
+    from distributed import LocalCluster
+
+    return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR")
+
+
+def rows_of(n_rows: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    centers = rng.normal(scale=4.0, size=(N_CLUSTERS, N_FEATURES)).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, N_FEATURES), dtype=np.float32)
+    X += centers[rng.integers(0, N_CLUSTERS, n_rows)]
+    return X
+
+
+def write_files(folder: Path, n_rows: int, n_files: int = 8) -> None:
+    for number in range(n_files):
+        X = rows_of(n_rows // n_files, number)
+        table = pa.table({f"x{j}": X[:, j] for j in range(N_FEATURES)})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=131_072)
+
+
+def build(rows: Any, engine: Any, seed: int = 0) -> Coreset:
+    return build_coreset(rows, objective=OBJECTIVE, coreset_size=SIZE, engine=engine, random_state=seed)
+
+
+def same(a: Coreset, b: Coreset) -> bool:
+    return np.array_equal(a.X, b.X) and np.array_equal(a.weights(), b.weights())
+
+
+def best_seconds(function: Callable[[], Any], repeats: int = 3) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def scaling(arguments: argparse.Namespace) -> dict[str, Any]:
+    from distributed import Client
+
+    seconds: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder), arguments.rows)
+        source = open_dataset(folder, scale="none")
+        expected = build(source, "threads")
+        seconds["threads"] = best_seconds(partial(build, source, "threads"))
+        for n_workers in (1, 2):
+            with cluster(n_workers) as there, Client(there) as client:
+                engine = DaskEngine(client)
+                assert same(build(source, engine), expected)
+                seconds[f"dask, workers: {n_workers}"] = best_seconds(partial(build, source, engine))
+    show(
+        f"a build of {SIZE} of {arguments.rows:,} x {N_FEATURES} rows in Parquet files; the same bits",
+        ["engine", "seconds", "rows/s"],
+        [[name, f"{s:.2f}", f"{arguments.rows / s:,.0f}"] for name, s in seconds.items()],
+    )
+    return seconds
+
+
+def received(dask_worker: Any) -> int:
+    return sum(record["total"] for record in dask_worker.transfer_incoming_log)
+
+
+def place(arguments: argparse.Namespace) -> dict[str, Any]:
+    import dask.array as da
+    from distributed import Client, wait
+
+    shares = []
+    with cluster(2) as there, Client(there) as client:
+        n_rows = min(arguments.rows, 4_000_000)
+        X = da.random.default_rng(0).normal(size=(n_rows, N_FEATURES), chunks=(n_rows // 16, N_FEATURES))
+        X = X.astype(np.float32).persist()
+        wait(X)
+        for seed in range(5):
+            before = sum(client.run(received).values())
+            build(X, "dask", seed)
+            shares.append((sum(client.run(received).values()) - before) / X.nbytes)
+    show(
+        "16 persisted chunks on 2 workers: what moves between workers in a build, as a share of all bytes",
+        ["build", "share"],
+        [[str(i), f"{share:.2%}"] for i, share in enumerate(shares)],
+    )
+    return {"shares": shares}
+
+
+class Simulated(Source):
+    """A source of many leaves of a few rows, of which each would be a row group of a file."""
+
+    n_features, leaf_rows = 2, 8
+
+    def __init__(self, n_leaves: int) -> None:
+        self._n_leaves, self.n_rows = n_leaves, 8 * n_leaves
+
+    def n_leaves(self, leaf_rows: int | None = None) -> int:
+        return self._n_leaves
+
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
+        return (partial(self._leaf, number) for number in range(first, self._n_leaves))
+
+    def _leaf(self, number: int) -> Block:
+        return Block(X=np.full((8, 2), float(number)), indices=np.arange(8 * number, 8 * (number + 1)))
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        return self._leaf(0)
+
+
+def _n_tasks(dask_scheduler: Any) -> int:
+    """Tasks that the scheduler has seen end, by their names."""
+    return sum(prefix.state_counts["memory"] for prefix in dask_scheduler.task_prefixes.values())
+
+
+def graph(arguments: argparse.Namespace) -> dict[str, Any]:
+    from distributed import Client
+
+    from tithe.core.passes import DataPass
+
+    with cluster(2) as there, Client(there) as client:
+        sent: list[int] = []
+        send = client._send_to_scheduler
+        client._send_to_scheduler = lambda message: (sent.append(len(pickle.dumps(message))), send(message))[1]
+        engine = DaskEngine(client, leaves_per_task=1)
+        start = time.perf_counter()
+        total = DataPass(Simulated(arguments.groups), engine).total(lambda leaf: float(leaf.X.sum()))
+        seconds = time.perf_counter() - start
+        n_tasks = client.run_on_scheduler(_n_tasks)
+    assert total == 16.0 * sum(range(arguments.groups))
+    result = {
+        "seconds": seconds,
+        "bytes_a_group": sum(sent) / arguments.groups,
+        "tasks_a_group": n_tasks / arguments.groups,
+    }
+    show(
+        f"a pass over {arguments.groups:,} simulated row groups, a task each, 2 workers",
+        ["", ""],
+        [[name, f"{value:,.3f}"] for name, value in result.items()],
+    )
+    return result
+
+
+def kills(arguments: argparse.Namespace) -> dict[str, Any]:
+    from distributed import Client
+
+    rng, times = np.random.default_rng(0), []
+    with tempfile.TemporaryDirectory() as folder, cluster(2) as there, Client(there) as client:
+        write_files(Path(folder), arguments.rows)
+        source, engine = open_dataset(folder, scale="none"), DaskEngine(client)
+        expected = build(source, "threads")
+        build(source, engine)
+        usual = best_seconds(partial(build, source, engine))
+        for _ in range(arguments.kills):
+            client.wait_for_workers(2, timeout=120)
+            victim = int(rng.choice(list(client.run(os.getpid).values())))
+            timer = threading.Timer(float(rng.uniform(0.05, usual)), os.kill, (victim, signal.SIGKILL))
+            timer.start()
+            start = time.perf_counter()
+            assert same(build(source, engine), expected), "other bits"
+            times.append(time.perf_counter() - start)
+            timer.join()
+    show(
+        f"{arguments.kills} builds with a worker killed at a random moment: the same bits",
+        ["", "seconds"],
+        [["undisturbed", f"{usual:.2f}"], ["median", f"{np.median(times):.2f}"], ["longest", f"{max(times):.2f}"]],
+    )
+    return {"undisturbed": usual, "seconds": times}
+
+
+def model(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Groups of 4 GB, a fan-in of 16; only the parts of one core are measured, the rest is arithmetic."""
+    from tithe.core.parallel import limit_threads
+    from tithe.reduce.plan import Plan
+
+    n_rows, n_cores, group_bytes = 10**12, 8000, 2**32
+    leaf = Block(X=rows_of(262_144, 0))
+    with limit_threads(1):
+        reducer = Plan.of(OBJECTIVE, "auto", SIZE, calibrate=True, seed=0).start(leaf, n_rows=None)
+        node = reducer.leaf(leaf, (0, 0))
+        leaf_seconds = best_seconds(lambda: reducer.leaf(leaf, (0, 0)))
+        merge_seconds = best_seconds(lambda: reducer.merge(node, node, (1, 0)))
+    assert node is not None
+    n_groups = n_rows * N_FEATURES * 4 // group_bytes
+    n_merges = n_rows // len(leaf)
+    seconds = {
+        "leaves": n_rows / len(leaf) * leaf_seconds / n_cores,
+        "merges": n_merges * merge_seconds / n_cores,
+        "scheduler, 1 ms a task": 1.07 * n_groups * 1e-3,
+        "reading 80 TB, 1 GB/s a worker": n_rows * N_FEATURES * 4 / 1000 / 1e9,
+    }
+    rows = [[name, f"{value:,.1f} s"] for name, value in seconds.items()]
+    rows += [["groups", f"{n_groups:,}"], ["coresets that travel", f"{1.07 * n_groups * node.n_bytes / 1e9:,.1f} GB"]]
+    show("10^12 x 20 rows, 1,000 workers x 8 cores: a model, nothing of it was run", ["", ""], rows)
+    return {**seconds, "leaf_seconds": leaf_seconds, "merge_seconds": merge_seconds}
+
+
+def peers(arguments: argparse.Namespace) -> dict[str, Any]:
+    import dask.array as da
+    from distributed import Client, wait
+
+    try:
+        from dask_ml.cluster import KMeans
+    except Exception as error:
+        print(f"dask-ml cannot be imported here: {type(error).__name__}: {error}")
+        return {"dask_ml": str(error)}
+    results: dict[str, Any] = {}
+    with cluster(2) as there, Client(there):
+        X = da.random.default_rng(0).normal(size=(arguments.rows // 4, N_FEATURES), chunks=(arguments.rows // 64, -1))
+        X = X.astype(np.float32).persist()
+        wait(X)
+        mine = CoresetKMeans(N_CLUSTERS, random_state=0)
+        for name, learner in (("tithe", mine), ("dask-ml", KMeans(N_CLUSTERS, random_state=0))):
+            start = time.perf_counter()
+            centers = learner.fit(X).cluster_centers_
+            seconds = time.perf_counter() - start
+            results[name] = {"seconds": seconds, "cost": _cost(X, np.asarray(centers))}
+    show(
+        f"k-means of {arguments.rows // 4:,} rows on 2 workers",
+        ["", "seconds", "cost on all rows"],
+        [[name, f"{r['seconds']:.1f}", f"{r['cost']:.6g}"] for name, r in results.items()],
+    )
+    return results
+
+
+def _cost(X: Any, centers: np.ndarray) -> float:
+    def of_chunk(rows: np.ndarray) -> np.ndarray:
+        distances = (rows**2).sum(axis=1, keepdims=True) - 2.0 * rows @ centers.T + (centers**2).sum(axis=1)
+        return np.array([[distances.min(axis=1).sum(dtype=np.float64)]])
+
+    return float(X.map_blocks(of_chunk, chunks=(1, 1), dtype=np.float64).sum().compute())
+
+
+PARTS = {"scaling": scaling, "place": place, "graph": graph, "kills": kills, "model": model, "peers": peers}
+
+if __name__ == "__main__":
+    main()
