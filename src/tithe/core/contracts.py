@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from tithe.core.data import Array, Block, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
+from tithe.core.partitioned import PartitionedRows
 from tithe.core.state_checks import Storable
 
 Params = Any
@@ -343,6 +344,8 @@ class Source(ABC):
     n_bytes: int | None = None  # on disk
     schema: Any = None  # a TableSchema: how the columns of a table became features; None where there was no table
     leaf_rows: int = 0  # of a leaf if `tasks` is not told otherwise; 0 where leaves cannot be cut to a size
+    best_engine: str = "threads"  # the engine that "auto" means
+    determinism: str = "rows"  # what must be equal for equal bits: the "rows", or the "partitions" that hold them
 
     @cached_property
     def identity(self) -> str:
@@ -367,6 +370,10 @@ class Source(ABC):
 
         Where it is known, the source is picklable, and `tasks` begins anywhere without reading the leaves before.
         """
+        return None
+
+    def partitioned(self, leaf_rows: int | None = None) -> PartitionedRows | None:
+        """The rows where they lie on a cluster; None where tasks can read them."""
         return None
 
     @abstractmethod

@@ -30,7 +30,8 @@ class DataPass:
     ----------
     rows : Block or Source
     engine : str or Engine
-        The engine that reads the leaves. ``"auto"`` is ``"threads"`` for a source and ``"serial"`` for a block.
+        The engine that reads the leaves. ``"auto"`` is ``"serial"`` for a block, ``"spark"`` for a Spark
+        DataFrame, and ``"threads"`` for all other sources.
     progress : callable, bool or None
         Called as ``progress(n_passes, n_leaves, n_rows)`` after every leaf, in the thread of the caller: the number
         of the pass, and the leaves and rows of it that are done. What it raises ends the pass. True shows a bar on
@@ -75,7 +76,7 @@ class DataPass:
     def _make_engine(self) -> Engine:
         name = self._engine
         if isinstance(name, str) and name == "auto":
-            name = "serial" if isinstance(self.rows, Block) else "threads"
+            name = "serial" if isinstance(self.rows, Block) else self.rows.best_engine
         engine: Engine = make("engine", name)
         return engine
 

@@ -26,6 +26,7 @@ from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, resolve_pair
 from tithe.sources.arrays import as_block, block_identity, is_frame
 from tithe.sources.batches import BatchSource, is_like
+from tithe.sources.spark_frames import is_spark_frame, open_numbers
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
 
@@ -48,12 +49,13 @@ def build_coreset(
 
     Parameters
     ----------
-    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, an iterable of batches, or a source
+    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, an iterable of batches, a Spark DataFrame, or a source
         A batch is any of these, or a tuple ``(X, y)`` or ``(X, y, sample_weight)``. A source is what
         `open_dataset` gives for files: it brings y and weights along.
     y : array of shape (n,), optional
-        Carried along; some objectives use it.
+        Carried along; some objectives use it. The name of a column of a Spark DataFrame.
     sample_weight : array of shape (n,), optional
+        The name of a column of a Spark DataFrame.
     objective : str or objective
         What must be preserved: ``"kmeans"``, ``"kmedian"``, ``"logistic"``, ``"margin"``, ``"generic"``, or
         an instance such as ``KMeansObjective(n_clusters=20)``. In a stream, name all classes beforehand:
@@ -74,7 +76,7 @@ def build_coreset(
         the attribute ``pilot`` of another coreset. Totals of several data sets add up if all were taken at one pilot
         (`merge_coresets`).
     engine : str or engine
-        ``"serial"`` or ``"threads"``. The result has the same bits on each.
+        ``"serial"``, ``"threads"``, or on a cluster ``"dask"`` or ``"spark"``. The result has the same bits on each.
     random_state : int, RandomState, Generator or None
     checkpoint : Checkpoint, optional
         A folder for the state, so that a build that was stopped can be resumed, with the same bits.
@@ -139,7 +141,10 @@ def reduce_rows(
         solution = objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
         totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
         coreset = replace(coreset, totals=totals, pilot=solution)
-    return reducer.finish(coreset)
+    coreset = reducer.finish(coreset)
+    if isinstance(rows, Block):
+        return coreset
+    return replace(coreset, provenance={**coreset.provenance, "determinism": rows.determinism})
 
 
 @dataclass(frozen=True)
@@ -265,6 +270,8 @@ def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | S
                 "A source brings y and weights along: name their columns when it is opened, target=... and weight=..."
             )
         return X
+    if is_spark_frame(X):
+        return open_numbers(X, y, sample_weight)
     if _is_table(X):
         return as_block(X, y, sample_weight)
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):

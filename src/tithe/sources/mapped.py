@@ -10,6 +10,7 @@ import numpy as np
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
+from tithe.core.partitioned import PartitionedRows
 from tithe.core.seeding import Split
 
 Change = Callable[[Block], Block]
@@ -34,6 +35,7 @@ class MappedSource(Source):
         self.n_features, self.replayable, self.leaf_rows = source.n_features, source.replayable, source.leaf_rows
         self.n_rows = source.n_rows if n_rows is None else n_rows
         self.row_bytes = source.row_bytes
+        self.best_engine, self.determinism = source.best_engine, source.determinism
 
     @cached_property
     def identity(self) -> str:
@@ -42,6 +44,10 @@ class MappedSource(Source):
 
     def n_leaves(self, leaf_rows: int | None = None) -> int | None:
         return self.source.n_leaves(leaf_rows)
+
+    def partitioned(self, leaf_rows: int | None = None) -> PartitionedRows | None:
+        rows = self.source.partitioned(leaf_rows)
+        return None if rows is None else rows.changed(self.change)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         for task in self.source.tasks(first, leaf_rows):
