@@ -70,7 +70,7 @@ class SparkEngine(Engine):
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
         rows, stop = leaves.source.partitioned(leaves.leaf_rows), leaves.stop()
         if rows is not None:
-            work = _PartitionWork(rows.read, rows.level, leaves.first, leaf, None)
+            work = PartitionWork(rows.read, rows.level, leaves.first, leaf, None)
             session = rows.table.sparkSession
             with _clear_errors(session):
                 results = _collected(rows.table.mapInArrow(_each_leaf_of_a_partition(work), _RESULTS))
@@ -81,7 +81,7 @@ class SparkEngine(Engine):
             return
         session = self._session()
         n_threads = _n_threads(session)
-        run = _each_leaf(FoldWork(leaves, leaf, None))
+        run = _each_leaf(leaves, leaf)
         for start in range(leaves.first, stop, _LEAVES_PER_THREAD * n_threads):
             n_leaves = min(stop - start, _LEAVES_PER_THREAD * n_threads)
             with _clear_errors(session):
@@ -189,7 +189,7 @@ def _joined(trees: Any, n_trees: int, merge: Merge, n_wanted: int) -> Any:
 
 def _fold_partitions(rows: PartitionedRows, first: int, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
     """The trees of a DataFrame, a partition being a group of leaves."""
-    work = _PartitionWork(rows.read, rows.level, first, leaf, merge)
+    work = PartitionWork(rows.read, rows.level, first, leaf, merge)
     with _clear_errors(rows.table.sparkSession):
         trees = rows.table.mapInArrow(_tree_of_a_partition(work), _RESULTS)
         table = _joined(trees, len(rows.lengths), merge, _MAX_TREES).toArrow().sort_by("number")
@@ -233,10 +233,15 @@ def _calling(work: Callable[[Any, int], Any]) -> Callable[..., Iterator[Any]]:
     return call
 
 
-def _each_leaf(work: FoldWork) -> Callable[..., Iterator[Any]]:
+def _each_leaf(leaves: Leaves, leaf: LeafWork) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            yield _result(number, work.run_leaf(number))
+        with limit_threads(1), single_blas_thread():
+            for number in _numbers(batches):
+                try:
+                    task = next(iter(leaves.source.tasks(number, leaves.leaf_rows)))
+                    yield _result(number, leaf(task(), (0, number)))
+                except CALLERS_MISTAKES as error:
+                    yield _result(number, Failure(error))
 
     return run
 
@@ -260,7 +265,7 @@ def _join_group(merge: Merge) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class _PartitionWork:
+class PartitionWork:
     """The work of one pass on the partitions of a DataFrame, from leaf ``first`` on.
 
     ``merge`` is None where the results of leaves are not merged.
@@ -303,17 +308,19 @@ def _partition_id() -> int:
     return int(context.partitionId())
 
 
-def _tree_of_a_partition(work: _PartitionWork) -> Callable[..., Iterator[Any]]:
+def _tree_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partition = _partition_id()
         tree = None if work.is_done(partition) else work.run(partition, batches)
+        for _ in batches:  # Spark ends a worker that leaves some, and the next one takes seconds to start
+            pass
         if tree is not None:
             yield _result(partition, tree)
 
     return run
 
 
-def _each_leaf_of_a_partition(work: _PartitionWork) -> Callable[..., Iterator[Any]]:
+def _each_leaf_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partition = _partition_id()
         if work.is_done(partition):

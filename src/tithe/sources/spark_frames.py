@@ -58,8 +58,8 @@ class SparkFrameSource(Source):
     Opening it counts the rows of each partition and draws a sample, two jobs; the schema is learned from that sample
     of 65,536 rows alone, other than that of files.
 
-    Engine ``"spark"`` reads the rows where they lie. ``"serial"`` and ``"threads"`` bring them to this process, leaf
-    by leaf, a job each. A DataFrame cannot be sent elsewhere, so other engines refuse it.
+    Engine ``"spark"`` reads the rows where they lie. ``"serial"`` and ``"threads"`` bring them to this process,
+    partition by partition, a job each. A DataFrame cannot be sent elsewhere, so other engines refuse it.
 
     Parameters
     ----------
@@ -115,34 +115,34 @@ class SparkFrameSource(Source):
         return PartitionedRows(self._frame, self._lengths, self._level(size), reader)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves from number ``first`` on, which bring the rows to this process."""
+        """Loaders of the leaves from number ``first`` on; a job brings one partition after another to this process."""
         size = leaf_rows or self.leaf_rows
         level = self._level(size)
-        for number in range(first, len(self._lengths) << level):
-            partition, start = number >> level, (number & (1 << level) - 1) * size
-            yield partial(self._load, partition, start, min(start + size, self._lengths[partition]))
+        for partition in range(first >> level, len(self._lengths)):
+            n_rows = self._lengths[partition]
+            table = self._rows_at({partition: np.arange(n_rows)} if n_rows else {})
+            for number in range(max(first, partition << level), partition + 1 << level):
+                yield partial(self._block, table.slice((number - (partition << level)) * size, size))
 
-    def _load(self, partition: int, start: int, stop: int) -> Block:
-        positions = np.arange(start, max(start, stop))
-        return self._block({partition: positions} if len(positions) else {})
-
-    def _block(self, positions: Mapping[int, Array]) -> Block:
-        """The rows at ascending positions of some partitions."""
-        rows = self._rows_at(positions)
+    def _block(self, rows: Any) -> Block:
+        """Rows of `_rows_at`."""
         builder = BlockBuilder(self._columns, rows.num_rows)
         for batch in rows.to_batches():
             builder.add(batch)
         return builder.block(rows.column(_POSITION).to_numpy(), partial(locate, self._firsts))
 
     def _rows_at(self, positions: Mapping[int, Array]) -> Any:
-        """The same as an Arrow table, with the ids of the rows."""
+        """The rows at ascending positions of some partitions, as an Arrow table, with the ids of the rows."""
         if not positions:
             return self._frame.limit(0).toArrow().append_column(_POSITION, pa.array([], pa.int64()))
+        from pyspark.sql.functions import spark_partition_id
         from pyspark.sql.types import LongType, StructField, StructType
 
+        # Spark itself passes over the other partitions; none of their rows come to Python
+        frame = self._frame.where(spark_partition_id().isin(list(positions)))
         types = StructType([*self._frame.schema.fields, StructField(_POSITION, LongType())])
         chosen = _choosing({p: (self._firsts[p], at) for p, at in positions.items()})
-        table = self._frame.mapInArrow(chosen, types).toArrow().sort_by(_POSITION)
+        table = frame.mapInArrow(chosen, types).toArrow().sort_by(_POSITION)
         wanted = sum(map(len, positions.values()))
         if table.num_rows != wanted:
             raise ValueError(other_rows(f"{table.num_rows} of {wanted} rows of the Spark DataFrame were found"))
@@ -176,7 +176,7 @@ class SparkFrameSource(Source):
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) from up to 64 partitions spread evenly over all."""
-        block = self._block(self._spread_rows(SAMPLE_ROWS if size is None else size, rng))
+        block = self._block(self._rows_at(self._spread_rows(SAMPLE_ROWS if size is None else size, rng)))
         if not len(block):
             raise ValueError("All rows of the Spark DataFrame that were sampled are bad and were skipped.")
         return block
@@ -292,15 +292,15 @@ def _count(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _choosing(positions: Mapping[int, tuple[int, Array]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Takes rows at ascending positions of a partition; the id of its first row is known."""
+    """Takes rows at ascending positions of a partition; the id of its first row is known.
+
+    All batches are taken: Spark ends a worker that leaves some, and the next one takes seconds to start.
+    """
 
     def choose(batches: Iterator[Any]) -> Iterator[Any]:
         first, wanted = positions.get(partition_id(), (0, np.empty(0, np.int64)))
         passed = 0
-        while passed <= wanted.max(initial=-1):
-            batch = next(batches, None)
-            if batch is None:
-                return
+        for batch in batches:
             start, stop = np.searchsorted(wanted, (passed, passed + batch.num_rows))
             if start < stop:
                 taken = batch.take(pa.array(wanted[start:stop] - passed))
