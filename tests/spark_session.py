@@ -29,7 +29,8 @@ def require_spark() -> None:
 def environment() -> dict[str, str]:
     """Variables with which workers find Python and the tests' tithe."""
     path = os.pathsep.join([*PATHS, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    # of a short run, most time would go into the second compiler of Java
+    return {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
 def start_session() -> Any:

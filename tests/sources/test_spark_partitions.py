@@ -90,6 +90,8 @@ def test_a_build_goes_on_in_the_middle_of_a_partition() -> None:
     assert work.is_done(2) and not work.is_done(3)
     tree = work.run(3, batches(7, 25, 3))
     assert (tree.first, tree.n_leaves, tree.n_seen) == (14, 16, 8)
+    nothing_left = PartitionWork(reader(5), 2, 6, add_up, add_sums).run(1, batches(0, 7, 3))
+    assert (nothing_left.first, nothing_left.n_leaves, nothing_left.slots) == (6, 8, ())
 
 
 def test_the_target_of_a_spark_frame_is_a_column() -> None:

@@ -193,14 +193,14 @@ def _fold_partitions(rows: PartitionedRows, first: int, leaf: LeafWork, merge: M
     with _clear_errors(rows.table.sparkSession):
         trees = rows.table.mapInArrow(_tree_of_a_partition(work), _RESULTS)
         table = _joined(trees, len(rows.lengths), merge, _MAX_TREES).toArrow().sort_by("number")
-    for payload in table.column("payload"):
-        yield checked(pickle.loads(payload.as_buffer()))
+    results = [checked(pickle.loads(payload.as_buffer())) for payload in table.column("payload")]
     n_partitions = sum(table.column("n_groups").to_pylist())
     if n_partitions != sum(n_rows > 0 for n_rows in rows.lengths[first >> rows.level :]):
         raise ValueError(
             f"{n_partitions} partitions of the Spark DataFrame have rows, and others had when they were counted. Write "
             "it to files first, or persist() it: it gives other rows each time it is read."
         )
+    yield from results
     stop = len(rows.lengths) << rows.level
     yield MergeTree((), stop, stop)  # partitions without rows at the end
 
@@ -281,23 +281,24 @@ class PartitionWork:
         return partition + 1 << self.level <= self.first
 
     def results(self, partition: int, batches: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-        """Number and result of each leaf."""
+        """Number and result of each leaf; leaves before ``first`` have none."""
         with limit_threads(1), single_blas_thread():
             for number, block in enumerate(self.read(partition, batches), partition << self.level):
-                if number >= self.first:
-                    yield number, self.leaf(block, (0, number))
+                yield number, self.leaf(block, (0, number)) if number >= self.first else None
 
     def run(self, partition: int, batches: Iterator[Any]) -> MergeTree[Any] | Failure | None:
         """The tree of a partition; None if it has no rows."""
         assert self.merge is not None
         start, stop = max(self.first, partition << self.level), partition + 1 << self.level
-        tree = MergeTree[Any]((), start, start)
+        tree, has_rows = MergeTree[Any]((), start, start), False
         try:
             for number, node in self.results(partition, batches):
-                tree = tree.push(number, node, self.merge)
+                has_rows = True
+                if number >= start:
+                    tree = tree.push(number, node, self.merge)
         except CALLERS_MISTAKES as error:
             return Failure(error)
-        return tree.join(MergeTree((), stop, stop), self.merge) if tree.n_leaves > start else None
+        return tree.join(MergeTree((), stop, stop), self.merge) if has_rows else None
 
 
 def _partition_id() -> int:
@@ -327,7 +328,8 @@ def _each_leaf_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any
             return
         try:
             for number, result in work.results(partition, batches):
-                yield _result(number, result)
+                if number >= work.first:
+                    yield _result(number, result)
         except CALLERS_MISTAKES as error:
             yield _result(partition << work.level, Failure(error))
 
