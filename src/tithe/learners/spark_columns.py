@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -40,7 +41,7 @@ def _with_column(frame: Any, learner: Any, method: str, column: str) -> Any:
     from pyspark.sql.types import StructField, StructType
 
     schema = schema_of(learner)
-    names = list(schema.reads if schema is not None else getattr(learner, "feature_names_in_", frame.columns))
+    names = list(schema.reads if schema is not None else learner.__dict__.get("feature_names_in_", frame.columns))
     for name in names:
         if name not in frame.columns:
             raise ValueError(f"{NAME} has no column {name!r}. Its columns are {', '.join(frame.columns)}.")
@@ -61,7 +62,7 @@ def _with_column(frame: Any, learner: Any, method: str, column: str) -> Any:
             try:
                 with limit_threads(1), single_blas_thread(), warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)  # that arrays have no names
-                    results = getattr(learner, method)(rows if schema is not None else as_matrix(rows))
+                    results = methodcaller(method, rows if schema is not None else as_matrix(rows))(learner)
             except ValueError as error:
                 last = passed + batch.num_rows - 1
                 raise ValueError(f"Partition {partition_id()} of {NAME}, rows {passed} to {last}: {error}") from error
@@ -76,7 +77,7 @@ def _type_of(learner: Any, method: str) -> pa.DataType:
     """The type of the results, told by that of a row of zeros."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = getattr(learner, method)(np.zeros((1, learner.n_features_in_)))
+        result = methodcaller(method, np.zeros((1, learner.n_features_in_)))(learner)
     value_type = pa.string() if result.dtype.kind in "OUS" else pa.from_numpy_dtype(result.dtype)
     return pa.list_(value_type) if result.ndim == 2 else value_type
 

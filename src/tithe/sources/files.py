@@ -78,10 +78,10 @@ def open_dataset(
         other scheme that fsspec knows; ``http://`` and ``https://`` name single files. Credentials are taken from the
         environment. ``.npy`` files must lie on this machine.
 
-        Or a pandas or polars frame, or an Arrow table; a Spark DataFrame; a `pyarrow.dataset.Dataset`, also with a filter (Delta Lake:
-        ``DeltaTable(...).to_pyarrow_dataset()``); a DuckDB relation or a polars ``LazyFrame``, which is run for every
-        pass and must give the same rows in the same order; a `pyarrow.RecordBatchReader`, or any object with
-        ``__arrow_c_stream__``, whose rows come only once.
+        Or a pandas or polars frame, or an Arrow table; a Spark DataFrame; a `pyarrow.dataset.Dataset`, also with a
+        filter (Delta Lake: ``DeltaTable(...).to_pyarrow_dataset()``); a DuckDB relation or a polars ``LazyFrame``,
+        which is run for every pass and must give the same rows in the same order; a `pyarrow.RecordBatchReader`, or any
+        object with ``__arrow_c_stream__``, whose rows come only once.
     format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
         ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
         Arrow IPC stream, through standard input only.
