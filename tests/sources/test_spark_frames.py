@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_session import require_spark, start_session
@@ -33,10 +34,13 @@ def table() -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def frame(session: Any, table: pa.Table) -> Any:
-    """Two partitions with rows; the one between them has none."""
-    rows = session.createDataFrame(table).coalesce(1)
-    return rows.limit(2_500).union(rows.where("x0 > 1e9")).union(rows)
+def frame(session: Any, table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Three files, each a partition, the largest first; the last one has no rows."""
+    folder = tmp_path_factory.mktemp("frame")
+    for name, n_rows in (("large", N_ROWS), ("small", 2_500), ("empty", 0)):
+        pq.write_table(table.slice(0, n_rows), folder / f"{name}.parquet")
+    session.conf.set("spark.sql.files.openCostInBytes", str(2**27))
+    return session.read.parquet(str(folder))
 
 
 def learners() -> list[Any]:
@@ -48,7 +52,7 @@ def learners() -> list[Any]:
 def test_a_frame_is_fitted_where_it_lies(frame: Any, learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tithe.reduce.plan.LEAF_ROWS", 1_000)
     source = open_dataset(frame, columns=["x0", "x1", "x2"], target="label", scale="none")
-    assert source.n_rows == N_ROWS + 2_500 and list(source._frame.columns) == ["x0", "x1", "x2", "label"]
+    assert source._lengths == (N_ROWS, 2_500) and list(source._frame.columns) == ["x0", "x1", "x2", "label"]
     source.leaf_rows = 1_000
     results = []
     for engine in ("serial", "auto"):
@@ -72,7 +76,7 @@ def test_a_cached_frame_gives_the_same_bits_and_predictions_are_lazy(frame: Any,
     assert model.predict(frame.mapInArrow(fails, frame.schema)).columns == [*frame.columns, "prediction"]
     predicted = model.predict(frame).toArrow()
     X = np.column_stack([table.column(f"x{j}") for j in range(3)])
-    assert predicted.column("prediction").to_numpy().tolist() == [*model.predict(X[:2_500]), *model.predict(X)]
+    assert predicted.column("prediction").to_numpy().tolist() == [*model.predict(X), *model.predict(X[:2_500])]
     assert predicted.column("note").to_pylist() == ["text"] * len(predicted)
     distances = model.transform(frame.limit(2)).toArrow().column("distances")
     np.testing.assert_allclose(distances.to_pylist(), model.transform(X[:2]), rtol=1e-5)
@@ -85,8 +89,8 @@ def test_faults_are_named(session: Any, frame: Any) -> None:
         open_dataset(frame.where("x0 > 1e9"))
     with pytest.raises(ValueError, match="y='name'"):
         CoresetLogisticRegression().fit(frame, np.zeros(3))
-    gaps = frame.selectExpr("x0", "if(x1 = x1 and monotonically_increasing_id() = 17179869184 + 40, null, x1) as x1")
-    with pytest.raises(ValueError, match=r"Partition 2 of the Spark DataFrame, row 40 .*'x1' is missing"):
+    gaps = frame.selectExpr("x0", f"if(monotonically_increasing_id() = {2**33 + 40}, null, x1) as x1")
+    with pytest.raises(ValueError, match=r"Partition 1 of the Spark DataFrame, row 40 .*'x1' is missing"):
         CoresetKMeans(3, coreset_size=250).fit(gaps)
     with pytest.raises(ValueError, match="cannot be sent to other processes"):
         pickle.dumps(open_dataset(frame, columns=["x0"]))
