@@ -1,8 +1,7 @@
 """The base classes through which rooms call one another.
 
-An objective says what must be preserved, a construction chooses rows, a source reads them, and an engine runs the
-work. A room calls only methods that one of these classes declares. Methods with a default may be left out.
-`tithe.testing` has suites that check an implementation.
+An objective says what must be preserved, a construction chooses rows, and a source reads them. A room calls only
+methods that one of these classes declares. Methods with a default may be left out. `tithe.testing` has checks.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from tithe.core.data import Array, Block, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
+from tithe.core.partitioned import PartitionedRows
 from tithe.core.placement import Placement
 from tithe.core.state_checks import Storable
 
@@ -373,12 +373,16 @@ class Source(ABC):
         return None
 
     def placement(self, first: int = 0, leaf_rows: int | None = None) -> Placement | None:
-        """Where the leaves from number ``first`` on lie on a cluster; None where `tasks` reads them anywhere."""
+        """Where the leaves from number ``first`` on lie on a Dask cluster; None where `tasks` reads them anywhere."""
         return None
 
     def with_parts(self, parts: Sequence[Any]) -> Source:
         """The source with partitions at hand, (number, first row, values) each, for tasks on a worker."""
         return self
+
+    def partitioned(self, leaf_rows: int | None = None) -> PartitionedRows | None:
+        """The rows where they lie on a Spark cluster; None where `tasks` reads them anywhere."""
+        return None
 
     @abstractmethod
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
@@ -390,7 +394,7 @@ class Source(ABC):
 
     @abstractmethod
     def sample(self, size: int | None, *, rng: Rng) -> Block:
-        """About ``size`` rows for a pilot; None: as many as the source finds good.
+        """About ``size`` rows for a pilot (None: as many as the source finds good).
 
-        They come from across all of the data where it can be read again, else from its beginning.
+        They come from all over the data where it can be read again, else from its beginning.
         """

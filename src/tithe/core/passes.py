@@ -31,7 +31,7 @@ class DataPass:
     rows : Block or Source
     engine : str or Engine
         The engine that reads the leaves. ``"auto"`` is ``"serial"`` for a block, ``"dask"`` for a Dask collection if
-        there is a client, and else ``"threads"``.
+        there is a client, ``"spark"`` for a Spark DataFrame, and else ``"threads"``.
     progress : callable, bool or None
         Called as ``progress(n_passes, n_leaves, n_rows)`` after every leaf, in the thread of the caller: the number
         of the pass, and the leaves and rows of it that are done. What it raises ends the pass. True shows a bar on

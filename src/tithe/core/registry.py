@@ -59,6 +59,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "serial": "tithe.core.engine:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
         "dask": "tithe.engines.dask:DaskEngine",
+        "spark": "tithe.engines.spark:SparkEngine",
     },
 }
 _ALIASES: dict[str, dict[str, str]] = {

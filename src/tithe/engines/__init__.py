@@ -2,4 +2,5 @@
 
 from tithe.core.engine import Engine as Engine
 from tithe.core.engine import SerialEngine as SerialEngine
+from tithe.engines.spark import SparkEngine as SparkEngine
 from tithe.engines.threads import ThreadEngine as ThreadEngine

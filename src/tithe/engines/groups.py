@@ -14,7 +14,7 @@ from tithe.core.tree import Merge, MergeTree
 GROUP_BYTES = 2**32  # of X in a group at most: a task of seconds, of which a scheduler can hold many
 GROUPS_PER_THREAD = 8  # at least, so that all workers end at about the same time
 FAN_IN = 16  # trees that a task joins
-_CALLERS_MISTAKES = (ValueError, TypeError, NotImplementedError)
+CALLERS_MISTAKES = (ValueError, TypeError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FoldWork:
         try:
             for number, node in enumerate(self._results(start, stop, parts), start):
                 tree = tree.push(number, node, self.merge)
-        except _CALLERS_MISTAKES as error:
+        except CALLERS_MISTAKES as error:
             return Failure(error)
         return tree
 
@@ -60,7 +60,7 @@ class FoldWork:
         """The results of the leaves, one by one."""
         try:
             return list(self._results(start, stop, parts))
-        except _CALLERS_MISTAKES as error:
+        except CALLERS_MISTAKES as error:
             return Failure(error)
 
     def _results(self, start: int, stop: int, parts: Sequence[Any]) -> Iterator[Any]:
@@ -72,15 +72,20 @@ class FoldWork:
     def join(self, trees: Sequence[MergeTree[Any] | Failure]) -> MergeTree[Any] | Failure:
         """Trees of consecutive leaves as one; the first failure among them, if there is one."""
         assert self.merge is not None
-        with limit_threads(1), single_blas_thread():
-            joined = trees[0]
-            for tree in trees[1:]:
-                if isinstance(joined, Failure):
-                    return joined
-                if isinstance(tree, Failure):
-                    return tree
-                joined = joined.join(tree, self.merge)
-        return joined
+        return join_trees(trees, self.merge)
+
+
+def join_trees(trees: Sequence[MergeTree[Any] | Failure], merge: Merge) -> MergeTree[Any] | Failure:
+    """Trees of consecutive leaves as one; the first failure among them, if there is one."""
+    with limit_threads(1), single_blas_thread():
+        joined = trees[0]
+        for tree in trees[1:]:
+            if isinstance(joined, Failure):
+                return joined
+            if isinstance(tree, Failure):
+                return tree
+            joined = joined.join(tree, merge)
+    return joined
 
 
 def group_edges(leaves: Leaves, stop: int, n_threads: int, leaves_per_task: int | None = None) -> list[int]:

@@ -22,11 +22,12 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Sizes, Storable
 from tithe.learners.fitted import FittedAttribute, LazyFitMixin, check_learner
 from tithe.learners.results import Described
-from tithe.learners.tables import check_same_schema, checked_block, set_schema
+from tithe.learners.tables import check_same_schema, checked_block, schema_of, set_schema
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.sources.arrays import check_weights
+from tithe.sources.spark_frames import is_spark_frame, open_numbers
 from tithe.tables.schema import TableSchema
 
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
@@ -101,6 +102,8 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
                 "This method takes arrays, not sources. Go through a source leaf by leaf, [model.predict(task().X) for "
                 "task in source.tasks()], or use tithe predict on the command line."
             )
+        if is_spark_frame(X):
+            raise ValueError("This method takes no Spark DataFrame: open it with open_dataset(frame, target=...).")
         return checked_block(self, X, y, sample_weight, reset=reset)
 
     def _passes(self, rows: Block | Source, progress: Progress | bool | None) -> DataPass:
@@ -108,7 +111,9 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
         return DataPass(rows, self.engine, bool(self.verbose) or None if progress is None else progress)
 
     def _validate_rows(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
-        """X as a checked block, or the source that it is."""
+        """X as a checked block, or the source that it is. Of a Spark DataFrame y and weights are names of columns."""
+        if is_spark_frame(X):
+            X, y, sample_weight = open_numbers(X, y, sample_weight, None if reset else schema_of(self)), None, None
         if not isinstance(X, Source):
             return self._checked(X, y, sample_weight, reset=reset)
         note_columns(self, check_no_extra_arrays(X, y, sample_weight), reset=reset)

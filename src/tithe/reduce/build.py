@@ -27,6 +27,7 @@ from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, resolve_pair
 from tithe.sources.arrays import as_block, block_identity, is_frame
 from tithe.sources.batches import BatchSource, is_like
 from tithe.sources.dask_collections import dask_source, is_dask_collection
+from tithe.sources.spark_frames import is_spark_frame, open_numbers
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
 
@@ -49,13 +50,14 @@ def build_coreset(
 
     Parameters
     ----------
-    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, Dask collection, an iterable of batches, or a source
+    X : array, CSR matrix, pandas, polars or Arrow frame, memmap, Dask or Spark collection, batches, or a source
         A batch is any of these, or a tuple ``(X, y)`` or ``(X, y, sample_weight)``. A source is what
         `open_dataset` gives for files: it brings y and weights along. y and weights of a Dask array or frame are Dask
         arrays or series with the same partitions.
     y : array of shape (n,), optional
-        Carried along; some objectives use it.
+        Carried along; some objectives use it. The name of a column of a Spark DataFrame.
     sample_weight : array of shape (n,), optional
+        The name of a column of a Spark DataFrame.
     objective : str or objective
         What must be preserved: ``"kmeans"``, ``"kmedian"``, ``"logistic"``, ``"margin"``, ``"generic"``, or
         an instance such as ``KMeansObjective(n_clusters=20)``. In a stream, name all classes beforehand:
@@ -76,8 +78,8 @@ def build_coreset(
         the attribute ``pilot`` of another coreset. Totals of several data sets add up if all were taken at one pilot
         (`merge_coresets`).
     engine : str or engine
-        ``"serial"``, ``"threads"`` or ``"dask"`` (`tithe.engines.dask.DaskEngine`). The result has the same bits on
-        each. ``"auto"`` is ``"dask"`` for Dask collections if there is a client.
+        ``"serial"``, ``"threads"``, or on a cluster ``"dask"`` or ``"spark"``. The result has the same bits on each.
+        ``"auto"`` is ``"dask"`` for Dask collections if there is a client, and ``"spark"`` for Spark DataFrames.
     random_state : int, RandomState, Generator or None
     checkpoint : Checkpoint, optional
         A folder for the state, so that a build that was stopped can be resumed, with the same bits.
@@ -273,6 +275,8 @@ def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | S
         return X
     if is_dask_collection(X):
         return dask_source(X, y, sample_weight)
+    if is_spark_frame(X):
+        return open_numbers(X, y, sample_weight)
     if _is_table(X):
         return as_block(X, y, sample_weight)
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):

@@ -26,11 +26,12 @@ from tithe.sources.paths import DataFile, find_files
 from tithe.sources.piped import PipedSource, open_piped, open_reader
 from tithe.sources.queries import Query, QuerySource, is_query
 from tithe.sources.row_groups import RowGroupSource
+from tithe.sources.spark_frames import SparkFrameSource, is_spark_frame
 from tithe.tables.all_rows import learn_from_all_rows
 from tithe.tables.schema import TableSchema
 
 TableSource = RowGroupSource | DelimitedSource | FrameSource | QuerySource
-FileSource = TableSource | LibsvmSource | NumpySource | PipedSource | DaskSource
+FileSource = TableSource | LibsvmSource | NumpySource | PipedSource | DaskSource | SparkFrameSource
 
 _PIPED = ("csv", "libsvm", "arrow")
 _FORMATS = ("parquet", "npy", "npz", *_PIPED)
@@ -82,7 +83,8 @@ def open_dataset(
         Or a pandas or polars frame, or an Arrow table; a `pyarrow.dataset.Dataset`, also with a filter (Delta Lake:
         ``DeltaTable(...).to_pyarrow_dataset()``); a DuckDB relation or a polars ``LazyFrame``, which is run for every
         pass and must give the same rows in the same order; a `pyarrow.RecordBatchReader`, or any object with
-        ``__arrow_c_stream__``, whose rows come only once; a Dask DataFrame, or a Dask array of numbers.
+        ``__arrow_c_stream__``, whose rows come only once; a Dask DataFrame, or a Dask array of numbers; a Spark
+        DataFrame.
     format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
         ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
         Arrow IPC stream, through standard input only.
@@ -184,6 +186,8 @@ def open_dataset(
 
 def _source_of_object(where: Any, choice: Choice) -> FileSource | None:
     """The source of a frame, a dataset, a query or a stream; None if it is neither, but names files."""
+    if is_spark_frame(where):
+        return SparkFrameSource(where, choice)
     if is_frame(where):
         return _learned_from_all_rows(partial(FrameSource, where), choice)
     if is_query(where):

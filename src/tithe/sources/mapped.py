@@ -12,6 +12,7 @@ import numpy as np
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
+from tithe.core.partitioned import PartitionedRows
 from tithe.core.placement import Placement
 from tithe.core.seeding import Split
 
@@ -54,6 +55,10 @@ class MappedSource(Source):
         with_parts = copy(self)
         with_parts.source = self.source.with_parts(parts)
         return with_parts
+
+    def partitioned(self, leaf_rows: int | None = None) -> PartitionedRows | None:
+        rows = self.source.partitioned(leaf_rows)
+        return None if rows is None else rows.changed(self.change)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         for task in self.source.tasks(first, leaf_rows):
