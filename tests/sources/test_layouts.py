@@ -153,6 +153,18 @@ def test_tables_of_an_archive_follow_one_another(tmp_path) -> None:
         open_dataset(tmp_path)
 
 
+def test_damaged_names_of_members_are_refused(tmp_path) -> None:
+    whole = zipped({"é.csv": b"a,b\n1,2\n3,4\n"})
+    name = "é".encode()
+    before_the_data = whole.replace(name, b"\xd0\x00", 1)  # the list at the end has the name as it was
+    (tmp_path / "t.zip").write_bytes(before_the_data)
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        open_dataset(tmp_path / "t.zip")
+    (tmp_path / "n.zip").write_bytes(zipped({"x.csv": b"a,b\n1,2\n"}).replace(b"x.csv", b"\0.csv"))  # no name
+    with pytest.raises(FileFormatError, match="holds no CSV"):
+        open_dataset(tmp_path / "n.zip")
+
+
 def test_a_zip_that_unpacks_to_very_much_is_read_row_by_row(tmp_path) -> None:
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("t.csv", "w") as member:

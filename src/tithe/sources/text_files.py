@@ -47,7 +47,7 @@ class TextFile(NamedTuple):
         try:
             if self.member:
                 self.file.check()
-                with _archive(self.file).open(self.member) as stream:
+                with self._opened_member() as stream:
                     yield stream
             else:
                 with self.file.open() as file, pa.input_stream(file, compression=self.compression) as stream:
@@ -57,6 +57,12 @@ class TextFile(NamedTuple):
         except _DAMAGES as error:
             self.file.check()
             raise FileFormatError(f"{self.path!r} cannot be read: {error}") from error
+
+    def _opened_member(self) -> Any:
+        try:
+            return _archive(self.file).open(self.member)
+        except UnicodeDecodeError as error:  # zipfile decodes the name that stands before the data, too
+            raise zipfile.BadZipFile(f"its name in the archive is no text: {error}") from error
 
 
 class _Unpacked:
@@ -90,7 +96,7 @@ def text_files(files: Sequence[DataFile]) -> list[TextFile]:
 def _members(file: DataFile) -> list[TextFile]:
     """The tables in an archive: files whose name says so, or the only file."""
     try:
-        members = [member for member in _archive(file).infolist() if not member.is_dir()]
+        members = [member for member in _archive(file).infolist() if member.filename and not member.is_dir()]
     except _DAMAGES as error:
         raise FileFormatError(f"{file.path!r} is not a whole zip archive: {error}") from error
     visible = [m for m in members if all(map(is_visible, PurePosixPath(m.filename).parts))]
