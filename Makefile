@@ -43,10 +43,11 @@ bits: $(READY)  ## all tests of equal bits with the code that older CPUs run
 slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-cluster: $(READY)  ## the tests on clusters; installs Dask, and Spark where there is Java
-	$(call install,dev$(comma)dask) || { echo "Dask cannot be installed here: no test on clusters is run."; exit 1; }
+cluster: $(READY)  ## the tests on clusters and stores; installs Dask, Spark and a test server of S3
+	$(call install,dev$(comma)cluster) || { echo "Dask, Spark and the test servers cannot be installed here."; exit 1; }
 	command -v java > /dev/null || echo "There is no Java (apt-get install default-jre-headless): Spark is not tested."
-	time $(BIN)/python -m pytest -m 'slow or not slow' tests/engines tests/cli/test_engine_option.py tests/sources/test_dask_collections.py
+	time $(BIN)/python -m pytest -m 'slow or not slow' tests/engines tests/cli/test_engine_option.py \
+		tests/sources/test_dask_collections.py tests/sources/test_spark_frames.py tests/sources/test_stores.py
 
 matrix: $(READY)  ## all tests on every Python that can be had, with the lowest and the newest versions; an hour or more
 	$(BIN)/python tools/matrix.py

@@ -14,6 +14,7 @@ import pytest
 import tithe
 from tithe.core.data import Block
 from tithe.core.tree import Sum
+from tithe.sources.mapped import MappedSource
 
 MASTER = "local-cluster[2,1,1024]"
 PATHS = (str(Path(tithe.__file__).parents[1]), str(Path(__file__).parent))
@@ -56,21 +57,19 @@ def first_id(leaf: Block, key: tuple[int, int]) -> int:
     return int(leaf.row_ids()[0])
 
 
-class Noting:
+class Noting(MappedSource):
     """A source that notes in a file which leaves were asked for."""
 
     def __init__(self, source: Any, path: str) -> None:
-        self._source, self._path = source, path
-        self.leaf_rows, self.row_bytes = source.leaf_rows, source.row_bytes
-
-    def n_leaves(self, leaf_rows: int | None = None) -> int:
-        return self._source.n_leaves(leaf_rows)
-
-    def partitioned(self, leaf_rows: int | None = None) -> None:
-        return None
+        super().__init__(source, _same)
+        self._path = path
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Any]:
-        for number, task in enumerate(self._source.tasks(first, leaf_rows), first):
+        for number, task in enumerate(super().tasks(first, leaf_rows), first):
             with open(self._path, "a") as file:
                 file.write(f"leaf {number}\n")
             yield task
+
+
+def _same(leaf: Block) -> Block:
+    return leaf

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from running import rows_table, run, sha, write_folder
 
+from spark_session import require_spark
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -63,3 +65,11 @@ def test_a_cluster_for_the_run_and_one_that_is_there_give_the_same_file(folder: 
     assert len({sha(tmp_path / f"{name}.parquet") for name in ("threads", "local", "there")}) == 1
     assert run(*fit, tmp_path / "here") == 0
     assert sha(tmp_path / "there" / "coreset.parquet") == sha(tmp_path / "here" / "coreset.parquet")
+
+
+@pytest.mark.slow
+def test_spark_gives_the_same_file(folder: Path, tmp_path: Path) -> None:
+    require_spark()
+    assert _build(folder, tmp_path / "threads.parquet") == 0
+    assert _build(folder, tmp_path / "spark.parquet", "--engine", "spark", "--master", "local[2]") == 0
+    assert sha(tmp_path / "threads.parquet") == sha(tmp_path / "spark.parquet")

@@ -197,6 +197,7 @@ def test_what_the_readme_shows(
     client: Any, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    client.run(os.chdir, tmp_path)  # where a cluster would be that was started here
     (tmp_path / "data").mkdir()
     shown = frame[["x0", "x1", "label"]].set_axis(["a", "b", "y"], axis=1)
     shown.to_parquet(tmp_path / "data" / "rows.parquet", row_group_size=3000, index=False)
