@@ -21,7 +21,7 @@ from tithe.sources.limits import Limits
 from tithe.sources.lines import BYTE_ORDER_MARK, RowReader
 from tithe.sources.partitions import Constants, partition_values
 from tithe.sources.paths import DataFile, identity_of, map_files, no_rows
-from tithe.sources.rows import Distinct, row_of
+from tithe.sources.rows import row_of, target_classes
 from tithe.sources.text_files import TextFile, text_files
 from tithe.tables.learn import SAMPLE_ROWS as SCHEMA_ROWS
 
@@ -200,13 +200,7 @@ class DelimitedSource(Source):
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
-        columns = self._rows.columns
-        if columns.choice.target is None:
-            raise ValueError("There is no target: name its column, target=... (--target).")
-        collector = Distinct(columns.choice.target)
-        for _, batch in self.numbered_batches([columns.choice.target]):
-            collector.add(batch)
-        return collector.targets(columns.target_type)
+        return target_classes(self._rows.columns, lambda names: (batch for _, batch in self.numbered_batches(names)))
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) of blocks spread evenly over all of the data.

@@ -15,7 +15,7 @@ from tithe.core.data import Array, Block
 from tithe.sources.columns import Choice, common_fields, resolve_columns
 from tithe.sources.leaves import SAMPLE_ROWS, unless_all_bad, usual_leaf_rows
 from tithe.sources.paths import DataFile, identity_of
-from tithe.sources.rows import BlockBuilder, Distinct, row_of
+from tithe.sources.rows import BlockBuilder, row_of, target_classes
 from tithe.tables.all_rows import scaled_features
 from tithe.tables.frames import frame_table
 from tithe.tables.learn import spread_rows
@@ -91,13 +91,7 @@ class FrameSource(Source):
 
     def classes(self) -> Array:
         """All values of the target, in ascending order."""
-        target = self._columns.choice.target
-        if target is None:
-            raise ValueError("There is no target: name its column, target=... (--target).")
-        collector = Distinct(target)
-        for _, batch in self.numbered_batches([target]):
-            collector.add(batch)
-        return collector.targets(self._columns.target_type)
+        return target_classes(self._columns, lambda names: (batch for _, batch in self.numbered_batches(names)))
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) of all."""

@@ -16,7 +16,7 @@ from tithe.core.data import Array, Block
 from tithe.kernels.labels import distinct_labels
 from tithe.sources.arrays import as_matrix, plain_weights
 from tithe.sources.columns import Columns, kind_of
-from tithe.sources.rows import BlockBuilder, Distinct, bad_rows, row_of
+from tithe.sources.rows import BlockBuilder, bad_rows, row_of, target_classes
 from tithe.tables.frames import frame_table
 from tithe.tables.schema import TableSchema
 
@@ -184,13 +184,7 @@ class TableRows(PartitionRows):
         return pa.table(arrays, schema=self.fields).unify_dictionaries()
 
     def classes(self, values: Sequence[Any]) -> Array:
-        target = self.columns.choice.target
-        if target is None:
-            raise ValueError("There is no target: name its column, target=...")
-        collector = Distinct(target)
-        for batch in frame_table(values[0]).select([target]).to_batches():
-            collector.add(batch)
-        return collector.targets(self.columns.target_type)
+        return target_classes(self.columns, lambda names: frame_table(values[0]).select(names).to_batches())
 
 
 def _locate(number: int, ids: Array, places: Array, row_id: int) -> str:

@@ -19,7 +19,7 @@ from tithe.sources.columns import Choice, common_fields, resolve_columns
 from tithe.sources.leaves import SAMPLE_ROWS, unless_all_bad, usual_leaf_rows
 from tithe.sources.paths import DataFile, identity_of
 from tithe.sources.record_batches import BatchCutter, block_of_batches
-from tithe.sources.rows import Distinct
+from tithe.sources.rows import target_classes
 from tithe.tables.frames import frame_table
 from tithe.tables.learn import SAMPLE_ROWS as SCHEMA_ROWS
 
@@ -143,13 +143,7 @@ class QuerySource(Source):
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a run of the query."""
-        target = self._columns.choice.target
-        if target is None:
-            raise ValueError("There is no target: name its column, target=... (--target).")
-        collector = Distinct(target)
-        for _, batch in self.numbered_batches([target]):
-            collector.add(batch)
-        return collector.targets(self._columns.target_type)
+        return target_classes(self._columns, lambda names: (batch for _, batch in self.numbered_batches(names)))
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) of all, from a run of the query."""

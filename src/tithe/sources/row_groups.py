@@ -27,7 +27,7 @@ from tithe.sources.leaves import (
     usual_leaf_rows,
 )
 from tithe.sources.paths import DataFile, no_rows
-from tithe.sources.rows import BlockBuilder, Distinct, row_of
+from tithe.sources.rows import BlockBuilder, row_of, target_classes
 from tithe.tables.learn import SAMPLE_ROWS as SCHEMA_ROWS
 from tithe.tables.learn import SAMPLE_RUNS, spread_rows
 
@@ -220,17 +220,13 @@ class RowGroupSource(Source):
 
     def classes(self) -> Array:
         """All values of the target, in ascending order, from a pass over that column."""
-        target = self._columns.choice.target
-        if target is None:
-            raise ValueError("There is no target: name its column, target=... (--target).")
-        collector = Distinct(target)
-        for group in self._groups:
-            for batch in self._batches(group, [target], use_threads=True):
-                try:
-                    collector.add(batch)
-                except (pa.ArrowException, UnicodeDecodeError) as error:
-                    raise self._broken(group, error) from error
-        return collector.targets(self._columns.target_type)
+
+        def batches_of(names: list[str]) -> Iterator[Any]:
+            for group in self._groups:
+                for batch in self._batches(group, names, use_threads=True):
+                    yield self._validated(batch, group)
+
+        return target_classes(self._columns, batches_of)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) from row groups spread evenly over all of the data.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -194,3 +194,14 @@ class Distinct:
         values, missing = target_values(pa.array(list(self._values), from_pandas=True), target_type)
         classes: Array = np.unique(values[~missing])
         return classes
+
+
+def target_classes(columns: Columns, batches_of: Callable[[list[str]], Iterable[Any]]) -> Array:
+    """All values of the target, in ascending order; ``batches_of`` gives the batches of columns by name."""
+    target = columns.choice.target
+    if target is None:
+        raise ValueError("There is no target: name its column, target=... (--target).")
+    collector = Distinct(target)
+    for batch in batches_of([target]):
+        collector.add(batch)
+    return collector.targets(columns.target_type)

@@ -20,7 +20,7 @@ from tithe.core.seeding import rng_for
 from tithe.sources.columns import Choice, Columns, common_fields, kind_of, resolve_columns
 from tithe.sources.leaves import SAMPLE_ROWS, fair_shares, usual_leaf_rows
 from tithe.sources.paths import identity_of
-from tithe.sources.rows import MAX_CLASSES, BlockBuilder, Distinct
+from tithe.sources.rows import MAX_CLASSES, BlockBuilder, target_classes
 
 NAME = "the Spark DataFrame"
 
@@ -183,15 +183,12 @@ class SparkFrameSource(Source):
 
     def classes(self) -> Array:
         """All values of the target, in ascending order."""
-        target = self._columns.choice.target
-        if target is None:
-            raise ValueError("There is no target: name its column, target=....")
-        collector = Distinct(target)
-        values = self._frame.select(_quoted(target)).distinct().limit(MAX_CLASSES + 2)
-        for batch in values.toArrow().to_batches():
-            collector.add(batch)
-        assert self._columns.target_type is not None
-        return collector.targets(self._columns.target_type)
+
+        def batches_of(names: list[str]) -> Any:
+            values = self._frame.select(*map(_quoted, names)).distinct().limit(MAX_CLASSES + 2)
+            return values.toArrow().to_batches()
+
+        return target_classes(self._columns, batches_of)
 
 
 @dataclass(frozen=True)
