@@ -27,7 +27,7 @@ from tithe.report.tables import described_columns, result_tables
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import model_bytes
 
-_MAX_TABLE_ROWS = 50  # of a page; results.json has more
+MAX_TABLE_ROWS = 50  # of a page; results.json has more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
     page = render(
         "fit.html",
         run=results,
-        tables=result_tables(results, most=_MAX_TABLE_ROWS),
+        tables=result_tables(results, most=MAX_TABLE_ROWS),
         score_names=SCORE_NAMES,
         certificate=certificate_of(model),
         figures=_figures(model, coreset),

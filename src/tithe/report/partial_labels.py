@@ -13,31 +13,18 @@ from tithe.core.data import Array, Block
 from tithe.core.progress import bytes_text
 from tithe.learners.odm.base import margins_of
 from tithe.learners.odm.semi_supervised import SemiSupervisedODMClassifier
+from tithe.report.fit_report import MAX_TABLE_ROWS, Fit
 from tithe.report.html import render
 from tithe.report.labels import boundary_figure, margin_figure, write_label_folder
 from tithe.report.tables import described_columns, result_tables
 
-_MAX_TABLE_ROWS = 50  # of a page; results.json has more
-
 
 @dataclass(frozen=True, kw_only=True)
-class PartlyLabelledFit:
-    """Facts about a fit. The names are those of `Fit` where the facts are the same.
+class PartlyLabelledFit(Fit):
+    """Facts about a fit. ``row_names`` are those of all rows; empty if no column names them."""
 
-    ``row_names`` are the values of a column that names the rows, for all of them; empty if there is none.
-    """
-
-    learner: str
-    files: list[str]
-    n_skipped: int | None
-    n_held_out: int
-    held_out: dict[str, Any] | None
-    row_names: dict[int, str]
     n_must_link: int
     n_cannot_link: int
-    seconds: float
-    peak_bytes: int
-    parameters: dict[str, Any]
 
 
 def sentence_of(model: SemiSupervisedODMClassifier, n_unlabelled: int) -> str:
@@ -98,7 +85,7 @@ def write_partly_labelled(
         title=f"{fit.learner} on {len(rows):,} rows, {labelled.sum():,} of them labelled",
         sentences=_sentences(model, int((~labelled).sum()), fit),
         facts=_facts(results),
-        tables=result_tables(results, most=_MAX_TABLE_ROWS),
+        tables=result_tables(results, most=MAX_TABLE_ROWS),
         figures=figures,
         parameters=fit.parameters,
         label="label",

@@ -28,6 +28,7 @@ from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.learners.odm.base import row_costs
 from tithe.learners.odm.classifier import ODMClassifier
 from tithe.learners.odm.clustering_problem import ClusteringProblem, cluster_assignments, cluster_labelings
+from tithe.learners.odm.kernel_machine import KernelRows
 from tithe.learners.odm.kernel_rows import (
     kernel_matrix,
     label_certificate,
@@ -45,7 +46,7 @@ from tithe.solvers.odm.labelings import checked_links
 from tithe.solvers.odm.relaxation import margin_loss
 
 
-class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
+class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator):
     """Clusters that an optimal margin distribution machine can tell apart.
 
     The labels y are unknowns of the machine (`ODMClassifier` states its loss and its parameters). For two clusters,
@@ -314,12 +315,6 @@ class ODMClustering(ClusterMixin, Described, Storable, BaseEstimator):
         n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else sizes["d"]
         expect(self.machine_.n_features_in_ == n_columns, "a machine has other columns")
         expect(len(self.machine_.classes_) == sizes["k"], "a machine has other clusters")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
 
 
 _STATE: dict[str, Check] = {

@@ -31,6 +31,7 @@ from tithe.learners.odm.held_out_scores import (
     unit_of_gamma,
     whole_matrix,
 )
+from tithe.learners.odm.kernel_machine import KernelRows
 from tithe.learners.odm.search_space import GAMMA_RANGE, LAM_RANGE, MUS, THETAS, Candidate, SearchSpace
 from tithe.learners.results import Described
 from tithe.learners.search.folds import splits_of
@@ -46,7 +47,7 @@ _DRAWN_SHARE = 0.5  # of the candidates: from all over the space; the others are
 _N_REFINEMENTS = 3  # times that the best so far is looked at
 
 
-class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
+class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEstimator):
     """`ODMClassifier` with lam, mu, theta and the width of the kernel chosen by rows that it was not fitted to.
 
     The machine has more to choose than a support vector machine: with margins u = y f(x) and C = lam / (n (1 -
@@ -379,12 +380,6 @@ class ODMClassifierCV(ClassifierMixin, Described, Storable, BaseEstimator):
         if self.refit:
             expect("best_estimator_" in values, "the best machine is missing")
             expect(self.best_estimator_.n_features_in_ == sizes["d"], "the best machine has other columns")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
 
 
 _RESULTS = {

@@ -13,10 +13,21 @@ from tithe.learners.tables import checked_block
 from tithe.solvers.odm.kernel_functions import KernelFunction, kernel_scores
 
 
-class KernelMachine:
-    """A mixin for machines f(x) = sum of ``dual_coef_`` times k(x_i, x) over the support vectors, + ``intercept_``."""
+class KernelRows:
+    """A learner with a kernel: rows may be sparse, or a kernel matrix that is precomputed."""
 
     kernel: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+
+class KernelMachine(KernelRows):
+    """A mixin for machines f(x) = sum of ``dual_coef_`` times k(x_i, x) over the support vectors, + ``intercept_``."""
+
     degree: float
     coef0: float
     classes_: Array
@@ -69,9 +80,3 @@ class KernelMachine:
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         labels: Array = self.classes_[np.minimum(codes, len(self.classes_) - 1)]  # there may be one class so far
         return labels
-
-    def __sklearn_tags__(self) -> Any:
-        tags: Any = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags

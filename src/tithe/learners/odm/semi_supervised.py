@@ -40,6 +40,7 @@ from tithe.core.state_checks import (
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_classes, check_schema
 from tithe.learners.odm.classifier import ODMClassifier
+from tithe.learners.odm.kernel_machine import KernelRows
 from tithe.learners.odm.kernel_rows import label_certificate, neighbour_gamma, reduced_rows, rows_in_memory, rows_of
 from tithe.learners.odm.linear_classifier import LinearODMClassifier
 from tithe.learners.odm.partial_labels import encoded_partly, warn_of_dropped_rows
@@ -51,7 +52,7 @@ from tithe.solvers.odm.kernel_functions import KERNELS, training_kernel
 from tithe.solvers.odm.labelings import checked_links
 
 
-class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEstimator):
+class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storable, BaseEstimator):
     """Optimal margin distribution machine for rows of which only some are labelled.
 
     The labels of the other rows are unknowns of the machine (`ODMClassifier` states its loss l and its parameters):
@@ -355,12 +356,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, Described, Storable, BaseEsti
             expect(self._columns.max(initial=0) < sizes["d"], "columns are out of range")
         else:
             expect(self.machine_.n_features_in_ == sizes["d"], "a machine has other columns")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
 
 
 _STATE: dict[str, Check] = {

@@ -9,7 +9,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from tithe.core.data import Array
 from tithe.solvers.linear_algebra import jittered_cholesky
-from tithe.solvers.odm.relaxation import LabelMachine, costs_without_row, margin_loss
+from tithe.solvers.odm.relaxation import KernelMachine, LabelMachine, costs_without_row, margin_loss
 
 _MAX_STEPS = 50
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # shares of the mean diagonal
@@ -17,17 +17,10 @@ _MIN_LENGTH = 1e-3  # of a Newton step
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureMachine:
-    """f(x) = w . phi(x), its margins, and the multipliers that belong to them."""
+class FeatureMachine(KernelMachine):
+    """f(x) = w . phi(x), with the weights w of the features."""
 
-    sign: Array
     weights: Array
-    score: Array
-    gamma: Array
-    value: float
-
-    def margins(self) -> Array:
-        return self.sign * self.score
 
 
 @dataclass(frozen=True, kw_only=True)
