@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from margin_data import rings
 from scipy import sparse
+from scipy.optimize import minimize
 from sklearn.metrics.pairwise import rbf_kernel
 
 from tithe.core.engine import SerialEngine
@@ -20,6 +21,7 @@ from tithe.solvers.odm.kernel_functions import KernelFunction
 from tithe.solvers.odm.kernel_matrix import Gram
 from tithe.solvers.odm.landmarks import choose_landmarks
 from tithe.solvers.odm.partition import PARTITIONS, Part, deal, merged_parts, parts_of, strata
+from tithe.solvers.odm.span import Span
 from tithe.solvers.odm.two_classes import Dual, solve_two_classes
 
 
@@ -245,10 +247,34 @@ def test_landmarks_leave_what_their_residual_says() -> None:
 
 def test_a_product_uses_both_sides_of_a_square() -> None:
     X, _ = rings(530)
-    x = np.random.default_rng(0).normal(size=530)
+    x = np.random.default_rng(0).normal(size=(530, 2))
     for cache_bytes in (0.0, 256 * 530 * 8, 1e8):
         gram = Gram(KernelFunction(kernel="rbf", gamma=0.5), X, cache_bytes=cache_bytes)
         np.testing.assert_allclose(subspace.symmetric_product(gram, x), rbf_kernel(X, gamma=0.5) @ x, atol=1e-10)
+
+
+@pytest.mark.parametrize(("mu", "theta"), [(0.5, 0.2), (1.0, 0.0), (0.05, 0.8)])
+def test_the_best_points_of_a_span(mu: float, theta: float) -> None:
+    dual = ring_dual(120, mu=mu, theta=theta)
+    rng = np.random.default_rng(0)
+    Q = (rbf_kernel(dual.gram.X, gamma=0.5) + 1.0) * dual.sign[:, None] * dual.sign
+    solution = ODMClassifier(lam=100.0, mu=mu, theta=theta, gamma=0.5, tol=1e-10).fit(dual.gram.X, dual.sign)
+    exact = np.zeros(120)
+    exact[solution.support_] = solution.dual_coef_[0] * dual.sign[solution.support_]
+    directions = np.array(
+        [exact + 0.3 * rng.normal(size=120) * (exact != 0.0) * np.abs(exact).mean() for _ in range(3)]
+    )
+    span = Span(dual=dual, directions=directions, products=directions @ Q)
+    starts = [np.array(start) for start in ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.3, 0.3, 0.3))]
+    lowest = [span.primal(span.lowest_primal(start)) for start in starts]
+    found = minimize(span.primal, starts[2], method="Nelder-Mead", options={"fatol": 1e-10, "xatol": 1e-8}).fun
+    np.testing.assert_allclose(lowest, found, rtol=1e-6)
+    highest = [span.dual_value(span.highest_dual(start)) for start in starts]
+    least = solution.objective_curve_[-1] - solution.gap_
+    for start, value in zip(starts, highest, strict=True):
+        assert span.dual_value(start) < value <= solution.objective_curve_[-1]
+    assert max(highest) >= -minimize(lambda a: -span.dual_value(a), starts[2], method="Nelder-Mead").fun * (1.0 - 1e-3)
+    assert min(lowest) >= least
 
 
 # -- engines -----------------------------------------------------------------------------------
