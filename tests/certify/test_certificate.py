@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from tithe.certify import Certificate, cost_certificate
+from tithe.certify.certificate import bound_certificate, exact_excess_certificate, excess_certificate
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
 from tithe.learners.cluster import CoresetKMeans
@@ -47,3 +48,20 @@ def test_the_sentence_leaves_out_a_comparison_that_says_nothing() -> None:
 def test_a_certificate_with_fields_of_another_quantity_is_refused_when_loaded(fields) -> None:
     with pytest.raises(FileFormatError):
         check_loaded(Certificate(kind="exact", value=1.0, n_rows=3, passes=1, sentence="", **fields))
+
+
+def test_in_short() -> None:
+    estimate = excess_certificate(100.0, 0.01, (0.0, 0.05), 20.0, 500, confidence=0.95, passes=1)
+    assert estimate.in_short == (
+        "The solution is at most 0.05 % worse than the best possible one for all rows, with 95% confidence."
+    )
+    assert exact_excess_certificate(100.0, 1.0, 2.0, 500, passes=1).in_short == (
+        "The solution is 1 % worse than the best possible one for all rows."
+    )
+    tiny = bound_certificate(100.0, 1e-9, 500, passes=1)
+    assert (
+        tiny.in_short
+        == "The solution is less than 0.0001 % worse than the best possible one for all rows: this is proved."
+    )
+    assert "is not known" in bound_certificate(100.0, 90.0, 500, passes=1).in_short
+    assert "all 1,500 rows" in cost_certificate(3.0, 2.9, 1500, passes=1).in_short

@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from running import PLAIN, rows_table, run, write_folder
-from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, r2_score, roc_auc_score
 
 from tithe import CoresetLogisticRegression, load_coreset, load_model, open_dataset
 from tithe.core.passes import DataPass
@@ -51,6 +52,17 @@ def test_a_classifier(folder, tmp_path, capsys, small_leaves) -> None:
             "auc": roc_auc_score(new["label"] == "yes", chances[:, 1]),
         }
     )
+    details = said["held_out"]["details"]
+    table = confusion_matrix(new["label"], model.predict(new[COLUMNS]))
+    assert details["confusion"] == {"classes": ["no", "yes"], "weights": table.tolist()}
+    observed, predicted = calibration_curve(new["label"] == "yes", chances[:, 1], n_bins=10, strategy="quantile")
+    groups = details["reliability"]
+    np.testing.assert_allclose([group["predicted"] for group in groups], predicted, atol=0.01)
+    np.testing.assert_allclose([group["observed"] for group in groups], observed, atol=0.05)
+    assert sum(group["weight"] for group in groups) == len(new)
+    page = (out / "report.html").read_text()
+    assert "what they were taken for" in page and "Is a predicted chance of yes right?" in page
+    assert said["certificate"]["sentence"] in page and model.certificate_.in_short in page
     assert not aside[load_coreset(out / "coreset.parquet").row_ids()].any()
     # the certificate is about the others
     assert said["certificate"]["n_rows"] == 6000 - len(new)

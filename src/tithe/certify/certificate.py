@@ -10,6 +10,7 @@ from tithe.core.state_checks import Number, Optional, Storable, check_fields, ex
 Kind = Literal["bound", "exact", "estimate"]
 Quantity = Literal["cost", "excess_loss", "score", "mse"]
 USEFUL_BOUND = 0.5  # share of the loss: a larger bound tells the reader nothing
+_TINY = 1e-6  # share of the loss: smaller excesses are the same to a reader
 USEFUL_BESIDE_ESTIMATE = 0.1  # the same where there is an estimate as well
 
 
@@ -59,6 +60,36 @@ class Certificate(Storable):
 
     def __str__(self) -> str:
         return self.sentence
+
+    @property
+    def in_short(self) -> str:
+        """One sentence for readers who do not know what a loss is.
+
+        >>> bound_certificate(200.0, 0.02, 1000, passes=1).in_short
+        'The solution is at most 0.01 % worse than the best possible one for all rows: this is proved.'
+        """
+        if self.quantity == "cost":
+            return f"The cost was computed on all {self.n_rows:,} rows: nothing about it is estimated."
+        if self.quantity != "excess_loss":
+            named = "score" if self.quantity == "score" else "mean squared error"
+            return f"The {named} was measured on {self.n_rows:,} rows."
+        most, how = self._largest_excess()
+        if most > USEFUL_BOUND:
+            return "How much worse the solution is than the best possible one for all rows is not known."
+        excess = how.format(percent(most)) if most >= _TINY else f"less than {100.0 * _TINY:g} %"
+        return f"The solution is {excess} worse than the best possible one for all rows{self._how_sure()}."
+
+    def _largest_excess(self) -> tuple[float, str]:
+        """The largest excess, as a share of the loss, that the certificate leaves possible, and how to say it."""
+        assert self.relative_excess is not None
+        if self.kind != "estimate" or self.interval is None or self.value <= 0.0:
+            return self.relative_excess, "{}" if self.kind == "exact" else "at most {}"
+        return self.relative_excess * self.interval[1] / self.value, "at most {}"
+
+    def _how_sure(self) -> str:
+        if self.kind == "estimate":
+            return "" if self.confidence is None else f", with {self.confidence:.0%} confidence"
+        return ": this is proved" if self.kind == "bound" else ""
 
     def _check_state(self) -> None:
         check_fields(self, {"confidence": Optional(Number(least=0.0, most=1.0))})

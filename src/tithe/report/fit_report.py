@@ -19,6 +19,7 @@ from tithe.core.files import making_folder, replacing
 from tithe.learners.from_coreset import with_classes
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.odm.base import MarginMachine
+from tithe.report.errors import error_figures, error_tables
 from tithe.report.figures import bars, weight_histogram
 from tithe.report.html import render
 from tithe.report.margins import margin_histograms
@@ -69,13 +70,14 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
             raise
         not_saved = str(error)
     results = {**_results(model, coreset, fit), "not_saved": not_saved}
+    details = (fit.held_out or {}).get("details", {})
     page = render(
         "fit.html",
         run=results,
-        tables=result_tables(results, most=MAX_TABLE_ROWS),
+        tables=[*error_tables(details), *result_tables(results, most=MAX_TABLE_ROWS)],
         score_names=SCORE_NAMES,
         certificate=certificate_of(model),
-        figures=_figures(model, coreset),
+        figures=error_figures(details) | _figures(model, coreset),
     )
     names = vars(model).get("feature_names_in_")
     contents |= {"report.html": page.encode(), "results.json": (json.dumps(results, indent=2) + "\n").encode()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
+from tithe.report.errors import confusion, reliability, residuals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,10 @@ class HeldOut:
         Classifiers: ``accuracy``, ``log_loss`` if there are probabilities, and ``auc`` if there are two classes.
         Regressors: ``r2`` and ``rmse``, the root of the mean squared error. Clusters: ``cost_per_row``, and
         ``training_cost_per_row``, the same of the rows that were learned from.
+    details : dict
+        Where the model is wrong. Classifiers: ``confusion`` of up to 20 classes, and ``reliability`` of the chance of
+        the second of two classes, or of the predicted class if there are more (``chance_of`` says which). Regressors:
+        ``residuals`` by predicted value.
     learned_later : bool
         Whether the model was fitted again after the scores, to these rows as well.
     """
@@ -33,6 +38,7 @@ class HeldOut:
     rows: str
     n_rows: int
     scores: dict[str, float]
+    details: dict[str, Any] = field(default_factory=dict)
     learned_later: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,14 +76,18 @@ def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
     weight = answers.pop("weight")
     if not weight.any():
         return None
+    details: dict[str, Any] = {}
     if is_classifier(fitted):
-        scores = _classifier_scores(fitted, weight, **answers)
+        scores, details = _classifier_scores(fitted, weight, **answers), _confusions(fitted, weight, **answers)
     elif is_regressor(fitted):
         scores = _regressor_scores(weight, **answers)
+        y, predicted = (answers[name].astype(np.float64) for name in ("y", "predicted"))
+        details = {"residuals": residuals(y, predicted, weight)} if y.ndim == 1 else {}
     else:
         training = {"training_cost_per_row": fitted.inertia_ / fitted.coreset_.weight_seen}
         scores = {"cost_per_row": float(answers["cost"].sum() / weight.sum()), **training}
-    return HeldOut(rows=rows, n_rows=len(weight) if "cost" not in answers else data.n_rows, scores=scores)
+    n_rows = len(weight) if "cost" not in answers else data.n_rows
+    return HeldOut(rows=rows, n_rows=n_rows, scores=scores, details=details)
 
 
 def _answers(fitted: Any, leaf: Block) -> dict[str, Array] | None:
@@ -110,6 +120,23 @@ def _classifier_scores(
     if margins is not None and len(fitted.classes_) == 2 and len(np.unique(y)) == 2:
         scores["auc"] = float(roc_auc_score(y == fitted.classes_[1], margins[known], sample_weight=weight))
     return scores
+
+
+def _confusions(
+    fitted: Any, weight: Array, y: Array, predicted: Array, chances: Array | None = None, margins: Array | None = None
+) -> dict[str, Any]:
+    known = np.isin(y, fitted.classes_) & (weight > 0)
+    y, predicted, weight = y[known], predicted[known], weight[known]
+    if not len(y):
+        return {}
+    details: dict[str, Any] = {"confusion": confusion(y, predicted, weight, fitted.classes_)}
+    if chances is None:
+        return details
+    if len(fitted.classes_) == 2:
+        groups = reliability(chances[known, 1], y == fitted.classes_[1], weight)
+        return {**details, "reliability": groups, "chance_of": str(fitted.classes_[1])}
+    groups = reliability(chances[known].max(axis=1), y == predicted, weight)
+    return {**details, "reliability": groups, "chance_of": "the predicted class"}
 
 
 def _regressor_scores(weight: Array, y: Array, predicted: Array) -> dict[str, float]:

@@ -117,8 +117,10 @@ def parts_of(dual: Dual, landmarks: Landmarks, n_parts: int, partition: str, rng
     """Positions of the rows of each part, in random order; no part is empty."""
     if partition == "kmeans":
         label = _clusters(landmarks.basis[:, :_N_STRATA], n_parts, rng)
-        parts = [rng.permutation(np.flatnonzero(label == k)) for k in range(n_parts)]
-        return [rows for rows in parts if len(rows)]
+        clusters = [rng.permutation(np.flatnonzero(label == k)) for k in range(n_parts)]
+        # a cluster may have most of the rows, and the matrix of a part is held: it is cut
+        pieces = [np.array_split(rows, -(-len(rows) // _MAX_PART_ROWS)) for rows in clusters if len(rows)]
+        return [rows for cluster in pieces for rows in cluster]
     if partition == "stratified":
         stratum = strata(dual.gram, landmarks.rows[:_N_STRATA], dual.sign)
     else:
@@ -171,6 +173,7 @@ class Part:
     theta: float
     gamma: Array | None
     seed: int
+    cache_bytes: float
 
     def __call__(self) -> Part:
         return self
@@ -179,7 +182,7 @@ class Part:
 def solve_part(part: Part, number: int) -> Array:
     """The multipliers of part ``number``: (n,)."""
     size = len(part.sign)
-    gram = Gram(part.function, part.X, constant=part.constant, cache_bytes=8.0 * size * size)
+    gram = Gram(part.function, part.X, constant=part.constant, cache_bytes=min(8.0 * size * size, part.cache_bytes))
     dual = Dual(gram=gram, sign=part.sign, cost=part.cost, mu=part.mu, theta=part.theta)
     with single_blas_thread():  # another process does not know that the caller has asked for it
         if part.gamma is not None:
@@ -220,6 +223,7 @@ def solve_level(dual: Dual, parts: list[Array], gamma: Array | None, engine: Eng
                 theta=dual.theta,
                 gamma=None if gamma is None else gamma[rows] / share,
                 seed=seed,
+                cache_bytes=0.5 * dual.gram.cache_bytes,  # two parts may be solved at once
             )
 
     merged = np.zeros(len(dual.sign))
