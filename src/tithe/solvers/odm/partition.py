@@ -119,7 +119,8 @@ def parts_of(dual: Dual, landmarks: Landmarks, n_parts: int, partition: str, rng
         label = _clusters(landmarks.basis[:, :_N_STRATA], n_parts, rng)
         clusters = [rng.permutation(np.flatnonzero(label == k)) for k in range(n_parts)]
         # a cluster may have most of the rows, and the matrix of a part is held: it is cut
-        pieces = [np.array_split(rows, -(-len(rows) // _MAX_PART_ROWS)) for rows in clusters if len(rows)]
+        most = 2 * -(-len(label) // n_parts)
+        pieces = [np.array_split(rows, -(-len(rows) // most)) for rows in clusters if len(rows)]
         return [rows for cluster in pieces for rows in cluster]
     if partition == "stratified":
         stratum = strata(dual.gram, landmarks.rows[:_N_STRATA], dual.sign)
