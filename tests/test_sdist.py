@@ -8,16 +8,20 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tithe import __version__
+
 ROOT = Path(__file__).parents[1]
 PARTS = ("src", "tests", "benchmarks", "tools", ".ci")
 FILES = (
     ".gitignore",
     "CHANGELOG.md",
+    "CITATION.cff",
     "CONTRIBUTING.md",
     "LICENSE",
     "MANIFEST.in",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "pyproject.toml",
 )
 MADE = ("__pycache__", "*.egg-info", "*.pyc", "results")  # by running, installing and measuring
@@ -37,3 +41,8 @@ def test_the_source_distribution_is_complete(tmp_path: Path) -> None:
     with tarfile.open(archive) as file:
         held = {str(Path(*Path(member.name).parts[1:])) for member in file if member.isfile()}
     assert wanted - held == set()
+
+
+def test_the_citation_names_this_version() -> None:
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf8")
+    assert f"\nversion: {__version__}\n" in cited
