@@ -8,10 +8,10 @@ from scipy import sparse
 
 from tithe import Block, build_coreset, distortion, propose_size
 from tithe.core.data import effective_sample_size
-from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective, MarginObjective
+from tithe.objectives import KMeansObjective, LogisticObjective, MarginObjective
 from tithe.reduce import sizing
-from tithe.reduce.distortion import hard_queries, random_queries, ratio_error
-from tithe.reduce.sizing import extrapolate_size, theoretical_size
+from tithe.reduce.distortion import Distortion, hard_queries, random_queries, ratio_error
+from tithe.reduce.sizing import extrapolate_size
 
 KMEANS = KMeansObjective(n_clusters=4)
 
@@ -45,9 +45,32 @@ def test_arrays_and_names_will_do(skewed: Block) -> None:
     X = skewed.X[:500].round().astype(int)
     coreset = build_coreset(X, objective="kmeans", coreset_size=100, random_state=0)
     assert distortion(X, coreset, "kmeans", n_fits=1, n_bases=1, climb=0).worst < 1.0
-    assert theoretical_size("kmeans", 0.1, n_features=3).size > 0
-    with pytest.raises(ValueError, match="about centres"):
-        theoretical_size("generic", 0.1, n_features=3)
+
+
+@pytest.mark.parametrize(("over", "under"), [(0.25, 0.0), (0.0, 0.2), (0.25, 0.2)])
+def test_transfer_factor_is_reached_in_the_worst_case(over: float, under: float) -> None:
+    """The best of two solutions is overestimated, the other underestimated: both cost the same on the coreset."""
+    full, small = np.array([1.0, 0.0]), np.array([1.0 + over, 0.0])
+    full[1] = (1.0 + over) / (1.0 - under)
+    small[1] = full[1] * (1.0 - under)
+    report = Distortion(values={"own": np.array([ratio_error(a, b) for a, b in zip(small, full, strict=True)])})
+    factor = report.transfer_factor()
+    assert full[1] <= factor * (1 + 1e-12)
+    assert report.worst == pytest.approx(0.25)
+    if over and under:
+        assert full[1] == pytest.approx(factor)
+    assert report.transfer_factor(3.0) == pytest.approx(3.0 * factor)
+
+
+def test_transfer_factor_on_rows(skewed: Block) -> None:
+    block = skewed.take(np.arange(600))
+    coreset = build_coreset(block.X, objective=KMEANS, coreset_size=60, calibrate=False, random_state=0)
+    rng = np.random.default_rng(0)
+    best, ours = KMEANS.solve(block, rng=rng), KMEANS.solve(coreset, rng=rng)
+    costs = [float(KMEANS.cost(block, q) @ block.weights()) for q in (best, ours)]
+    small = [float(KMEANS.cost(coreset, q) @ coreset.weights()) for q in (best, ours)]
+    report = distortion(block, coreset, KMEANS, queries={"own": [best, ours]})
+    assert costs[1] / costs[0] <= report.transfer_factor(max(1.0, small[1] / small[0]))
 
 
 def test_the_data_itself_has_no_distortion(skewed: Block) -> None:
@@ -58,75 +81,6 @@ def test_queries_do_not_depend_on_anything_but_their_seed(skewed: Block) -> None
     a, b = (random_queries(skewed, KMeansObjective(n_clusters=4), n_bases=2, seed=1) for _ in range(2))
     assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
     assert not np.array_equal(a[0], random_queries(skewed, KMeansObjective(n_clusters=4), n_bases=2, seed=2)[0])
-
-
-class TestSizeFor:
-    def test_formulas(self) -> None:
-        k, d, eps, delta = 10, 5, 0.1, 0.05
-        alpha = 8 * (math.log(k) + 2)
-        one = theoretical_size(KMeansObjective(n_clusters=k), eps, delta, n_features=d, queries="one")
-        total = 6 * alpha + 4 * 2 * k  # the pilot has 2 k centres
-        assert one.total_sensitivity == pytest.approx(total)
-        assert one.size == math.ceil(2 * total * (1 + eps / 3) * math.log(2 / delta) / eps**2)
-        every = theoretical_size(KMedianObjective(n_clusters=k), eps, delta, n_features=d)
-        total = 2 * alpha + 2 * k
-        dimension = d * k * math.log(k)
-        assert every.size == math.ceil(total * (dimension * math.log(total) + math.log(1 / delta)) / eps**2)
-        assert every.constant == 1.0 and "constant taken as 1" in every.formula
-        rings = theoretical_size(
-            KMedianObjective(n_clusters=k), 0.5, 0.1, n_features=d, construction="rings", n_rows=1000
-        )
-        layers = math.ceil(math.log2(4 * 1000))
-        draws = math.ceil(math.log(2 * k * (layers + 1) / 0.1) / (2 * (0.5 / 18) ** 2))
-        assert rings.size == draws * k * (layers + 1)
-
-    @pytest.mark.parametrize("construction", ["sensitivity", "lightweight", "rings"])
-    def test_less_error_needs_more_rows(self, construction: str) -> None:
-        sizes = [
-            theoretical_size(KMEANS, e, n_features=3, construction=construction, n_rows=10**6).size
-            for e in (0.4, 0.2, 0.1)
-        ]
-        assert sizes[0] < sizes[1] < sizes[2]
-        assert sizes[2] / sizes[1] == pytest.approx(4, rel=0.1)
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"eps": 0.0}, "eps"),
-            ({"delta": 1.0}, "delta"),
-            ({"construction": "uniform"}, "No bound"),
-            ({"construction": "rings"}, "n_rows"),
-            ({"queries": "some"}, "queries"),
-        ],
-    )
-    def test_bad_arguments(self, options: dict, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            theoretical_size(KMEANS, **({"eps": 0.1, "n_features": 2} | options))
-
-    def test_agrees_with_distortion_on_a_planted_problem(self) -> None:
-        """A small far cluster that the query leaves out carries the cost: what sensitivities are about.
-
-        The error of the plain draw that is exceeded with probability delta keeps to eps, and is
-        within one order of magnitude of it.
-        """
-        rng = np.random.default_rng(0)
-        centers = rng.normal(scale=20, size=(4, 2)) * np.array([[1], [1], [1], [20]])
-        sizes = (30_000, 20_000, 10_000, 600)
-        X = np.concatenate([c + rng.normal(size=(n, 2)) for c, n in zip(centers, sizes, strict=True)])
-        X = X[rng.permutation(len(X))]
-        eps, delta = 0.3, 0.1
-        size = theoretical_size(KMEANS, eps, delta, n_features=2, queries="one").size
-        assert size < len(X) / 4
-        results = [
-            distortion(
-                X,
-                build_coreset(X, objective=KMEANS, coreset_size=size, calibrate=False, random_state=seed),
-                KMEANS,
-                queries={"three centres": [centers[:3]]},
-            ).worst
-            for seed in range(60)
-        ]
-        assert eps / 10 <= np.quantile(results, 1 - delta) <= eps
 
 
 def test_pilot_rule() -> None:

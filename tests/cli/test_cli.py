@@ -69,8 +69,24 @@ def test_build_for_margin_distributions(rows, tmp_path, capsys, construction: st
 def test_size_for_margin_distributions(rows, capsys) -> None:
     command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3"]
     assert run(*command, "--data", rows) == 0
-    assert "lam = 1000, mu = 0.05, theta = 0.8" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "lam = 1000, mu = 0.05, theta = 0.8" in shown
+    assert "pilot rule" in shown and "sensitivity, proved" in shown
     assert run(*command) == 2
+
+
+def test_sizes_of_theorems(capsys) -> None:
+    """Every theorem has a row; -m adds the error of that number of rows."""
+    assert run("size", "--objective", "logistic", "--total-sensitivity", 30, "--features", 10, "-m", 18_574) == 0
+    shown = capsys.readouterr().out
+    assert "18,574" in shown and "476,590" in shown and "cablr, proved" in shown and "eps of 18,574" in shown
+    assert "0.1 " in shown and "1.222 times" in shown
+    assert run("size", "-k", 10, "--features", 5) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("rings, proved") == 2 and shown.count("lightweight, proved") == 1
+    assert run("size", "--objective", "dictionary", "--features", 20, "-m", 5) == 0
+    shown = capsys.readouterr().out
+    assert "2,843" in shown and shown.count("none") == 4
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tithe import Block
 from tithe.constructions import Influence, Leverage, Lightweight, Rings, Sensitivity, Uniform
 from tithe.core.contracts import Construction, Objective, SensitivityObjective
 from tithe.core.parallel import limit_threads
-from tithe.objectives import GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
+from tithe.objectives import DictionaryObjective, GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.testing import check_construction, construction_checks
 from tithe.testing.data import small_problem
 
@@ -82,6 +82,59 @@ def test_too_many_rings_for_the_size() -> None:
     survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
     with pytest.raises(ValueError, match="rings and only 3 rows"):
         rings.reduce(block, objective, 3, pilot=None, survey=survey, rng=np.random.default_rng(0))
+
+
+def _ring_draw(rings: Rings, block: Block, objective, size: int) -> Block:
+    survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
+    return rings.reduce(block, objective, size, pilot=None, survey=survey, rng=np.random.default_rng(0))
+
+
+def test_draws_per_ring_that_are_asked_for() -> None:
+    block, objective = small_problem(600), KMedianObjective(n_clusters=3)
+    survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
+    ring = Rings().ring_of(block, survey, 1)[0]
+    drawn = _ring_draw(Rings(per_ring=7), block, objective, 500)
+    for number, count in zip(*np.unique(ring, return_counts=True), strict=True):
+        inside = ring[drawn.row_ids()] == number
+        assert inside.sum() == count if count <= 7 else inside.sum() <= 7
+        assert drawn.weights()[inside].sum() == pytest.approx(block.weights()[ring == number].sum(), rel=1e-12)
+    # the number that fits into a size draws the same rows
+    size = int(np.minimum(np.bincount(ring), 7).sum())
+    assert np.array_equal(_ring_draw(Rings(), block, objective, size).row_ids(), drawn.row_ids())
+    with pytest.raises(ValueError, match=f"up to {size} rows, and only {size - 1} may be kept"):
+        _ring_draw(Rings(per_ring=7), block, objective, size - 1)
+
+
+def test_rings_for_an_error_draw_the_number_of_the_theorem() -> None:
+    """ln(2 / delta) / (2 eps0^2) draws with eps0 = eps / (4.5 * 16) for one median, and the error is within eps."""
+    block, objective = Block(X=np.random.default_rng(0).normal(size=(60_000, 1))), KMedianObjective(n_clusters=1)
+    eps, delta = 0.9, 0.2
+    drawn = _ring_draw(Rings(eps=eps, delta=delta), block, objective, 60_000)
+    survey = objective.survey(block, objective.pilot(block, rng=np.random.default_rng(0)))
+    ring = Rings().ring_of(block, survey, 1)[0]
+    per_ring = int(np.ceil(np.log(2.0 / delta) * (72.0 / eps) ** 2 / 2.0))
+    distinct = drawn.weights()[ring[drawn.row_ids()] == np.bincount(ring).argmax()]
+    assert np.bincount(ring).max() > per_ring  # otherwise all rows are kept
+    step = np.bincount(ring).max() / per_ring
+    assert (distinct / step).sum() == pytest.approx(per_ring)  # each row weighs its draws
+    assert np.allclose(distinct / step, np.round(distinct / step))
+    query = np.array([[5.0]])
+    assert drawn.weights() @ objective.cost(drawn, query) == pytest.approx(objective.cost(block, query).sum(), rel=eps)
+
+
+def test_rings_refuse_numbers_that_contradict_one_another() -> None:
+    for options, message in (
+        ({"per_ring": 5, "eps": 0.1}, "give one"),
+        ({"delta": 0.1}, "give eps"),
+        ({"eps": 1.0}, "eps must be"),
+        ({"per_ring": 0}, "per_ring must be"),
+        ({"alpha": 0.0}, "alpha must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Rings(**options)
+    block = Block(X=np.random.default_rng(0).normal(size=(300, 4)))
+    with pytest.raises(ValueError, match="pilot_factor"):
+        _ring_draw(Rings(eps=0.5), block, DictionaryObjective(n_components=4), 250)
 
 
 @pytest.mark.parametrize("construction", [Sensitivity(), Lightweight(), Rings()])

@@ -24,9 +24,8 @@ Params = Any
 class Objective(Storable, ABC):
     """cost(P, q) = sum_i u_i f_q(x_i), with f >= 0: always a sum, never a mean.
 
-    An objective is a value: a frozen dataclass, compared with ``==``. One with an array among its fields needs an
-    ``__eq__`` of its own. With no more than this class asks for, rows can be drawn by the constructions that require
-    nothing, without calibration.
+    An objective is a value: a frozen dataclass, compared with ``==``; with an array field it needs its own ``__eq__``.
+    Constructions that require nothing need no more than this class, if weights are not calibrated.
     """
 
     name: ClassVar[str]
@@ -43,8 +42,6 @@ class Objective(Storable, ABC):
     @abstractmethod
     def cost(self, block: Block, params: Params) -> Array:
         """f_q(x_i) of every row: (n,), unweighted."""
-
-    # -- labels ----------------------------------------------------------------------------------
 
     @property
     def lacks_classes(self) -> bool:
@@ -68,8 +65,6 @@ class Objective(Storable, ABC):
     def constant(self) -> float:
         """The coordinate that a linear model adds to every row for its intercept."""
         return 1.0
-
-    # -- queries to try a coreset with -------------------------------------------------------------
 
     def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Params]:
         """Random solutions, for measuring the distortion of a coreset."""
@@ -129,6 +124,11 @@ class NearestObjective(SampledObjective):
     """An objective of the distance to the nearest of several centres or atoms; totals begin with count and cost."""
 
     power: ClassVar[int] = 2  # cost is the distance to this power
+
+    @property
+    def pilot_factor(self) -> float | None:
+        """The factor by which a pilot's cost may exceed the smallest cost, as theorems assume; None: not known."""
+        return None
 
     @abstractmethod
     def assign(self, block: Block, params: Array) -> Array:

@@ -69,7 +69,11 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         s_i = u_i [rho_1 alpha d_i^z / c + rho_2 alpha c_b / (W_b c) + rho_3 / W_b],
 
     rho = (1, 1, 1) for z = 1 and (2, 4, 4) for z = 2, with alpha = 8 (ln k + 2) the expected
-    factor of the seeding (Feldman and Langberg 2011; Bachem, Lucic and Krause 2017).
+    factor of the seeding (Feldman and Langberg 2011; Bachem, Lucic and Krause 2017). These bounds add up to
+    (rho_1 + rho_2) alpha + rho_3 p, or less where a pilot cluster is empty.
+
+    Proof: f_C(x) <= 2 d_i^2 + 2 |a_b - C|^2 and W_b |a_b - C|^2 <= 2 c_b + 2 cost_b(C) for z = 2, without the factors 2
+    for z = 1; and cost(C) >= c / alpha. The number p of pilot centres is free: only c <= alpha OPT_k is needed.
 
     The moments are, in each pilot cluster: 1, d_i^z, and the gradient of d_i^z in a_b up to a
     factor: x - a_b for z = 2, (x - a_b) / d_i for z = 1. Their totals make the coreset's cost
@@ -95,6 +99,24 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     def __post_init__(self) -> None:
         check_params(self, self.constraints)
 
+    # -- what theorems about sizes need ------------------------------------------------------
+
+    @property
+    def n_pilot_centers(self) -> int:
+        """p: the most centres that a pilot has."""
+        return 2 * self.n_clusters
+
+    @property
+    def pilot_factor(self) -> float:
+        """alpha: the expected factor of D^z seeding."""
+        return float(8.0 * (np.log(self.n_clusters) + 2.0))
+
+    @property
+    def total_sensitivity(self) -> float:
+        """The largest total of `sensitivity`: (rho_1 + rho_2) alpha + rho_3 p."""
+        r1, r2, r3 = self.ratio
+        return (r1 + r2) * self.pilot_factor + r3 * self.n_pilot_centers
+
     # -- what a coreset needs ----------------------------------------------------------------
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
@@ -102,7 +124,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         sample = sample_rows(block, max(5000, 100 * self.n_clusters), rng)
         rows, weight = sample.X, sample.sample_weight
         with single_blas_thread():
-            centers = dz_seeds(rows, 2 * self.n_clusters, weight=weight, power=self.power, rng=rng)
+            centers = dz_seeds(rows, self.n_pilot_centers, weight=weight, power=self.power, rng=rng)
             return self._descend(rows, weight, centers, max_iter=3)[0]
 
     def mean_pilot(self, block: Block) -> Array:
@@ -131,7 +153,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         inverse = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
         r1, r2, r3 = self.ratio
         if total > 0:
-            alpha = 8.0 * (np.log(self.n_clusters) + 2.0)
+            alpha = self.pilot_factor
             slope, base = r1 * alpha / total, (r2 * alpha * cost / total + r3) * inverse
         else:
             slope, base = 0.0, r3 * inverse

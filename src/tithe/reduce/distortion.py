@@ -36,6 +36,16 @@ class Distortion:
     def worst(self) -> float:
         return max(float(v.max()) for v in self.values.values())
 
+    def transfer_factor(self, approximation: float = 1.0) -> float:
+        """What a solution costs on all rows, in units of the smallest cost, if no query has more than ``worst``.
+
+        The solution is within a factor lambda = ``approximation`` of the best one on the coreset. In general the factor
+        is lambda (1 + e) / (1 - e') if costs are overestimated by at most e and underestimated by at most e', in shares
+        of the cost. With w = ``worst`` these are e = w and e' = w / (1 + w), which gives lambda (1 + w)^2. It is proved
+        if the solution and the best one on all rows are among the queries, and an estimate otherwise.
+        """
+        return approximation * (1.0 + self.worst) ** 2
+
     def summary(self) -> dict[str, tuple[float, float]]:
         """Median and largest distortion of each family."""
         return {name: (float(np.median(v)), float(v.max())) for name, v in self.values.items()}

@@ -1,4 +1,4 @@
-"""How many rows to keep: measured on the data itself, or from the theorems."""
+"""How many rows to keep, measured on the data itself; `tithe.reduce.theory` has the sizes of theorems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tithe.core.params import OneOf, check_value
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.objectives.clustering import ClusteringObjective
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
 from tithe.reduce.plan import Plan, check_contracts
@@ -228,111 +227,6 @@ class _FitTrial(_Trial):
         least = total_costs(self.block, goal, minima)
         worse = max(0.0, float(np.median(least)) - self.best)
         return [ratio_error(cost + worse, nearby) for cost, nearby in zip(costs, least, strict=True)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizeBound:
-    """A coreset size and where it comes from.
-
-    ``size`` = ``constant`` * S * (...) as ``formula`` says, with S = ``total_sensitivity`` and
-    D = ``dimension``.
-    """
-
-    size: int
-    constant: float
-    total_sensitivity: float
-    dimension: float
-    formula: str
-
-    def __str__(self) -> str:
-        return f"{self.size} rows: {self.formula}, S = {self.total_sensitivity:.4g}, D = {self.dimension:.4g}"
-
-
-def theoretical_size(
-    objective: str | Objective,
-    eps: float,
-    delta: float = 0.1,
-    *,
-    n_features: int,
-    construction: str = "sensitivity",
-    queries: str = "all",
-    n_rows: int | None = None,
-) -> SizeBound:
-    """Rows for a relative error ``eps`` with probability 1 - ``delta``, estimated by the formulas of theorems.
-
-    The theorems assume more than is computed. They take the total sensitivity S as known; here it follows from
-    the expected factor 8 (ln k + 2) of D^z seeding on all rows, while a pilot is seeded on a sample of them. For all
-    solutions at once they also leave a universal constant open. Expect far more rows than are needed: see
-    `propose_size`, which measures.
-
-    Parameters
-    ----------
-    objective : clustering objective
-    eps, delta : float
-        In (0, 1).
-    n_features : int
-    construction : {"sensitivity", "lightweight", "rings"}
-        ``lightweight`` has an additive guarantee. ``rings`` needs ``n_rows`` and counts draws per
-        ring times rings; its constant is that for k-median.
-    queries : {"one", "all"}
-        ``"one"``: one solution fixed beforehand, by Bernstein's inequality, whose constant is known.
-        ``"all"``: every solution at once; 1 is used for the universal constant.
-
-    Examples
-    --------
-    >>> from tithe.objectives import KMeansObjective
-    >>> from tithe.reduce.sizing import theoretical_size
-    >>> theoretical_size(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
-    177393
-    """
-    for name, value in (("eps", eps), ("delta", delta)):
-        if not 0.0 < value < 1.0:
-            raise ValueError(f"{name} must lie between 0 and 1, got {value}.")
-    goal = make("objective", objective)
-    if not isinstance(goal, ClusteringObjective):
-        raise ValueError(f"The theorems are about centres, which {goal.name!r} does not have: see propose_size.")
-    k, z = goal.n_clusters, goal.power
-    dimension = n_features * k * max(1.0, math.log(k))
-    alpha = 8.0 * (math.log(k) + 2.0)
-    if construction == "rings":
-        return _size_of_rings(k, z, eps, delta, n_rows, dimension)
-    if construction == "lightweight":
-        size = (dimension + math.log(1.0 / delta)) / eps**2
-        formula = "1 * (D + ln(1/delta)) / eps^2, additive, universal constant taken as 1"
-        return SizeBound(
-            size=math.ceil(size), constant=1.0, total_sensitivity=1.0, dimension=dimension, formula=formula
-        )
-    if construction != "sensitivity":
-        raise ValueError(f"No bound is known for construction {construction!r}: use sensitivity, lightweight or rings.")
-    n_pilot = 2 * k  # centres of a pilot: each adds as much to S
-    total = 2.0 * alpha + n_pilot if z == 1 else 6.0 * alpha + 4.0 * n_pilot
-    if queries == "one":
-        size, constant = 2.0 * total * (1.0 + eps / 3.0) * math.log(2.0 / delta) / eps**2, 2.0
-        formula = "2 S (1 + eps/3) ln(2/delta) / eps^2, one fixed query"
-    elif queries == "all":
-        size, constant = total * (dimension * math.log(total) + math.log(1.0 / delta)) / eps**2, 1.0
-        formula = "1 * S (D ln S + ln(1/delta)) / eps^2, all queries, universal constant taken as 1"
-    else:
-        raise ValueError(f"queries must be 'one' or 'all', got {queries!r}.")
-    return SizeBound(
-        size=math.ceil(size), constant=constant, total_sensitivity=total, dimension=dimension, formula=formula
-    )
-
-
-def _size_of_rings(k: int, z: int, eps: float, delta: float, n_rows: int | None, dimension: float) -> SizeBound:
-    if n_rows is None:
-        raise ValueError("rings need n_rows: the number of layers grows with its logarithm.")
-    alpha = 4.0
-    layers = math.ceil(math.log2(alpha * n_rows) / z)
-    small = eps / (4.0 * alpha + 2.0)
-    per_ring = math.ceil(math.log(2.0 * k * (layers + 1) / delta) / (2.0 * small**2))
-    return SizeBound(
-        size=per_ring * k * (layers + 1),
-        constant=0.5,
-        total_sensitivity=float(k * (layers + 1)),
-        dimension=dimension,
-        formula=f"{per_ring} draws per ring (ln(2S/delta) / 2 eps0^2, eps0 = eps/18), S rings, one fixed query, z = 1",
-    )
 
 
 def extrapolate_size(measured: float, pilot_size: int, eps: float, *, slope: float = 0.5) -> int:

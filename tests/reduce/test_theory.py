@@ -1,0 +1,326 @@
+"""Sizes of theorems: every formula against a closed form or brute force."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tithe import Block, build_coreset, distortion
+from tithe.constructions import Cablr, Rings
+from tithe.objectives import (
+    DictionaryObjective,
+    KMeansObjective,
+    KMedianObjective,
+    LeastSquaresObjective,
+    LogisticObjective,
+    MarginObjective,
+)
+from tithe.reduce.theorems import log_net
+from tithe.reduce.theory import eps_for, known_theorems, measured_total_sensitivity, theoretical_size
+
+KMEANS = KMeansObjective(n_clusters=4)
+LOGISTIC, MARGIN = LogisticObjective(classes=(0, 1)), MarginObjective(classes=(0, 1), lam=10.0, theta=0.2)
+DICTIONARY = DictionaryObjective(n_components=6, n_nonzero_coefs=2)
+CLUSTERINGS = [KMeansObjective, KMedianObjective]
+TERMS: dict[str, Any] = {"n_features": 3, "n_rows": 10**6, "total_sensitivity": 40.0}
+
+
+def _rows(seed: int, n: int = 40, d: int = 2) -> Block:
+    """Weighted rows, some far from the others, half of them in two classes that overlap."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1, 1, (n, 1))
+    y = (X[:, 0] + rng.normal(size=n) > 0).astype(np.int32)
+    y[:2] = 0, 1
+    return Block(X=X, y=y, sample_weight=rng.integers(1, 4, n).astype(np.float64))
+
+
+def _measured(block: Block, goal: Any, seed: int, **options: Any) -> float:
+    given = {"sample_weight": block.sample_weight, "objective": goal, "random_state": seed, **options}
+    return measured_total_sensitivity(block.X, block.y, **given)
+
+
+def _all_theorems() -> list[Any]:
+    return [
+        pytest.param(goal, theorem, id="-".join([goal.name, *map(str, theorem.values())]))
+        for goal in (KMEANS, KMedianObjective(n_clusters=4), LOGISTIC, MARGIN, DICTIONARY)
+        for theorem in known_theorems(goal)
+    ]
+
+
+class TestFormulas:
+    def test_clusterings(self) -> None:
+        k, d, eps, delta = 10, 5, 0.1, 0.05
+        alpha = 8 * (math.log(k) + 2)
+        one = theoretical_size(KMeansObjective(n_clusters=k), eps, delta, n_features=d, queries="one")
+        total = 6 * alpha + 4 * 2 * k  # the pilot has 2 k centres
+        assert one.total_sensitivity == pytest.approx(total) and one.proved
+        assert one.size == math.ceil(2 * total * (1 + eps / 3) * math.log(2 / delta) / eps**2)
+        all_queries = theoretical_size(KMedianObjective(n_clusters=k), eps, delta, n_features=d)
+        total = 2 * alpha + 2 * k
+        dimension = d * k * math.log(k)
+        assert all_queries.size == math.ceil(total * (dimension * math.log(total) + math.log(1 / delta)) / eps**2)
+        assert all_queries.constant == 1.0 and "constant c taken as 1" in all_queries.formula
+        assert not all_queries.proved
+
+    def test_lightweight(self) -> None:
+        one = theoretical_size(KMEANS, 0.3, 0.1, n_features=3, construction="lightweight", queries="one")
+        assert one.size == math.ceil(64 * 1.05 * math.log(20) / 0.09)
+
+    @pytest.mark.parametrize(("kind", "power"), [(KMedianObjective, 1), (KMeansObjective, 2)])
+    def test_rings(self, kind: Any, power: int) -> None:
+        k, d, eps, delta, n = 10, 5, 0.5, 0.1, 1000
+        alpha = 8 * (math.log(k) + 2)
+        layers = math.ceil(math.log2(4 * n) / power)
+        factor = 4.5 * alpha if power == 1 else 4 * (4.25 * alpha + math.sqrt(8.5 * alpha * (alpha + 1)))
+        terms = {"n_features": d, "construction": "rings", "n_rows": n}
+        one = theoretical_size(kind(n_clusters=k), eps, delta, queries="one", **terms)
+        draws = math.ceil(math.log(2 / delta) * factor**2 / (2 * eps**2))
+        assert one.total_sensitivity == 2 * k * (layers + 1)
+        assert one.size == draws * 2 * k * (layers + 1)
+        net = log_net(eps, kind(n_clusters=k), d, layers, 4.0)
+        draws = math.ceil((math.log(2 * one.total_sensitivity / delta) + net) * factor**2 / (2 * (eps / 2) ** 2))
+        assert theoretical_size(kind(n_clusters=k), eps, delta, **terms).size == draws * 2 * k * (layers + 1)
+
+    def test_logistic_is_cablr(self) -> None:
+        m, d, eps, delta = 17.0, 54, 0.1, 0.05
+        bound = theoretical_size("logistic", eps, delta, n_features=d, total_sensitivity=m)
+        assert bound.size == math.ceil(4 * m / eps**2 * ((d + 1) * math.log(m) + math.log(1 / delta)))
+        three = theoretical_size(LogisticObjective(classes=(0, 1, 2)), eps, n_features=d, total_sensitivity=m)
+        assert three.dimension == 3 * (d + 1)
+
+    def test_margin(self) -> None:
+        bound = theoretical_size(MARGIN, 0.1, 0.1, n_features=3, total_sensitivity=9.0)
+        assert bound.size == math.ceil(900 * (4 * math.log(9) + math.log(10)))
+        free = MarginObjective(classes=(0, 1), intercept_scaling=math.inf)
+        assert theoretical_size(MARGIN, 0.1, **TERMS, queries="one").proved
+        assert not theoretical_size(free, 0.1, **TERMS, queries="one").proved
+
+    def test_dictionary(self) -> None:
+        d, k, eps, delta = 20, 50, 0.1, 0.05
+        goal = DictionaryObjective(n_components=k, beta=0.2)
+
+        def size(**terms: Any) -> int:
+            return theoretical_size(goal, eps, delta, n_features=d, **terms).size
+
+        log, share = math.log(1 / delta), 1 - 0.2
+        assert size(queries="one") == math.ceil(10 * log / (share * eps) ** 2)  # Lemma 1
+        assert size() == math.ceil(10 * d * k * log / (share * eps) ** 2)  # Corollary 2
+        assert size(reference_factor=3) == math.ceil(10 * d * k * 9 * log / (share * eps) ** 2)  # Theorem 1
+        assert size(reference_factor="1/eps") == math.ceil(10 * d * k * log / (share * eps**2) ** 2)  # repaired
+        one = 2 * 3 / share * (1 + eps / 3) * math.log(2 / delta) / eps**2
+        assert size(queries="one", reference_factor=3) == math.ceil(one)
+
+    @pytest.mark.parametrize(("goal", "theorem"), _all_theorems())
+    def test_less_error_needs_more_rows_and_eps_for_is_the_inverse(self, goal: Any, theorem: dict[str, Any]) -> None:
+        terms = {**TERMS, **theorem}
+        sizes = [theoretical_size(goal, eps, **terms).size for eps in (0.4, 0.2, 0.1)]
+        assert sizes[0] < sizes[1] < sizes[2]
+        for size in (sizes[0], sizes[2] + 17):
+            eps = eps_for(goal, size, **terms)
+            assert theoretical_size(goal, eps, **terms).size <= size
+            assert theoretical_size(goal, eps * (1 - 1e-6), **terms).size > size * (1 - 1e-5)
+        assert eps_for(goal, 1, **terms) == math.inf
+
+    def test_eps_for_in_closed_form(self) -> None:
+        m, d, delta, size = 17.0, 54, 0.05, 10**6
+        eps = eps_for("logistic", size, delta, n_features=d, total_sensitivity=m)
+        assert eps == pytest.approx(math.sqrt(4 * m / size * ((d + 1) * math.log(m) + math.log(1 / delta))), rel=1e-9)
+
+    def test_transfer_factor(self) -> None:
+        bound = theoretical_size(KMEANS, 0.1, n_features=3)
+        assert bound.transfer_factor(2.0) == pytest.approx(2.0 * 1.1 / 0.9)
+
+    @pytest.mark.parametrize(
+        ("objective", "options", "message"),
+        [
+            (KMEANS, {"eps": 0.0}, "eps"),
+            (KMEANS, {"delta": 1.0}, "delta"),
+            (KMEANS, {"construction": "uniform"}, "sensitivity or lightweight or rings"),
+            (KMEANS, {"construction": "rings"}, "n_rows"),
+            (KMEANS, {"queries": "some"}, "queries"),
+            (LOGISTIC, {}, "measured_total_sensitivity"),
+            (DICTIONARY, {"reference_factor": 0.5}, "reference_factor"),
+            (DictionaryObjective(beta=1.0), {}, "beta=1"),
+            (LeastSquaresObjective(), {}, "propose_size"),
+        ],
+    )
+    def test_bad_arguments(self, objective: Any, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            theoretical_size(objective, **({"eps": 0.1, "n_features": 2} | options))
+
+
+class TestTotalSensitivity:
+    """What is measured on twenty random problems is never above the total that a size is computed from."""
+
+    @pytest.mark.parametrize("kind", CLUSTERINGS)
+    def test_clusterings(self, kind: Any) -> None:
+        for seed in range(20):
+            block = _rows(seed, n=[12, 60, 400][seed % 3])
+            goal = kind(n_clusters=[1, 3, 5, 20][seed % 4])
+            measured = _measured(block, goal, seed)
+            assert measured <= theoretical_size(goal, 0.1, n_features=2).total_sensitivity * (1 + 1e-9)
+
+    @pytest.mark.parametrize("k", [5, 20, 100])
+    def test_the_total_is_reached(self, k: int) -> None:
+        goal = KMeansObjective(n_clusters=k)
+        X = np.random.default_rng(0).normal(size=(20 * k, 4))
+        used = theoretical_size(goal, 0.1, n_features=4).total_sensitivity
+        assert measured_total_sensitivity(X, objective=goal) == pytest.approx(used, rel=0.05)
+
+    @pytest.mark.parametrize("kind", CLUSTERINGS)
+    def test_rings(self, kind: Any) -> None:
+        """Their size counts rings. The costs within a ring differ by no more than the formula allows for."""
+        largest = 0.0
+        for seed in range(20):
+            block, rng = _rows(seed, n=300), np.random.default_rng(seed)
+            goal, rings = kind(n_clusters=1 + seed % 3), Rings(alpha=[4.0, 1.0, 30.0][seed % 3])
+            survey = goal.survey(block, goal.pilot(block, rng=rng))
+            ring, _ = rings.ring_of(block, survey, goal.power)
+            if rings.alpha == 4.0:
+                n_rows = int(block.total_weight / block.weights().min())
+                terms = {"n_features": 2, "construction": "rings", "n_rows": n_rows}
+                assert len(np.unique(ring)) <= theoretical_size(goal, 0.1, **terms).total_sensitivity
+            pilot_cost = survey.totals[:, 1].sum()
+            for scale in (0.1, 1.0, 10.0, 100.0):
+                cost = goal.cost(block, scale * rng.normal(size=(goal.n_clusters, 2)))
+                total = float(cost @ block.weights())
+                members = [ring == number for number in np.unique(ring)]
+                spread = sum(block.weights()[m].sum() * (cost[m].max() - cost[m].min()) for m in members) / total
+                largest = max(largest, spread / rings.error_factor(goal.power, pilot_cost / total))
+        assert 0.2 < largest <= 1.0
+
+    @pytest.mark.parametrize(("kind", "limit"), [(KMeansObjective, 16.0), (KMedianObjective, 4.0)])
+    def test_lightweight(self, kind: Any, limit: float) -> None:
+        largest = 0.0
+        for seed in range(20):
+            block, rng, goal = _rows(seed, n=12), np.random.default_rng(seed), kind(n_clusters=2)
+            u, at_mean = block.weights(), goal.cost(block, goal.mean_pilot(block))
+            p = 0.5 * u / u.sum() + 0.5 * u * at_mean / (u @ at_mean)
+            for scale in (0.1, 1.0, 10.0, 1000.0):
+                cost = goal.cost(block, scale * rng.normal(size=(2, 2)))
+                largest = max(largest, float((u * cost / p).max() / (0.5 * (u @ cost + u @ at_mean))))
+        assert largest <= limit
+        assert theoretical_size(goal, 0.1, n_features=2, construction="lightweight").total_sensitivity == limit
+
+    @pytest.mark.filterwarnings("ignore:The mean sensitivity")  # of 16 rows nearly each matters
+    def test_logistic(self) -> None:
+        """The shares of rows in the loss, over many parameters within the radius."""
+        radius = 1.5
+        for seed in range(20):
+            block, rng = _rows(seed, n=16), np.random.default_rng(seed)
+            used = _measured(block, LOGISTIC, seed, construction=Cablr(n_clusters=3, radius=radius))
+            theta = rng.normal(size=(3000, 3))
+            theta *= (radius * rng.random(3000) ** 0.2 / np.linalg.norm(theta, axis=1))[:, None]
+            z = np.column_stack([block.X, np.ones(16)]) * (2.0 * block.y - 1.0)[:, None]
+            losses = np.logaddexp(0.0, -theta @ z.T) * block.weights()
+            largest = (losses / losses.sum(axis=1, keepdims=True)).max(axis=0).sum()
+            assert 1.0 < largest <= used <= block.total_weight
+
+    def test_margin(self) -> None:
+        for seed in range(20):
+            block, rng = _rows(seed, n=16), np.random.default_rng(seed)
+            used = _measured(block, MARGIN, seed)
+            unit = MARGIN.lam / (2.0 * block.total_weight * (1.0 - MARGIN.theta) ** 2)
+            z = np.column_stack([block.X, np.ones(16)]) * (2.0 * block.y - 1.0)[:, None]
+            w = rng.normal(size=(3000, 3)) * 10.0 ** rng.uniform(-3, 1, (3000, 1))
+            u = w @ z.T
+            low, high = 1.0 - MARGIN.theta, 1.0 + MARGIN.theta
+            losses = np.maximum(0.0, low - u) ** 2 + MARGIN.mu * np.maximum(0.0, u - high) ** 2
+            parts = unit * losses * block.weights()
+            value = 0.5 * (w * w).sum(axis=1, keepdims=True) + parts.sum(axis=1, keepdims=True)
+            assert 0.5 < (parts / value).max(axis=0).sum() <= used
+
+    def test_dictionary(self) -> None:
+        """The shares of rows in the error of dictionaries that contain the constant signal, of T = 1."""
+        goal = DictionaryObjective(n_components=3, n_nonzero_coefs=1)
+        for seed in range(20):
+            block, rng = _rows(seed, n=16, d=4), np.random.default_rng(seed)
+            constant = goal.pilot(block, rng=rng)
+            at_reference = block.weights() * goal.cost(block, constant)
+            shares, factor = [np.zeros(16)], 1.0
+            for _ in range(100):
+                atoms = rng.normal(size=(2, 4))
+                atoms = np.vstack([constant, atoms / np.linalg.norm(atoms, axis=1, keepdims=True)])
+                error = block.weights() * goal.cost(block, atoms)
+                assert (error <= at_reference * (1 + 1e-9)).all()
+                factor = max(factor, at_reference.sum() / error.sum())
+                shares.append(error / error.sum())
+            bound = theoretical_size(goal, 0.1, n_features=4, reference_factor=factor)
+            scores = bound.total_sensitivity * goal.sensitivity(block, goal.survey(block, constant)).at()
+            assert (np.max(shares, axis=0) <= scores).all() and scores.sum() == pytest.approx(bound.total_sensitivity)
+
+
+class TestNetOfRings:
+    """The steps of the proof that a net of solutions stands for all of them."""
+
+    @pytest.mark.parametrize(("kind", "power"), [(KMedianObjective, 1), (KMeansObjective, 2)])
+    def test_a_near_solution_has_nearly_the_same_costs(self, kind: Any, power: int) -> None:
+        h, largest = 0.2, 0.0
+        g = h * (1 + h) / (1 - h)
+        w = g if power == 1 else 3 * g * (2 + g)
+        for seed in range(20):
+            rng, block, goal = np.random.default_rng(seed), _rows(seed), kind(n_clusters=2)
+            pilot = goal.pilot(block, rng=rng)
+            survey = goal.survey(block, pilot)
+            R = (survey.totals[:, 1].sum() / (4.0 * block.total_weight)) ** (1 / power)
+            centres = rng.normal(size=(2, 2)) * 10.0 ** rng.uniform(-2, 3)
+            step = rng.normal(size=(2, 2))
+            gap = np.linalg.norm(centres[:, None] - pilot, axis=2).min(axis=1)
+            moved = centres + h * (R + gap)[:, None] * step / np.linalg.norm(step, axis=1, keepdims=True)
+            before, after = goal.cost(block, centres), goal.cost(block, moved)
+            limit = w * (R**power + survey.cost + before)
+            largest = max(largest, (np.abs(after - before) / limit).max())
+        assert 0.1 < largest <= 1.0
+
+    @pytest.mark.parametrize(("power", "limit"), [(1, 0.4), (2, 0.96)])
+    def test_a_far_solution_has_nearly_equal_costs(self, power: int, limit: float) -> None:
+        """Rows within 1 of a pilot centre, and a solution at 1 + 1/h: h = .2."""
+        rows = np.linspace(-1, 1, 101)
+        cost = (6.0 - rows) ** power
+        assert limit >= (cost.max() - cost.min()) / cost.min() > 0.9 * limit
+
+    @pytest.mark.parametrize("eps", [0.05, 0.5])
+    @pytest.mark.parametrize("kind", CLUSTERINGS)
+    def test_the_net_is_fine_enough_and_no_finer(self, kind: Any, eps: float) -> None:
+        goal, d, last = kind(n_clusters=3), 2, 10
+        power, f, h = goal.power, goal.pilot_factor, 0.5
+
+        def error(h: float) -> float:
+            g = h * (1 + h) / (1 - h)
+            w, b, far = (g, 3.75 * f + 2, 2 * h) if power == 1 else (3 * g * (2 + g), 5.75 * f + 2, 4 * h * (1 + h))
+            return (eps / 2 * (1 + w * b) + w * b) / (1 - w) + far if w < 1 else math.inf
+
+        while error(h) > eps:
+            h /= 2
+        shells = last + 1 + math.ceil(math.log2(3 + 1 / h))
+        points = 6 * shells * (1 + 4 / h) ** d + 1
+        assert log_net(eps, goal, d, last, 4.0) == pytest.approx(3 * math.log(points))
+
+
+def test_agrees_with_distortion_on_a_planted_problem() -> None:
+    """A small far cluster that the query leaves out carries the cost: what sensitivities are about.
+
+    The error of the plain draw that is exceeded with probability delta keeps to eps, and is
+    within one order of magnitude of it.
+    """
+    rng = np.random.default_rng(0)
+    centers = rng.normal(scale=20, size=(4, 2)) * np.array([[1], [1], [1], [20]])
+    sizes = (30_000, 20_000, 10_000, 600)
+    X = np.concatenate([c + rng.normal(size=(n, 2)) for c, n in zip(centers, sizes, strict=True)])
+    X = X[rng.permutation(len(X))]
+    eps, delta = 0.3, 0.1
+    size = theoretical_size(KMEANS, eps, delta, n_features=2, queries="one").size
+    assert size < len(X) / 4
+    results = [
+        distortion(
+            X,
+            build_coreset(X, objective=KMEANS, coreset_size=size, calibrate=False, random_state=seed),
+            KMEANS,
+            queries={"three centres": [centers[:3]]},
+        ).worst
+        for seed in range(60)
+    ]
+    assert eps / 10 <= np.quantile(results, 1 - delta) <= eps
