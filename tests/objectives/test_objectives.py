@@ -45,7 +45,7 @@ def test_sensitivity_is_an_upper_bound(kind) -> None:
     for _ in range(15):
         X, u = rng.normal(size=(12, 2)) * rng.choice([1, 10], (12, 1)), rng.integers(1, 6, 12).astype(float)
         block = Block(X=X, sample_weight=u)
-        objective = kind(n_clusters=2)
+        objective = kind(n_clusters=2, n_init=1)
         pilot = objective.pilot(block, rng=rng)
         score = objective.sensitivity(block, objective.survey(block, pilot)).at()
         queries = [X[rng.choice(12, 2)] for _ in range(40)]
