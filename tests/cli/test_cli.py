@@ -83,7 +83,7 @@ def test_sizes_of_theorems(capsys) -> None:
     assert "0.1 " in shown and "1.222 times" in shown
     assert run("size", "-k", 10, "--features", 5) == 0
     shown = capsys.readouterr().out
-    assert shown.count("rings, proved") == 2 and shown.count("lightweight, proved") == 1
+    assert shown.count("rings, proved") == 2 and shown.count("sensitivity, proved") == 2
     assert run("size", "--objective", "dictionary", "--features", 20, "-m", 5) == 0
     shown = capsys.readouterr().out
     assert "2,843" in shown and shown.count("none") == 4

@@ -109,13 +109,15 @@ def by_sensitivities(
 
 
 def about_clusters(
-    goal: ClusteringObjective, delta: float, d: int, construction: str, one: bool, n_rows: int | None
+    goal: ClusteringObjective, delta: float, d: int, construction: str, queries: str, n_rows: int | None
 ) -> Theorem:
-    k = goal.n_clusters
+    k, one = goal.n_clusters, queries == "one"
     dimension = d * k * max(1.0, math.log(k))
     assumption = f"the pilot costs at most {goal.pilot_factor:.3g} times the smallest cost"
     if construction == "rings":
         return _about_rings(goal, delta, d, one, n_rows, assumption)
+    if queries == "net":
+        return _sensitivities_of_all(goal, delta, d, n_rows, assumption)
     if construction == "sensitivity":
         return by_sensitivities(one, goal.total_sensitivity, dimension, delta, assumption=assumption)
     total = 16.0 if goal.power == 2 else 4.0
@@ -137,21 +139,119 @@ def about_clusters(
     )
 
 
+@dataclass(frozen=True)
+class Net:
+    """A finite set N of solutions that stands for all sets of k centres.
+
+    Let R^z = c / (a W), c the cost of the pilot, W the weight, and f the factor of the pilot: c <= f K for the cost K
+    of any solution C. Let D = 2^last_layer R >= all distances d_i of rows to their pilot centres, and h the fineness.
+
+    Near clusters: a pilot centre has C within D (1 + 1/h). Centres that serve its rows are within D (3 + 1/h) of it.
+    Each is replaced by a point of N at a distance of at most h (R + its distance to the pilot). In shells of radius
+    2^s R balls of radius h 2^(s-1) R do, at most (1 + 4/h)^d in each. The distance of a row changes by at most
+    g (R + d_i + distance), g = h (1 + h) / (1 - h), and its cost by at most w (R^z + d_i^z + cost), with w = g for
+    z = 1 and 3 g (2 + g) for z = 2.
+
+    Far clusters: all others. The costs of the rows of such a cluster are equal up to a factor 1 + 2 h for z = 1, and
+    1 + 4 h (1 + h) for z = 2.
+
+    ``error(h)`` is the largest error of all solutions that follows from these changes and from the errors of N. The
+    fineness is the largest power of 1/2 for which it is at most ``eps``.
+    """
+
+    goal: ClusteringObjective
+    n_features: int
+    last_layer: int
+
+    def changes(self, fineness: float) -> tuple[float, float]:
+        """w of near clusters, and the largest relative difference of costs in a far one."""
+        step = fineness * (1.0 + fineness) / (1.0 - fineness)
+        if self.goal.power == 1:
+            return step, 2.0 * fineness
+        return 3.0 * step * (2.0 + step), 4.0 * fineness * (1.0 + fineness)
+
+    def log_size(self, error: Callable[[float, float], float], eps: float) -> float:
+        """ln |N|, with ``error`` a function of the two `changes`."""
+        fineness = 0.25
+        change, far = self.changes(fineness)
+        while change >= 1.0 or error(change, far) > eps:
+            fineness /= 2.0
+            change, far = self.changes(fineness)
+        n_shells = self.last_layer + 1 + math.ceil(math.log2(3.0 + 1.0 / fineness))
+        log_points = math.log(self.goal.n_pilot_centers * n_shells) + self.n_features * math.log1p(4.0 / fineness)
+        # a centre that serves no row of a near cluster counts as one more point
+        return self.goal.n_clusters * (log_points + math.log1p(math.exp(-log_points)))
+
+
+def _sensitivities_of_all(
+    goal: ClusteringObjective, delta: float, d: int, n_rows: int | None, assumption: str
+) -> Theorem:
+    """All solutions at once, by Bernstein's inequality with e = eps / 3 for a net and some more functions.
+
+    Let B be the near clusters of a solution C and C' its point in the net, a = 1. Rows of B have
+    u f_C' <= s_i M with M = max(c / f, cost_B(C')), by the proof of s_i, and M <= (1 + w b) K, b = 2 f + 1. So
+    the cost of C' in B has an error of at most e M, for each of the 2^p sets of clusters. The weights of the p clusters
+    and the cost of the pilot have sensitivities below s_i as well: their errors are at most e. Added up over the rows
+    and over the drawn rows, the changes of near clusters are at most w (b + (1 + e) 2 f + 1 + error) K, so that
+
+        error <= (e (1 + w b) + w (b + (1 + e) 2 f + 1)) / (1 - w) + (1 + e) (1 + far) - 1.
+    """
+    factor, p = goal.pilot_factor, goal.n_pilot_centers
+    net = Net(goal, d, Rings(alpha=1.0).last_layer(_known(n_rows), goal.power))
+    total = goal.total_sensitivity
+
+    def rows(eps: float) -> float:
+        e, b = eps / 3.0, 2.0 * factor + 1.0
+
+        def error(change: float, far: float) -> float:
+            near = e * (1.0 + change * b) + change * (b + (1.0 + e) * 2.0 * factor + 1.0)
+            return near / (1.0 - change) + (1.0 + e) * (1.0 + far) - 1.0
+
+        log_queries = p * math.log(2.0) + net.log_size(error, eps)
+        log_queries += math.log1p((p + 1.0) * math.exp(-log_queries))
+        return 2.0 * total * (1.0 + e / 3.0) * (math.log(2.0 / delta) + log_queries) / e**2
+
+    return Theorem(
+        rows=rows,
+        total=lambda eps: total,
+        constant=2.0,
+        dimension=float(d * goal.n_clusters),
+        formula="2 S (1 + e/3) (ln(2/delta) + ln N) / e^2, e = eps/3, all queries, N of a net",
+        proved=True,
+        assumption=assumption,
+    )
+
+
+def _known(n_rows: int | None) -> int:
+    if n_rows is None:
+        raise ValueError("rings and nets need n_rows: the number of layers grows with its logarithm.")
+    return n_rows
+
+
 def _about_rings(
     goal: ClusteringObjective, delta: float, d: int, one: bool, n_rows: int | None, assumption: str
 ) -> Theorem:
-    if n_rows is None:
-        raise ValueError("rings need n_rows: the number of layers grows with its logarithm.")
+    """x draws from each ring. All solutions: errors of eps / 2 within rings, and a net.
+
+    Weights of rings are exact, so far clusters have no other error than the difference of their costs. Added up over
+    the rows and over the drawn rows, the changes of near clusters are at most w (b + error) K, with b = f (3 + 3/a) + 2
+    for z = 1 and f (5 + 3/a) + 2 for z = 2: error <= (eps/2 (1 + w b) + w b) / (1 - w) + far.
+    """
     rings = Rings()
-    last = rings.last_layer(n_rows, goal.power)
+    last = rings.last_layer(_known(n_rows), goal.power)
     n_rings = goal.n_pilot_centers * (last + 1)
     factor = rings.error_factor(goal.power, goal.pilot_factor)
+    b = goal.pilot_factor * ((3.0 if goal.power == 1 else 5.0) + 3.0 / rings.alpha) + 2.0
+    net = Net(goal, d, last)
 
     def rows(eps: float) -> float:
+        def error(change: float, far: float) -> float:
+            return (eps / 2.0 * (1.0 + change * b) + change * b) / (1.0 - change) + far
+
         if one:
             return n_rings * draws_per_ring(eps, delta, error_factor=factor)
-        # each ring counts as a query: which rings belong to clusters far from a solution is not known beforehand
-        log_queries = math.log(n_rings) + log_net(eps, goal, d, last, rings.alpha)
+        # each ring counts as a query: which rings belong to far clusters is not known beforehand
+        log_queries = math.log(n_rings) + net.log_size(error, eps)
         return n_rings * draws_per_ring(eps / 2.0, delta, error_factor=factor, log_queries=log_queries)
 
     logs, eps0 = ("ln(2/delta)", factor) if one else ("(ln(2 S/delta) + ln N)", 2.0 * factor)
@@ -165,40 +265,6 @@ def _about_rings(
         proved=True,
         assumption=assumption,
     )
-
-
-def log_net(eps: float, goal: ClusteringObjective, d: int, last_layer: int, alpha: float) -> float:
-    """ln |N|: if the errors of N are at most eps/2 of the cost in each, those of all solutions are at most eps.
-
-    Let D = 2^last_layer R, the largest distance of a row to its pilot centre, h the fineness of the net, and f the
-    factor of the pilot. A pilot cluster at a distance of at least D (1 + 1/h) from C has costs that are equal up to
-    2 h (z = 1) or 4 h (1 + h) (z = 2) of its cost; its weight is exact, and so is its cost up to that. Centres that
-    serve the rows of any other cluster are within D (3 + 1/h) of a pilot centre. Each is replaced by a point of N at a
-    distance of at most h (R + its distance to the pilot): in shells of radius 2^s R balls of radius h 2^(s-1) R do, at
-    most (1 + 4/h)^d in each. This changes the distance of a row by at most g (R + d_i + its distance), with
-    g = h (1 + h) / (1 - h). Costs change by at most w times the sum of the three costs, w = g for z = 1 and
-    3 g (2 + g) for z = 2. Added up over the rows and over the drawn rows, whose rings have exact weights, that is
-    w (b + error), with b = f (3 + 3/alpha) + 2 for z = 1 and f (5 + 3/alpha) + 2 for z = 2.
-    So error <= (eps/2 (1 + w b) + w b) / (1 - w) + that of far clusters. h is the largest power of 1/2 for which this
-    is at most eps.
-    """
-    z, factor = goal.power, goal.pilot_factor
-    spread = factor * ((3.0 if z == 1 else 5.0) + 3.0 / alpha) + 2.0
-    fineness = 0.5
-    while _error_between(fineness, eps, z, spread) > eps:
-        fineness /= 2.0
-    n_shells = last_layer + 1 + math.ceil(math.log2(3.0 + 1.0 / fineness))
-    log_points = math.log(goal.n_pilot_centers * n_shells) + d * math.log1p(4.0 / fineness)
-    return goal.n_clusters * (log_points + math.log1p(math.exp(-log_points)))  # one more: a centre that serves no row
-
-
-def _error_between(fineness: float, eps: float, power: int, spread: float) -> float:
-    """The largest error of any solution, if those of the net are at most eps / 2: see `log_net`."""
-    step = fineness * (1.0 + fineness) / (1.0 - fineness)
-    change, far = (step, 2.0 * fineness) if power == 1 else (3.0 * step * (2.0 + step), 4.0 * fineness * (1 + fineness))
-    if change >= 1.0:
-        return math.inf
-    return (eps / 2.0 * (1.0 + change * spread) + change * spread) / (1.0 - change) + far
 
 
 def about_dictionaries(

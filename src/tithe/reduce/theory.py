@@ -53,11 +53,12 @@ def theoretical_size(
     construction : str
         For clusterings ``"sensitivity"``, ``"lightweight"`` or ``"rings"``, for logistic regression ``"cablr"`` or
         ``"acvs"``, else ``"sensitivity"``. ``"auto"``: the first of these.
-    queries : {"one", "all"}
-        ``"one"``: one solution fixed before the draw. ``"all"``: every solution at once.
+    queries : {"one", "all", "net"}
+        ``"one"``: one solution fixed before the draw. ``"all"``: every solution at once. ``"net"``: the same for
+        clusterings and ``"sensitivity"``, by a proof that leaves no constant open and asks for more rows.
     n_rows : int, optional
-        Rings need it: the number of layers grows with its logarithm. For weighted rows, their total weight divided by
-        the smallest weight.
+        Rings and nets need it: the number of layers grows with its logarithm. For weighted rows, their total weight
+        divided by the smallest weight.
     total_sensitivity : float, optional
         Logistic regression and margins need it: the total of the bounds s_i that rows are drawn by, which
         `measured_total_sensitivity` returns. A coreset by ``"cablr"`` has it as ``provenance["mean_sensitivity"]``.
@@ -81,13 +82,13 @@ def theoretical_size(
     - Clusterings: s_i as in `ClusteringObjective`. Its pilot has p = 2k centres, alpha = 8 (ln k + 2), and
       S = 2 alpha + p for k-median, 6 alpha + 4 p for k-means; D = d k ln k and c = 1. This assumes that the pilot
       costs at most alpha times the smallest cost with k centres. D^z seeding on all rows does in expectation, and a
-      pilot is seeded on a sample of them.
+      pilot is seeded on a sample of them. ``"net"``: with N functions and e = eps / 3,
+      2 S (1 + e / 3) (ln(2 / delta) + ln N) / e^2 rows; N counts a net of solutions (`tithe.reduce.theorems.Net`).
     - ``"lightweight"``: with A = (cost(q) + cost(mean)) / 2 the error is at most eps A. S = 16 (k-median: 4) bounds
       u f / (p A), and cost(q) <= 2 A: 4 S (1 + eps / 6) ln(2 / delta) / eps^2 rows for one query, and
       c (D + ln(1 / delta)) / eps^2 with c = 1 for all.
     - ``"rings"``: 2k (layers + 1) rings of x draws, x as in `tithe.constructions.rings.draws_per_ring`. For all
-      queries x counts a net of solutions (`tithe.reduce.theorems.log_net`), and all constants are known. The
-      assumption on the pilot is the same.
+      queries x counts a net as well, and all constants are known. The assumption on the pilot is the same.
     - Logistic regression, |theta| <= R: S is the mean sensitivity of CABLR, D = d + 1 (times the number of
       classes if there are more than two), and c = 4 as in the code of its authors.
     - Margins: costs include the penalty, and losses are divided by the weight of all rows. D is the number of
@@ -145,6 +146,7 @@ def known_theorems(objective: Objective) -> list[dict[str, Any]]:
     pairs: list[tuple[str, str]]
     if isinstance(objective, ClusteringObjective):
         pairs = [(name, queries) for name in ("sensitivity", "lightweight", "rings") for queries in ("one", "all")]
+        pairs.insert(2, ("sensitivity", "net"))
     elif isinstance(objective, ClusterBoundedObjective):
         pairs = [("cablr", "one"), ("cablr", "all")]
     elif isinstance(objective, (MarginObjective, DictionaryObjective)):
@@ -207,8 +209,9 @@ def _theorem(
 ) -> Theorem:
     check_value("delta", delta, PROBABILITY)
     check_value("n_features", n_features, WholeNumber(least=1))
-    check_value("queries", queries, OneOf("one", "all"))
-    known = [theorem["construction"] for theorem in known_theorems(goal)]
+    check_value("queries", queries, OneOf("one", "all", "net"))
+    theorems = known_theorems(goal)
+    known = [theorem["construction"] for theorem in theorems]
     if not known:
         raise ValueError(f"No theorem about sizes is known for {goal.name!r}: measure one with propose_size.")
     construction = known[0] if construction == "auto" else construction
@@ -218,9 +221,11 @@ def _theorem(
             f"No theorem is known for construction {construction!r} and {goal.name!r}: use "
             f"{' or '.join(dict.fromkeys(known))}."
         )
+    if not any(theorem["construction"] == construction and theorem["queries"] == queries for theorem in theorems):
+        raise ValueError(f"queries={queries!r} is for clusterings and construction 'sensitivity': use 'one' or 'all'.")
     one = queries == "one"
     if isinstance(goal, ClusteringObjective):
-        return about_clusters(goal, delta, n_features, construction, one, n_rows)
+        return about_clusters(goal, delta, n_features, construction, queries, n_rows)
     if isinstance(goal, DictionaryObjective):
         return about_dictionaries(goal, delta, n_features, one, reference_factor)
     if total_sensitivity is None:
