@@ -83,6 +83,7 @@ def test_sizes_of_theorems(capsys) -> None:
     assert "0.1 " in shown and "1.222 times" in shown
     assert run("size", "-k", 10, "--features", 5) == 0
     shown = capsys.readouterr().out
+    assert "147,504,075 draws each" in " ".join(shown.split())
     assert shown.count("rings, proved") == 2 and shown.count("sensitivity, proved") == 2
     assert run("size", "--objective", "dictionary", "--features", 20, "-m", 5) == 0
     shown = capsys.readouterr().out

@@ -94,12 +94,11 @@ def _theorem_rows(
     table = []
     for terms in theorems:
         bound = theoretical_size(goal, eps, delta, **terms)
-        kind = "proved" if bound.proved else "formula"
-        row = [
-            f"{bound.size:,}",
-            f"{terms['construction']}, {kind}",
-            f"{bound.formula}, S = {bound.total_sensitivity:.4g}",
-        ]
+        kind, total = "proved" if bound.proved else "formula", bound.total_sensitivity
+        how = f"{bound.formula}, S = {total:.4g}"
+        if terms["construction"] == "rings":
+            how += f": {round(bound.size / total):,} draws each"
+        row = [f"{bound.size:,}", f"{terms['construction']}, {kind}", how]
         if n_kept is not None:
             error = eps_for(goal, n_kept, delta, **terms)
             row.append("none" if math.isinf(error) else f"{error:.3g}")
