@@ -90,7 +90,8 @@ def theoretical_size(
     - ``"rings"``: 2k (layers + 1) rings of x draws, x as in `tithe.constructions.rings.draws_per_ring`. For all
       queries x counts a net as well, and all constants are known. The assumption on the pilot is the same.
     - Logistic regression, |theta| <= R: S is the mean sensitivity of CABLR, D = d + 1 (times the number of
-      classes if there are more than two), and c = 4 as in the code of its authors.
+      classes if there are more than two), and c = 4 as in the code of its authors. The draws from
+      each class, whose numbers are rounded, count as draws from all rows.
     - Margins: costs include the penalty, and losses are divided by the weight of all rows. D is the number of
       parameters and c = 1.
     - Dictionaries that contain the reference D0, of error err(y, D) <= err(y, D0) in each row: S = A / (1 - beta), with
@@ -176,7 +177,8 @@ def measured_total_sensitivity(
     """The total of the bounds on sensitivities that rows are drawn by: S of `theoretical_size`.
 
     Those of logistic regression are the bounds of ``"cablr"`` unless another ``construction`` is given, an instance
-    such as ``Cablr(radius=2.0)`` or a name. ``X`` may be a source: then a sample of 200,000 of its rows is measured.
+    such as ``Cablr(radius=2.0)`` or a name. ``X`` may be a source: then a sample of 200,000 of its rows is measured,
+    and the result is an estimate. Sizes are proved for the total of all rows, at the pilot or clusters of the draw.
     """
     goal: Objective = make("objective", objective)
     seed = as_seed(random_state)
@@ -234,13 +236,14 @@ def _theorem(
             "tithe.reduce.theory.measured_total_sensitivity."
         )
     check_value("total_sensitivity", total_sensitivity, RealNumber(above=0.0))
+    drawn_by = "S is the total of the bounds that rows are drawn by"
     n_classes = 2 if goal.lacks_classes else goal.n_classes
     dimension = float((n_classes if n_classes > 2 else 1) * (n_features + 1))
     if isinstance(goal, MarginObjective):
         free = goal.fit_intercept and math.isinf(goal.intercept_scaling)
-        theorem = by_sensitivities(one, total_sensitivity, dimension, delta)
+        theorem = by_sensitivities(one, total_sensitivity, dimension, delta, assumption=drawn_by)
         if not free:
             return theorem
         return replace(theorem, proved=False, formula=f"{theorem.formula}; with a free intercept S is no bound")
     theorem = by_sensitivities(one, total_sensitivity, dimension, delta, constant=_LOGISTIC_CONSTANT)
-    return replace(theorem, assumption="parameters of a norm of at most the radius of the construction")
+    return replace(theorem, assumption=f"{drawn_by}; the norm of parameters is at most the radius of the construction")
