@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from tithe import CoresetKMeans, CoresetLogisticRegression, build_coreset, open_dataset
+from tithe.core.engine import Leaves
 from tithe.objectives import KMeansObjective
 from tithe.testing import engine_checks
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tithe[dask]'")
+from tithe.engines.dask import DaskEngine  # noqa: E402
+
 pytestmark = pytest.mark.slow  # a cluster takes seconds to start, and its workers compile
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +70,48 @@ def test_another_data_set_with_the_same_plan_is_not_mixed_up(client: Any, folder
             for engine in ("serial", "dask")
         ]
         assert np.array_equal(coresets[0].X, coresets[1].X)
+
+
+def _refuse(marks: Path) -> None:
+    (marks / f"attempt-{len(list(marks.iterdir()))}").touch()
+    raise ValueError("row 17 is bad")
+
+
+def _ignore(result: Any, number: int) -> None:
+    return None
+
+
+def test_a_bad_row_of_a_task_that_travels_is_not_tried_again(client: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="row 17 is bad"):
+        list(DaskEngine(client).map([partial(_refuse, tmp_path)], _ignore))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def _pretend_cpu(name: str) -> None:
+    os.environ["NUMBA_CPU_NAME"] = name
+
+
+def test_workers_of_other_cpus_are_told(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tithe.engines.dask._COMPARED", set())
+    one = next(iter(client.scheduler_info()["workers"]))
+    client.run(_pretend_cpu, "another", workers=[one])
+    try:
+        with pytest.warns(UserWarning, match="different CPUs or versions .* another"):
+            assert list(DaskEngine(client).map([int], _ignore)) == [None]
+    finally:
+        client.run(_pretend_cpu, "", workers=[one])
+
+
+def test_workers_read_text_files_themselves(client: Any, folder: Path, tmp_path: Path) -> None:
+    csv.write_csv(pq.read_table(folder / "part-1.parquet").slice(0, 4000), tmp_path / "rows.csv")
+    source = open_dataset(tmp_path / "rows.csv", target="y", scale="none")
+    processes = DaskEngine(client).each(Leaves(source, leaf_rows=500), _process)
+    assert set(processes) <= set(client.run(os.getpid).values())
+    options = {"objective": KMeansObjective(n_clusters=3), "coreset_size": 300, "random_state": 1}
+    coresets = [build_coreset(source, engine=engine, **options) for engine in ("serial", "dask")]
+    assert np.array_equal(coresets[0].X, coresets[1].X)
+    assert np.array_equal(coresets[0].weights(), coresets[1].weights())
+
+
+def _process(leaf: Any, key: tuple[int, int]) -> int:
+    return os.getpid()

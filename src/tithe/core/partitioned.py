@@ -44,3 +44,12 @@ class PartitionedRows:
 def _changed(read: Read, change: Callable[[Block], Block], partition: int, batches: Iterator[Any]) -> Iterator[Block]:
     for leaf in read(partition, batches):
         yield change(leaf) if len(leaf) else leaf
+
+
+def partition_id() -> int:
+    """The number of the partition that this task of Spark works on."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())

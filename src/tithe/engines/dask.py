@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 import uuid
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-import llvmlite.binding as llvm
-import numba
-import numpy as np
-from threadpoolctl import threadpool_info
-
 from tithe.core.data import Block
 from tithe.core.engine import Engine, LeafWork, Leaves
-from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
 from tithe.core.placement import PlacedGroup, Placement
 from tithe.core.tree import Merge, MergeTree
-from tithe.core.version import __version__
-from tithe.engines.groups import FAN_IN, FoldWork, checked, group_edges
+from tithe.engines.groups import FAN_IN, FoldWork, call_task, checked, group_edges
+from tithe.engines.workers import kind_of_worker, warn_if_kinds_differ
 
 try:
     import cloudpickle
@@ -76,7 +67,7 @@ class DaskEngine(Engine):
         submitted = (
             run.submit("task", _call, work_there, cloudpickle.dumps(task), number) for number, task in enumerate(tasks)
         )
-        yield from run.results(submitted, 2 * run.n_threads)
+        yield from map(checked, run.results(submitted, 2 * run.n_threads))
 
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
         for results in self._run(leaves, FoldWork(leaves, leaf, None)):
@@ -246,16 +237,7 @@ def _cut(value: Any, start: int, stop: int) -> Any:
 
 
 def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
-    with limit_threads(1), single_blas_thread():
-        return work(cloudpickle.loads(task)(), number)
-
-
-def _fingerprint() -> tuple[str, ...]:
-    """What decides the last bits of a result in this process."""
-    # a new worker may not have loaded all libraries yet, so each kind counts once
-    blas = sorted({str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas"})
-    cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
-    return __version__, np.__version__, numba.__version__, platform.machine(), cpu, *blas
+    return call_task(work, cloudpickle.loads(task), number)
 
 
 def _check_workers(client: Client) -> None:
@@ -266,16 +248,7 @@ def _check_workers(client: Client) -> None:
     if workers in _COMPARED:
         return
     _COMPARED.add(workers)
-    kinds: dict[tuple[str, ...], str] = {}
-    for worker, kind in client.run(_fingerprint, on_error="ignore").items():  # one may be lost at this moment
-        kinds.setdefault(kind, worker)
-    if len(kinds) > 1:
-        listed = "; ".join(f"{worker}: {' '.join(kind)}" for kind, worker in kinds.items())
-        warnings.warn(
-            f"Workers have different CPUs or versions ({listed}). Results may differ in their last bits from run to "
-            "run. Start all workers with OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=haswell to make them equal.",
-            stacklevel=2,
-        )
+    warn_if_kinds_differ(client.run(kind_of_worker, on_error="ignore").items())  # one may be lost at this moment
 
 
 _COMPARED: set[frozenset[str]] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -29,6 +29,15 @@ def checked(result: Any) -> Any:
     if isinstance(result, Failure):
         raise result.error
     return result
+
+
+def call_task(work: Callable[[Any, int], Any], task: Callable[[], Any], number: int) -> Any:
+    """``work(task(), number)`` in one thread. An error that another attempt would repeat is returned."""
+    with limit_threads(1), single_blas_thread():
+        try:
+            return work(task(), number)
+        except CALLERS_MISTAKES as error:
+            return Failure(error)
 
 
 @dataclass(frozen=True)

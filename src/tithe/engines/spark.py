@@ -1,8 +1,12 @@
-"""An engine that runs on Spark, through DataFrames alone, so that it also runs on Spark Connect."""
+"""An engine that runs on Spark, through DataFrames alone, so that it also runs on Spark Connect.
+
+Tasks and results are pickled only between the processes of one job: columns of bytes, which Spark drops at its end.
+"""
 
 from __future__ import annotations
 
 import pickle
+import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,14 +19,25 @@ import pyarrow as pa
 from tithe.core.engine import Engine, LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
-from tithe.core.partitioned import PartitionedRows, Read
+from tithe.core.partitioned import PartitionedRows, Read, partition_id
 from tithe.core.tree import Merge, MergeTree
-from tithe.engines.groups import CALLERS_MISTAKES, FAN_IN, Failure, FoldWork, checked, group_edges, join_trees
+from tithe.engines.groups import (
+    CALLERS_MISTAKES,
+    FAN_IN,
+    Failure,
+    FoldWork,
+    call_task,
+    checked,
+    group_edges,
+    join_trees,
+)
+from tithe.engines.workers import kind_of_worker, warn_if_kinds_differ
 
 _MAX_TREES = 16  # of a fold that reach the driver
 _GROUPS_PER_STEP = 64  # for each thread, at least: threads that wait for the end of a job waste little of its time
 _LEAVES_PER_THREAD = 16  # whose results are held at once
 _TASK_BYTES = 2**26  # of tasks that travel to Spark at once
+_KINDS = "host string, kind array<string>"
 _RESULTS = "number long, n_groups long, payload binary"
 _ARROW_RESULTS = pa.schema([("number", pa.int64()), ("n_groups", pa.int64()), ("payload", pa.binary())])
 
@@ -64,7 +79,7 @@ class SparkEngine(Engine):
         for numbers, payloads in _batches(tasks, _LEAVES_PER_THREAD * _n_threads(session)):
             with _clear_errors(session):
                 rows = session.createDataFrame(pa.table({"number": numbers, "payload": payloads}))
-                results = _collected(rows.mapInArrow(_calling(work), _RESULTS))
+                results, _ = _collected(rows.mapInArrow(_calling(work), _RESULTS))
             yield from map(checked, results)
 
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
@@ -72,8 +87,9 @@ class SparkEngine(Engine):
         if rows is not None:
             work = PartitionWork(rows.read, rows.level, leaves.first, leaf, None)
             session = rows.table.sparkSession
+            _n_threads(session)  # executors are compared
             with _clear_errors(session):
-                results = _collected(rows.table.mapInArrow(_each_leaf_of_a_partition(work), _RESULTS))
+                results, _ = _collected(rows.table.mapInArrow(_each_leaf_of_a_partition(work), _RESULTS))
             yield from map(checked, results)
             return
         if stop is None:
@@ -81,13 +97,14 @@ class SparkEngine(Engine):
             return
         session = self._session()
         n_threads = _n_threads(session)
-        run = _each_leaf(leaves, leaf)
+        run = _each_leaf(FoldWork(leaves, leaf, None))
         for start in range(leaves.first, stop, _LEAVES_PER_THREAD * n_threads):
             n_leaves = min(stop - start, _LEAVES_PER_THREAD * n_threads)
             with _clear_errors(session):
                 numbers = session.range(start, start + n_leaves, 1, min(n_leaves, 4 * n_threads))
-                results = _collected(numbers.mapInArrow(run, _RESULTS))
-            yield from map(checked, results)
+                results, _ = _collected(numbers.mapInArrow(run, _RESULTS))
+            for result in results:
+                yield from checked(result)
 
     def fold(self, leaves: Leaves, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
         rows, stop = leaves.source.partitioned(leaves.leaf_rows), leaves.stop()
@@ -108,7 +125,7 @@ class SparkEngine(Engine):
             with _clear_errors(session):
                 numbers = session.range(0, len(step), 1, len(step))
                 trees = numbers.mapInArrow(_tree_of_a_group(work, step), _RESULTS)
-                results = _collected(_joined(trees, len(step), merge, _MAX_TREES // n_steps))
+                results, _ = _collected(_joined(trees, len(step), merge, _MAX_TREES // n_steps))
             yield from map(checked, results)
 
     def _session(self) -> Any:
@@ -132,12 +149,15 @@ _N_THREADS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def _n_threads(session: Any) -> int:
-    """The cores of the executors, as far as Spark tells: the partitions that it makes of numbers."""
-    from pyspark.sql.functions import spark_partition_id
+    """The cores of the executors, as far as Spark tells: the partitions that it makes of numbers.
 
+    The job that counts them also compares the CPUs that they run on, once for a session.
+    """
     if session not in _N_THREADS:
         with _clear_errors(session):
-            _N_THREADS[session] = max(1, session.range(2**16).select(spark_partition_id()).distinct().count())
+            kinds = session.range(2**16).mapInArrow(_kind_of_executor, _KINDS).toArrow().to_pylist()
+        warn_if_kinds_differ((row["host"], tuple(row["kind"])) for row in kinds)
+        _N_THREADS[session] = max(1, len(kinds))
     return _N_THREADS[session]
 
 
@@ -169,10 +189,11 @@ def _has_ended(session: Any) -> bool:
     return False
 
 
-def _collected(frame: Any) -> list[Any]:
-    """What the payloads of all rows hold, in the order of their numbers."""
+def _collected(frame: Any) -> tuple[list[Any], int]:
+    """What the payloads of all rows hold, in the order of their numbers, and the groups that they come from."""
     table = frame.toArrow().sort_by("number")
-    return [pickle.loads(payload.as_buffer()) for payload in table.column("payload")]
+    results = [pickle.loads(payload.as_buffer()) for payload in table.column("payload")]
+    return results, sum(table.column("n_groups").to_pylist())
 
 
 def _joined(trees: Any, n_trees: int, merge: Merge, n_wanted: int) -> Any:
@@ -190,11 +211,11 @@ def _joined(trees: Any, n_trees: int, merge: Merge, n_wanted: int) -> Any:
 def _fold_partitions(rows: PartitionedRows, first: int, leaf: LeafWork, merge: Merge) -> Iterator[MergeTree[Any]]:
     """The trees of a DataFrame, a partition being a group of leaves."""
     work = PartitionWork(rows.read, rows.level, first, leaf, merge)
+    _n_threads(rows.table.sparkSession)  # executors are compared
     with _clear_errors(rows.table.sparkSession):
         trees = rows.table.mapInArrow(_tree_of_a_partition(work), _RESULTS)
-        table = _joined(trees, len(rows.lengths), merge, _MAX_TREES).toArrow().sort_by("number")
-    results = [checked(pickle.loads(payload.as_buffer())) for payload in table.column("payload")]
-    n_partitions = sum(table.column("n_groups").to_pylist())
+        trees, n_partitions = _collected(_joined(trees, len(rows.lengths), merge, _MAX_TREES))
+    results = [checked(tree) for tree in trees]
     if n_partitions != sum(n_rows > 0 for n_rows in rows.lengths[first >> rows.level :]):
         raise ValueError(
             f"{n_partitions} partitions of the Spark DataFrame have rows, and others had when they were counted. Write "
@@ -206,6 +227,13 @@ def _fold_partitions(rows: PartitionedRows, first: int, leaf: LeafWork, merge: M
 
 
 # -- what runs on the executors ----------------------------------------------------------------------------------------
+
+
+def _kind_of_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    kind = pa.array([list(kind_of_worker())], pa.list_(pa.string()))
+    yield pa.record_batch([pa.array([platform.node()]), kind], names=["host", "kind"])
 
 
 def _result(number: int, result: Any, n_groups: int = 1) -> pa.RecordBatch:
@@ -222,26 +250,15 @@ def _calling(work: Callable[[Any, int], Any]) -> Callable[..., Iterator[Any]]:
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                task = pickle.loads(payload.as_buffer())
-                with limit_threads(1), single_blas_thread():
-                    try:
-                        result = work(task(), number)
-                    except CALLERS_MISTAKES as error:
-                        result = Failure(error)
-                yield _result(number, result)
+                yield _result(number, call_task(work, pickle.loads(payload.as_buffer()), number))
 
     return call
 
 
-def _each_leaf(leaves: Leaves, leaf: LeafWork) -> Callable[..., Iterator[Any]]:
+def _each_leaf(work: FoldWork) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with limit_threads(1), single_blas_thread():
-            for number in _numbers(batches):
-                try:
-                    task = next(iter(leaves.source.tasks(number, leaves.leaf_rows)))
-                    yield _result(number, leaf(task(), (0, number)))
-                except CALLERS_MISTAKES as error:
-                    yield _result(number, Failure(error))
+        for number in _numbers(batches):
+            yield _result(number, work.run_each(number, number + 1))
 
     return run
 
@@ -301,17 +318,9 @@ class PartitionWork:
         return tree.join(MergeTree((), stop, stop), self.merge) if has_rows else None
 
 
-def _partition_id() -> int:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    return int(context.partitionId())
-
-
 def _tree_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        partition = _partition_id()
+        partition = partition_id()
         tree = None if work.is_done(partition) else work.run(partition, batches)
         for _ in batches:  # Spark ends a worker that leaves some, and the next one takes seconds to start
             pass
@@ -323,7 +332,7 @@ def _tree_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any]]:
 
 def _each_leaf_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        partition = _partition_id()
+        partition = partition_id()
         if work.is_done(partition):
             return
         try:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
-from tithe.core.partitioned import PartitionedRows
+from tithe.core.partitioned import PartitionedRows, partition_id
 from tithe.core.seeding import rng_for
 from tithe.sources.columns import Choice, Columns, common_fields, kind_of, resolve_columns
 from tithe.sources.leaves import SAMPLE_ROWS, fair_shares, usual_leaf_rows
@@ -271,15 +271,6 @@ def _lengths(frame: Any) -> tuple[int, ...]:
 
 
 # -- what runs on the executors ----------------------------------------------------------------------------------------
-
-
-def partition_id() -> int:
-    """The number of the partition that this task works on."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    return int(context.partitionId())
 
 
 def _count(batches: Iterator[Any]) -> Iterator[Any]:
