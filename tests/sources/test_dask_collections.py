@@ -12,6 +12,8 @@ import pytest
 from tithe import CoresetKMeans, CoresetLogisticRegression, build_coreset, open_dataset
 from tithe.core.data import Coreset
 from tithe.objectives import KMeansObjective
+from tithe.odm import ODMClassifierCV, ODMClustering, SemiSupervisedODMClassifier
+from tithe.online import PACO
 from tithe.sources.dask_source import DaskSource
 
 dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'tithe[dask]'")
@@ -217,6 +219,27 @@ def test_predict_is_lazy_and_of_the_type_of_the_input() -> None:
         answer, expected = getattr(clusters, name)(dx), getattr(clusters, name)(X)
         assert isinstance(answer, da.Array) and answer.shape == expected.shape and answer.dtype == expected.dtype
         assert np.allclose(answer.compute(), expected)
+
+
+def _machines(X: Any, y: Any) -> Iterator[Any]:
+    unknown = np.where(np.arange(len(y)) < 30, y, -1)
+    yield ODMClassifierCV(cv=2, random_state=0).fit(X, y)
+    yield ODMClustering(3, random_state=0).fit(X)
+    yield SemiSupervisedODMClassifier(random_state=0).fit(X, unknown)
+    yield PACO(random_state=0).partial_fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names", "ignore:X does not have valid feature names")
+def test_machines_that_fit_rows_in_memory_predict_lazily() -> None:
+    X, y = _rows(90)
+    dx, ddf = da.from_array(X, chunks=(40, 3)), dd.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=2)
+    for model in _machines(X, (y == "yes").astype(int)):
+        for name in {"predict", "decision_function"} & set(dir(model)):
+            expected = getattr(model, name)(X)
+            by_array, by_frame = getattr(model, name)(dx), getattr(model, name)(ddf)
+            assert isinstance(by_array, da.Array) and isinstance(by_frame, (dd.Series, dd.DataFrame))
+            np.testing.assert_allclose(by_array.compute(), expected, rtol=1e-9)
+            np.testing.assert_allclose(by_frame.compute().to_numpy(), expected, rtol=1e-9)
 
 
 def test_the_model_is_once_in_the_graph_and_without_its_rows() -> None:

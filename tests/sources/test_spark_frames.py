@@ -78,7 +78,7 @@ def test_a_cached_frame_gives_the_same_bits_and_predictions_are_lazy(frame: Any,
     X = np.column_stack([table.column(f"x{j}") for j in range(3)])
     assert predicted.column("prediction").to_numpy().tolist() == [*model.predict(X), *model.predict(X[:2_500])]
     assert predicted.column("note").to_pylist() == ["text"] * len(predicted)
-    distances = model.transform(frame.limit(2)).toArrow().column("distances")
+    distances = model.transform(frame.limit(2)).toArrow().column("transformed")
     np.testing.assert_allclose(distances.to_pylist(), model.transform(X[:2]), rtol=1e-5)
 
 

@@ -31,7 +31,6 @@ from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin,
 from tithe.learners.collections import reads_collections
 from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.learners.results import BarChart, named_clusters
-from tithe.learners.spark_columns import adds_spark_column
 from tithe.objectives.clustering import ClusteringObjective, KMeansObjective, KMedianObjective, search_centers
 
 _AUTO_ROWS_PER_CLUSTER = 100
@@ -259,15 +258,13 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         check_is_fitted(self)
         return len(self.cluster_centers_) if self._fitted_values else int(self.n_clusters)
 
-    @adds_spark_column("prediction")
     def predict(self, X: Any) -> Array:
         """The number of the nearest centre of each row, in a column ``prediction`` of a Spark DataFrame."""
         check_is_fitted(self)
         return self._objective().assign(self._checked(X, reset=False), self.cluster_centers_)
 
-    @adds_spark_column("distances")
     def transform(self, X: Any) -> Array:
-        """Euclidean distances to the centres: (n, n_clusters); a column ``distances`` of a Spark DataFrame."""
+        """Euclidean distances to the centres: (n, n_clusters); a column ``transformed`` of a Spark DataFrame."""
         check_is_fitted(self)
         distances: Array = euclidean_distances(self._checked(X, reset=False).X, self.cluster_centers_)
         return distances

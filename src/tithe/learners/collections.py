@@ -1,23 +1,36 @@
-"""Dask collections as the rows of learners: `fit` reads them where they are, `predict` and `transform` are lazy."""
+"""Dask collections and Spark DataFrames as the rows of learners: `predict` and `transform` of them are lazy."""
 
 from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from operator import methodcaller
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
+from tithe.core.parallel import limit_threads, single_blas_thread
+from tithe.core.partitioned import partition_id
 from tithe.learners.tables import schema_of
+from tithe.sources.arrays import as_matrix
 from tithe.sources.dask_collections import dask_source, is_dask_collection
+from tithe.sources.spark_frames import NAME, is_spark_frame
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _READING = ("fit", "certify")
-_LAZY = ("predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples", "transform")
+_COLUMNS = {  # the methods that are lazy, and the column that each adds to a Spark DataFrame
+    "predict": "prediction",
+    "predict_proba": "probability",
+    "predict_log_proba": "log_probability",
+    "decision_function": "margin",
+    "score_samples": "score",
+    "transform": "transformed",
+}
 _EXAMPLE_ROWS = 2
 
 
@@ -37,20 +50,27 @@ def reads_collections(method: Method) -> Method:
 
 
 def lazy_on_collections(method: Method) -> Method:
-    """A method of rows that gives a Dask collection for one: nothing is computed by the call."""
+    """A method of rows that gives a Dask collection for one, and a Spark DataFrame with a further column for one.
+
+    Nothing is computed by the call.
+    """
 
     @functools.wraps(method)
     def lazy(learner: Any, X: Any, *args: Any, **options: Any) -> Any:
-        if not is_dask_collection(X):
+        is_dask = is_dask_collection(X)
+        if not is_dask and not is_spark_frame(X):
             return method(learner, X, *args, **options)
         check_is_fitted(learner)
-        return _mapped(learner, method.__name__, X)
+        slim = learner.without_rows() if isinstance(learner, CollectionMixin) else learner
+        if is_dask:
+            return _mapped(slim, method.__name__, X)
+        return _with_column(X, slim, method.__name__, _COLUMNS[method.__name__])
 
     return cast(Method, lazy)
 
 
 class CollectionMixin:
-    """Lets `fit` and `certify` of subclasses read Dask collections, and makes `predict` and such lazy."""
+    """Lets `fit` and `certify` of subclasses read Dask collections, and makes `predict` and such lazy on clusters."""
 
     without_rows: Callable[[], Any]
 
@@ -59,18 +79,20 @@ class CollectionMixin:
         own = {name: method for name, method in vars(cls).items() if isinstance(method, FunctionType)}
         for name in own.keys() & set(_READING):
             setattr(cls, name, reads_collections(own[name]))
-        for name in own.keys() & set(_LAZY):
+        for name in own.keys() & set(_COLUMNS):
             setattr(cls, name, lazy_on_collections(own[name]))
+
+
+# -- Dask -------------------------------------------------------------------------------------
 
 
 def _mapped(learner: Any, name: str, X: Any) -> Any:
     """The method for each partition. The model is one task, which all others depend on."""
     import dask
 
-    slim = learner.without_rows() if isinstance(learner, CollectionMixin) else learner
-    model = dask.delayed(slim, pure=False, traverse=False, name=f"tithe-model-{uuid.uuid4().hex}")
+    model = dask.delayed(learner, pure=False, traverse=False, name=f"tithe-model-{uuid.uuid4().hex}")
     example = _example(X)
-    answer = methodcaller(name, example)(slim)
+    answer = methodcaller(name, example)(learner)
     if hasattr(X, "columns"):
         meta = _framed(answer, example, _column_names(learner, name, answer))
         return X.map_partitions(_on_frame, model, name, meta.iloc[:0], meta=meta.iloc[:0], enforce_metadata=False)
@@ -108,9 +130,79 @@ def _framed(answer: Any, rows: Any, columns: list[Any] | None) -> Any:
 
 
 def _column_names(learner: Any, name: str, answer: Any) -> list[Any] | None:
-    """The names of the columns of an answer of two dimensions: features for `transform`, else classes."""
+    """The names of the columns of an answer of two dimensions: features for `transform`, else classes or numbers."""
     if np.ndim(answer) < 2:
         return None
     if name == "transform":
         return list(learner.get_feature_names_out())
-    return list(range(np.shape(answer)[1])) if name == "predict" else list(learner.classes_)
+    numbers = range(np.shape(answer)[1])
+    return list(numbers if name == "predict" else getattr(learner, "classes_", numbers))
+
+
+# -- Spark ------------------------------------------------------------------------------------
+
+
+def _with_column(frame: Any, learner: Any, method: str, column: str) -> Any:
+    """The DataFrame with the result of a method for each row. Nothing is computed now."""
+    from pyspark.sql.types import StructField, StructType
+
+    schema = schema_of(learner)
+    names = list(schema.reads if schema is not None else learner.__dict__.get("feature_names_in_", frame.columns))
+    for name in names:
+        if name not in frame.columns:
+            raise ValueError(f"{NAME} has no column {name!r}. Its columns are {', '.join(frame.columns)}.")
+    if len(names) != learner.n_features_in_ and schema is None:
+        raise ValueError(
+            f"{NAME} has {len(names)} columns, but {type(learner).__name__} is expecting {learner.n_features_in_}: "
+            "select those of the fit."
+        )
+    if column in frame.columns:
+        raise ValueError(f"{NAME} has a column {column!r}: rename it, since the results are given that name.")
+    arrow_type = _type_of(learner, method)
+    fields = [*frame.schema.fields, StructField(column, _spark_type(arrow_type))]
+
+    def compute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        passed = 0
+        for batch in batches:
+            rows = pa.Table.from_batches([batch]).select(names)
+            try:
+                with limit_threads(1), single_blas_thread(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # that arrays have no names
+                    results = methodcaller(method, rows if schema is not None else as_matrix(rows))(learner)
+            except ValueError as error:
+                last = passed + batch.num_rows - 1
+                raise ValueError(f"Partition {partition_id()} of {NAME}, rows {passed} to {last}: {error}") from error
+            passed += batch.num_rows
+            values = results.tolist() if results.ndim == 2 else results
+            yield batch.append_column(column, pa.array(values, arrow_type))
+
+    return frame.mapInArrow(compute, StructType(fields))
+
+
+def _type_of(learner: Any, method: str) -> pa.DataType:
+    """The type of the results, told by that of a row of zeros."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = methodcaller(method, np.zeros((1, learner.n_features_in_)))(learner)
+    value_type = pa.string() if result.dtype.kind in "OUS" else pa.from_numpy_dtype(result.dtype)
+    return pa.list_(value_type) if result.ndim == 2 else value_type
+
+
+def _spark_type(arrow_type: pa.DataType) -> Any:
+    from pyspark.sql import types
+
+    if pa.types.is_list(arrow_type):
+        return types.ArrayType(_spark_type(arrow_type.value_type))
+    known = {
+        pa.bool_(): types.BooleanType(),
+        pa.int8(): types.ByteType(),
+        pa.int16(): types.ShortType(),
+        pa.int32(): types.IntegerType(),
+        pa.int64(): types.LongType(),
+        pa.float32(): types.FloatType(),
+        pa.float64(): types.DoubleType(),
+        pa.string(): types.StringType(),
+    }
+    if arrow_type not in known:
+        raise ValueError(f"Spark has no type for results that are {arrow_type}.")
+    return known[arrow_type]

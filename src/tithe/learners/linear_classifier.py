@@ -31,7 +31,6 @@ from tithe.learners.labels import (
 )
 from tithe.learners.linear_model import CoresetLinearModel
 from tithe.learners.results import BarChart, column_names, named_coefficients
-from tithe.learners.spark_columns import adds_spark_column
 from tithe.objectives.labels import LabelledLinearObjective, LabelledObjective
 from tithe.sources.mapped import MappedSource
 
@@ -179,7 +178,6 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         axis = f"coefficient, towards {self.classes_[-1]!s}" if len(self.coef_) == 1 else "largest over the classes"
         return [BarChart.of_largest("coefficients", column_names(self), strongest, axis)]
 
-    @adds_spark_column("margin")
     def decision_function(self, X: Any) -> Array:
         """Margins: (n,) for two classes, else (n, K); a column ``margin`` of a Spark DataFrame."""
         check_is_fitted(self)
@@ -187,7 +185,6 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         margins: Array = np.asarray(rows @ self.coef_.T.astype(rows.dtype)) + self.intercept_
         return margins[:, 0] if len(self.classes_) == 2 else margins
 
-    @adds_spark_column("prediction")
     def predict(self, X: Any) -> Array:
         """The class of each row, that of the largest margin; a column ``prediction`` of a Spark DataFrame."""
         margins = self.decision_function(X)

@@ -17,7 +17,6 @@ from tithe.learners.bases import RegressorMixin
 from tithe.learners.fitted import FLOATS, FittedAttribute
 from tithe.learners.linear_model import CoresetLinearModel
 from tithe.learners.results import BarChart, column_names, named_coefficients
-from tithe.learners.spark_columns import adds_spark_column
 from tithe.objectives.single_score import SingleScoreObjective
 from tithe.sources.mapped import MappedSource
 
@@ -91,7 +90,6 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         """Add rows, which need not be kept; see `CoresetLogisticRegression.partial_fit`."""
         return self._push(X, self._required(y), sample_weight)
 
-    @adds_spark_column("prediction")
     def predict(self, X: Any) -> Array:
         """The expected target of each row: (n,); a column ``prediction`` of a Spark DataFrame."""
         return self._mean_of(self._score(X))

@@ -15,7 +15,6 @@ from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.learners.linear_classifier import CoresetLinearClassifier
 from tithe.learners.linear_model import TOLERANCE
-from tithe.learners.spark_columns import adds_spark_column
 from tithe.objectives.logistic import LogisticObjective
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
@@ -181,7 +180,6 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
             tol=_CORESET_TOL_RATIO * self.tol,
         )
 
-    @adds_spark_column("probability")
     def predict_proba(self, X: Any) -> Array:
         """(n, K), in the order of ``classes_``; a column ``probability`` of a Spark DataFrame."""
         margins = self.decision_function(X)

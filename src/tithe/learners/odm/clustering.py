@@ -24,6 +24,7 @@ from tithe.core.params import (
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Check, Floats, Instance, Integers, Number, Optional, Storable, check_fields, expect
 from tithe.learners.bases import BaseEstimator, ClusterMixin
+from tithe.learners.collections import lazy_on_collections
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.learners.odm.base import row_costs
 from tithe.learners.odm.classifier import ODMClassifier
@@ -272,6 +273,7 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
 
     # -- methods of a fitted model -------------------------------------------------------------
 
+    @lazy_on_collections
     def decision_function(self, X: Any) -> Array:
         """The scores of ``machine_``: (n,) for two clusters, else (n, n_clusters). Zeros for a single one."""
         check_is_fitted(self)
@@ -281,6 +283,7 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
         rows = self.sample_indices_ if self.kernel == "precomputed" else None
         return self.machine_.decision_function(block.X if rows is None else block.X[:, rows])
 
+    @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The cluster of each row, by ``machine_``. Constraints on training rows do not apply."""
         scores = self.decision_function(X)

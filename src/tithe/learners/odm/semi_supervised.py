@@ -38,6 +38,7 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.learners.bases import BaseEstimator, ClassifierMixin
+from tithe.learners.collections import lazy_on_collections
 from tithe.learners.fitted import COLUMNS, OPTIONAL_COLUMNS, check_classes, check_schema
 from tithe.learners.odm.classifier import ODMClassifier
 from tithe.learners.odm.kernel_machine import KernelRows
@@ -321,11 +322,13 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
     def _scores(self, X: Any) -> Array:
         return self.machine_.decision_function(X[:, self._columns] if self.kernel == "precomputed" else X)
 
+    @lazy_on_collections
     def decision_function(self, X: Any) -> Array:
         """The scores of ``machine_``: (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
         return self._scores(checked_block(self, X, reset=False).X)
 
+    @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The class of each row."""
         scores = self.decision_function(X)

@@ -30,6 +30,7 @@ from tithe.kernels.clustering.centres import assign
 from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
+from tithe.learners.collections import lazy_on_collections
 from tithe.learners.online.chain import KERNELS, TINY, Chain, FinishedChain
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS
@@ -266,6 +267,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
 
     # -- results -------------------------------------------------------------------------------
 
+    @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The number of the nearest current centre of each row: (n,)."""
         check_is_fitted(self)
