@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -39,6 +40,28 @@ def assert_rows(block: Block, frame: pd.DataFrame) -> None:
     np.testing.assert_array_equal(block.y, frame["y"])
     np.testing.assert_array_equal(block.sample_weight, frame["w"])
     np.testing.assert_array_equal(block.row_ids(), np.arange(len(frame)))
+
+
+def test_csv_leaves_are_read_where_they_begin_once_they_are_counted(frame, tmp_path) -> None:
+    (tmp_path / "0.csv").write_bytes(b"\xef\xbb\xbf" + frame[:200].to_csv(index=False).encode())
+    frame[200:200].to_csv(tmp_path / "1.csv", index=False)
+    (tmp_path / "2.csv").write_text("\n\n" + frame[200:].to_csv(index=False, lineterminator="\r\n").rstrip())
+    source = open_dataset(tmp_path, target="y", weight="w", categories="hash", impute="median")
+    expected = [task() for task in source.tasks(leaf_rows=33)]
+    assert source.n_leaves(33) == len(expected) == 7 + 10
+    there = pickle.loads(pickle.dumps(source))
+    there._cut = None  # files are not read from their beginning any more
+    for first in (0, 5, 16):
+        for left, task in zip(expected[first:], there.tasks(first, 33), strict=True):
+            right = task()
+            np.testing.assert_array_equal(left.X, right.X)
+            np.testing.assert_array_equal(left.row_ids(), right.row_ids())
+    assert_rows(all_rows(source, 0, 33), frame)
+
+
+def test_leaves_of_compressed_csv_are_not_counted(frame, tmp_path) -> None:
+    frame.to_csv(tmp_path / "rows.csv.gz", index=False)
+    assert open_dataset(tmp_path, target="y", categories="hash").n_leaves() is None
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000, 2**20])

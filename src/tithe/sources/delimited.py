@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,23 @@ class TextBlock(NamedTuple):
         return row_of(self.file.path, row_id - self.first + self.first_in_file)
 
 
+class Place(NamedTuple):
+    """Where consecutive rows of a file stand: from the offset ``at`` on."""
+
+    file: TextFile
+    at: int
+    n_bytes: int
+    first_in_file: int
+    n_rows: int
+
+    def read(self, before: int) -> TextBlock:
+        """The rows; ``before`` is the number of rows in all files before this one."""
+        with self.file.open() as stream:
+            stream.seek(self.at)
+            data = stream.read(self.n_bytes)
+        return TextBlock(self.file, data, self.first_in_file, before + self.first_in_file, self.n_rows)
+
+
 class Piece(NamedTuple):
     """Whole lines of a file: ``at`` is their offset in it, ``before`` the size of all files before it."""
 
@@ -68,7 +86,8 @@ class DelimitedSource(Source):
 
     Types are inferred from blocks spread over the files; a column of whole numbers there may hold fractions
     elsewhere. Lines are cut into leaves while tasks are iterated over, and parsed when a task is called. The number
-    of many rows is known only at the end.
+    of many rows is known only at the end. For clusters, `n_leaves` reads all files once to tell where leaves begin;
+    workers then read and parse them. Files that are compressed cannot be read from the middle, so their leaves travel.
 
     Parameters
     ----------
@@ -101,6 +120,7 @@ class DelimitedSource(Source):
         self.row_bytes = self.schema.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
         self.identity = identity_of("csv", files, {**self._rows.columns.about, **asdict(layout)}, None)
+        self._places: dict[int, list[tuple[Place, int]]] = {}  # of the leaves, by their size, with the rows before
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on; earlier leaves are read but not parsed."""
@@ -110,9 +130,31 @@ class DelimitedSource(Source):
         return unless_all_bad(tasks, self, self._data_files)
 
     def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
+        if leaf_rows in self._places:
+            yield from (partial(self._load_from, *place) for place in self._places[leaf_rows][first:])
+            return
         for number, block in enumerate(self._cut(leaf_rows)):
             if number >= first:
                 yield partial(self._load, block)
+
+    def n_leaves(self, leaf_rows: int | None = None) -> int | None:
+        """The number of leaves, for which all files are read once; None if any of them is compressed."""
+        if any(file.compression for file in self._files):
+            return None
+        size = self.leaf_rows if leaf_rows is None else leaf_rows
+        if size not in self._places:
+            in_files = map_files(partial(self._places_in, n_rows=size), self._files)
+            before = accumulate((sum(place.n_rows for place in places) for places in in_files), initial=0)
+            self._places = {size: [(place, n) for places, n in zip(in_files, before, strict=False) for place in places]}
+        if not self._places[size]:
+            raise no_rows(self._data_files)
+        return len(self._places[size])
+
+    def _places_in(self, file: TextFile, n_rows: int) -> list[Place]:
+        return [Place(file, at, len(data), first, n) for at, data, first, n in self._cut_file(file, n_rows)]
+
+    def _load_from(self, place: Place, before: int) -> Block:
+        return self._load(place.read(before))
 
     def _load(self, block: TextBlock) -> Block:
         return self._rows.load(block.data, self._dialects[block.file.path], block.ids, block.locate)
@@ -123,25 +165,31 @@ class DelimitedSource(Source):
 
     def _cut(self, n_rows: int) -> Iterator[TextBlock]:
         """All rows in blocks of ``n_rows``, or fewer where rows are long."""
-        n_bytes = text_bytes(n_rows, self.row_bytes)
         before = 0
         for file in self._files:
             in_file = 0
-            header = self._dialects[file.path].header
-            with file.open() as stream:
-                reader = RowReader(stream, file.path, header=header, limits=self._limits)
-                if header:
-                    reader.take(1)
-                while True:
-                    data, n_taken = reader.take(n_rows, n_bytes)
-                    if not n_taken:
-                        break
-                    yield TextBlock(file, data, in_file, before + in_file, n_taken)
-                    in_file += n_taken
-            file.file.check()
+            for _, data, first, n_taken in self._cut_file(file, n_rows):
+                yield TextBlock(file, data, first, before + first, n_taken)
+                in_file = first + n_taken
             before += in_file
         if not before:
             raise no_rows(self._data_files)
+
+    def _cut_file(self, file: TextFile, n_rows: int) -> Iterator[tuple[int, bytes, int, int]]:
+        """The rows of a file in such blocks: the offset of each, its text, the number of its first row and of rows."""
+        n_bytes, first = text_bytes(n_rows, self.row_bytes), 0
+        header = self._dialects[file.path].header
+        with file.open() as stream:
+            reader = RowReader(stream, file.path, header=header, limits=self._limits)
+            if header:
+                reader.take(1)
+            while True:
+                data, n_taken = reader.take(n_rows, n_bytes)
+                if not n_taken:
+                    break
+                yield reader.n_bytes_taken - len(data), data, first, n_taken
+                first += n_taken
+        file.file.check()
 
     def _pieces(self, n_bytes: int, offset: float) -> Iterator[Piece]:
         """Whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""

@@ -60,6 +60,7 @@ class RowReader:
         self._at_start = True
         self._row = -1 if header else 0  # the row that has not ended yet
         self._row_bytes = 0  # of it that were read
+        self.n_bytes_taken = 0
 
     def take(self, n_rows: int, n_bytes: int = _ANY_BYTES) -> tuple[bytes, int]:
         """The next rows, and how many there are; ``(b"", 0)`` at the end.
@@ -68,6 +69,7 @@ class RowReader:
         least one. A byte-order mark in front of the first is left out.
         """
         data, n_taken = self._take(n_rows, n_bytes)
+        self.n_bytes_taken += len(data)
         if self._at_start:
             data, self._at_start = data.removeprefix(BYTE_ORDER_MARK), False
         return data, n_taken
