@@ -94,3 +94,17 @@ def test_faults_are_named(session: Any, frame: Any) -> None:
         CoresetKMeans(3, coreset_size=250).fit(gaps)
     with pytest.raises(ValueError, match="cannot be sent to other processes"):
         pickle.dumps(open_dataset(frame, columns=["x0"]))
+
+
+def test_the_schema_is_learned_from_all_rows(session: Any, tmp_path: Any) -> None:
+    n_rows, at = 70_000, np.arange(70_000)
+    heavy = np.where(at % 10_000 == 77, 1e6, 0.0)  # its spread is uncertain in a sample
+    colour = np.where(at >= n_rows - 10, "rare", np.where(at % 7 < 3, "red", "blue"))
+    table = pa.table({"a": np.sin(at), "heavy": heavy, "colour": colour})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=10_000)
+    source = open_dataset(session.read.parquet(str(tmp_path)))
+    files = open_dataset(tmp_path)
+    assert source.feature_names == files.feature_names
+    encodings = [next(c for c in s.schema.used if c.name == "heavy").encoding for s in (source, files)]
+    np.testing.assert_allclose(encodings[0].spread, heavy.std(), rtol=1e-9)
+    np.testing.assert_allclose(encodings[0].spread, encodings[1].spread, rtol=1e-12)

@@ -89,9 +89,7 @@ def open_collection(X: Any, choice: Choice) -> DaskSource:
     schema = _learned_from_all_rows(source, columns, choice)
     if schema is columns.schema:
         return source
-    return open_collection(
-        X, Choice(target=choice.target, weight=choice.weight, bad_rows=choice.bad_rows, schema=schema)
-    )
+    return open_collection(X, choice.with_schema(schema))
 
 
 def _names_read(X: Any, choice: Choice) -> list[Any]:

@@ -21,12 +21,25 @@ from tithe.sources.columns import Choice, Columns, common_fields, kind_of, resol
 from tithe.sources.leaves import SAMPLE_ROWS, fair_shares, usual_leaf_rows
 from tithe.sources.paths import identity_of
 from tithe.sources.rows import MAX_CLASSES, BlockBuilder, target_classes
+from tithe.tables.all_rows import Sums, ValueCounts, added, feature_sums, no_sums, value_counts, with_sums
+from tithe.tables.schema import TableSchema
 
 NAME = "the Spark DataFrame"
 
 _SAMPLE_PARTITIONS = 64
 _POSITION = "tithe row"  # a column beside those of the rows: the id of each
 _COUNTS = "partition long, n_rows long"
+_SUMS = "partition long, n_rows long, sums array<double>, squares array<double>, error string"
+_SUMS_TYPES = pa.schema(
+    [
+        ("partition", pa.int64()),
+        ("n_rows", pa.int64()),
+        ("sums", pa.list_(pa.float64())),
+        ("squares", pa.list_(pa.float64())),
+        ("error", pa.string()),
+    ]
+)
+_VALUES = "name string, value string, n_rows long"
 
 
 def is_spark_frame(X: Any) -> bool:
@@ -55,8 +68,8 @@ class SparkFrameSource(Source):
 
     A leaf is a run of rows of one partition. Results have the same bits as long as the partitions hold the same rows
     in the same order, which Spark promises for files and for what is cached, not for rows that come from a shuffle.
-    Opening it counts the rows of each partition and draws a sample, two jobs; the schema is learned from that sample
-    of 65,536 rows alone, other than that of files.
+    Opening it counts the rows of each partition and draws a sample, two jobs. The schema is learned as that of files:
+    what the sample of 65,536 rows leaves uncertain is measured on all rows, by the executors.
 
     Engine ``"spark"`` reads the rows where they lie. ``"serial"`` and ``"threads"`` bring them to this process,
     partition by partition, a job each. A DataFrame cannot be sent elsewhere, so other engines refuse it.
@@ -75,6 +88,8 @@ class SparkFrameSource(Source):
         self._select(frame, names)
         sample = [] if choice.schema is not None else self._neighbours()
         self._columns = resolve_columns(fields, sample, choice)
+        if choice.schema is None and self._columns.schema.n_rows < (self.n_rows or 0):
+            self._columns = replace(self._columns, schema=self._schema_of_all_rows())
         if set(self._columns.read) != set(names):
             self._select(frame, self._columns.read)
         self.schema = self._columns.schema
@@ -93,6 +108,21 @@ class SparkFrameSource(Source):
         self.n_rows = self._firsts[-1]
         if not self.n_rows:
             raise ValueError("The Spark DataFrame has no rows.")
+
+    def _schema_of_all_rows(self) -> TableSchema:
+        """The schema with what a sample cannot tell: spreads that are uncertain, and all values of categories."""
+        columns, schema = self._columns, self._columns.schema
+        if len(columns.uncertain):
+            reader = PartitionReader(columns, self._lengths, usual_leaf_rows(schema.row_bytes))
+            sums = self._frame.mapInArrow(_adding_up(reader, columns.uncertain), _SUMS).toArrow().sort_by("partition")
+            schema = with_sums(schema, columns.uncertain, map(_read_sums, sums.to_pylist()))
+        counts = ValueCounts(schema)
+        if counts.names:
+            values = self._frame.mapInArrow(_counting(counts.names, schema.na), _VALUES).groupBy("name", "value")
+            for name, value, n_rows in zip(*values.sum("n_rows").toArrow().to_pydict().values(), strict=True):
+                counts.add({name: {value: n_rows}})
+            schema = counts.applied(schema, columns.choice.options)
+        return schema
 
     def __getstate__(self) -> dict[str, Any]:
         raise ValueError("A Spark DataFrame cannot be sent to other processes: use engine='spark', or 'serial'.")
@@ -277,6 +307,45 @@ def _count(batches: Iterator[Any]) -> Iterator[Any]:
     n_rows = sum(batch.num_rows for batch in batches)
     if n_rows:
         yield pa.record_batch({"partition": pa.array([partition_id()]), "n_rows": pa.array([n_rows])})
+
+
+def _adding_up(reader: PartitionReader, features: Array) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Sums of features and of their squares over a partition. A bad row is a result, which is not tried again."""
+
+    def add_up(batches: Iterator[Any]) -> Iterator[Any]:
+        total, message = no_sums(features), None
+        try:
+            for leaf in reader(partition_id(), batches):
+                total = added(total, feature_sums(leaf.X, features))
+        except ValueError as error:
+            message = str(error)
+        for _ in batches:  # Spark ends a worker that leaves some
+            pass
+        n_rows, sums, squares = total
+        row = {"partition": partition_id(), "n_rows": n_rows, "sums": sums, "squares": squares, "error": message}
+        yield pa.RecordBatch.from_pylist([row], _SUMS_TYPES)
+
+    return add_up
+
+
+def _read_sums(row: Mapping[str, Any]) -> Sums:
+    if row["error"] is not None:
+        raise ValueError(row["error"])
+    return row["n_rows"], np.array(row["sums"]), np.array(row["squares"])
+
+
+def _counting(names: Sequence[str], na: Sequence[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """How often each value of some columns stands in a batch."""
+
+    def count(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            counts = value_counts(batch, names, na)
+            rows = [(name, value, n_rows) for name, values in counts.items() for value, n_rows in values.items()]
+            if rows:
+                name, value, n_rows = (list(column) for column in zip(*rows, strict=True))
+                yield pa.record_batch([name, value, pa.array(n_rows, pa.int64())], names=["name", "value", "n_rows"])
+
+    return count
 
 
 def _choosing(positions: Mapping[int, tuple[int, Array]]) -> Callable[[Iterator[Any]], Iterator[Any]]:

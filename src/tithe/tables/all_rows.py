@@ -174,9 +174,9 @@ def feature_sums(X: Any, features: Array) -> Sums:
 
 def with_sums(schema: TableSchema, features: Array, sums: Iterable[Sums]) -> TableSchema:
     """The schema with means and standard deviations by these sums of parts of the rows, added up in order."""
-    total: Sums = (0, np.zeros(len(features)), np.zeros(len(features)))
+    total = no_sums(features)
     for part in sums:
-        total = _added(total, part)
+        total = added(total, part)
     n_rows, first, second = total
     if n_rows == 0:
         return schema
@@ -200,7 +200,13 @@ def _rescaled(schema: TableSchema, features: Array, mean: Array, deviation: Arra
     return replace(schema, columns=tuple(columns.values()))
 
 
-def _added(total: Sums, part: Sums) -> Sums:
+def no_sums(features: Array) -> Sums:
+    """The sums of no rows."""
+    return 0, np.zeros(len(features)), np.zeros(len(features))
+
+
+def added(total: Sums, part: Sums) -> Sums:
+    """The sums of the rows of both."""
     return total[0] + part[0], total[1] + part[1], total[2] + part[2]
 
 
