@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,20 @@ def test_workers_read_text_files_themselves(client: Any, folder: Path, tmp_path:
 
 def _process(leaf: Any, key: tuple[int, int]) -> int:
     return os.getpid()
+
+
+def _note_process(folder: Path) -> None:
+    (folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    raise RuntimeError("work that compiles may fail")
+
+
+def test_every_worker_compiles_once(client: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        DaskEngine(client).warm_up(f"test {tmp_path}", partial(_note_process, tmp_path))
+    for _ in range(100):
+        if len(list(tmp_path.iterdir())) >= 2:
+            break
+        time.sleep(0.1)
+    assert list(DaskEngine(client).map([int, int], _ignore)) == [None, None]
+    processes = sorted(int(path.name.partition("-")[0]) for path in tmp_path.iterdir())
+    assert processes == sorted(client.run(os.getpid).values())

@@ -10,10 +10,12 @@ import pytest
 from scipy import sparse
 
 import tithe
+from leaf_source import LeafSource
 from tithe import Block, build_coreset
 from tithe.core.contracts import Objective
+from tithe.core.engine import SerialEngine
 from tithe.core.parallel import limit_threads
-from tithe.objectives import KMeansObjective, KMedianObjective
+from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.reduce.distortion import ratio_error
 from tithe.sources.arrays import check_weights
 
@@ -323,3 +325,25 @@ def test_calibration_pays(skewed: Block) -> None:
     uniform = typical(construction="uniform", calibrate=False)
     assert calibrated < plain / 4
     assert calibrated < uniform / 4
+
+
+class _Compiling(SerialEngine):
+    """Calls the work that compiles at once, and notes what it is for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def warm_up(self, name, work) -> None:
+        work()
+        self.names.append(name)
+
+
+@pytest.mark.parametrize("objective", [KMeansObjective(n_clusters=3), LogisticObjective()])
+def test_workers_can_compile_before_leaves_come(rng, objective) -> None:
+    X = rng.normal(size=(3000, 3))
+    source = LeafSource.cut(X, (X[:, 0] > 1.5).astype(int), at=[1000, 2000])
+    engine = _Compiling()
+    options = {"objective": objective, "coreset_size": 500, "random_state": 0}
+    coreset = build_coreset(source, engine=engine, **options)
+    assert engine.names == [f"{objective.name} {coreset.provenance['construction']} float64"]
+    assert np.array_equal(coreset.X, build_coreset(source, engine="serial", **options).X)

@@ -40,7 +40,7 @@ class Engine(Storable, ABC):
     """Runs the work on leaves. Every engine gives the same bits as the serial one.
 
     A subclass defines `map`. One whose workers do not share memory with the caller also defines `each` and `fold`, so
-    that workers read the leaves themselves, merge several, and only the result travels.
+    that workers read the leaves themselves, merge several, and only the result travels; and `warm_up`, if it can.
     """
 
     name: ClassVar[str]
@@ -48,6 +48,13 @@ class Engine(Storable, ABC):
     @abstractmethod
     def map(self, tasks: Iterable[Callable[[], Any]], work: Callable[[Any, int], Any]) -> Iterator[Any]:
         """``work(task(), number)`` of every task, in order, holding a bounded number of them."""
+
+    def warm_up(self, name: str, work: Callable[[], Any]) -> None:
+        """Let every worker call ``work`` once, in the background, so that what leaves need is compiled when they come.
+
+        ``name`` says what is compiled: workers that have called work of this name are left out. ``work`` may fail.
+        Workers that share this process compile nothing of their own, so by default nothing happens.
+        """
 
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
         """``leaf(block, key)`` of every leaf, in order, holding a bounded number of them."""

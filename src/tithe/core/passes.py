@@ -80,6 +80,10 @@ class DataPass:
         engine: Engine = make("engine", name)
         return engine
 
+    def warm_up(self, name: str, work: Callable[[], Any]) -> None:
+        """See `Engine.warm_up`."""
+        self._make_engine().warm_up(name, work)
+
     def each(self, work: Callable[[Block], Any]) -> Iterator[Any]:
         """``work(leaf)`` of every leaf that has rows, in order, in one pass."""
         with self._begin() as tell:

@@ -6,11 +6,13 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from tithe.core.data import Block
 from tithe.core.engine import Engine, LeafWork, Leaves
+from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
 from tithe.core.placement import PlacedGroup, Placement
 from tithe.core.tree import Merge, MergeTree
@@ -20,7 +22,7 @@ from tithe.engines.workers import kind_of_worker, warn_if_kinds_differ
 try:
     import cloudpickle
     from dask.sizeof import sizeof
-    from distributed import Client, Future, get_client
+    from distributed import Client, Future, fire_and_forget, get_client
     from distributed.client import FutureCancelledError
     from distributed.comm import CommClosedError
     from distributed.scheduler import KilledWorker
@@ -68,6 +70,17 @@ class DaskEngine(Engine):
             run.submit("task", _call, work_there, cloudpickle.dumps(task), number) for number, task in enumerate(tasks)
         )
         yield from map(checked, run.results(submitted, 2 * run.n_threads))
+
+    def warm_up(self, name: str, work: Callable[[], Any]) -> None:
+        client, payload = self._client(), cloudpickle.dumps(work)
+        for worker in client.scheduler_info(n_workers=-1)["workers"]:
+            if (worker, name) not in _WARMED:
+                _WARMED.add((worker, name))
+                key = f"tithe-compile-{uuid.uuid4().hex}"
+                # a task of a worker that is lost would wait for it for ever, so others may have it
+                fire_and_forget(
+                    client.submit(_try, payload, key=key, workers=[worker], allow_other_workers=True, pure=False)
+                )
 
     def each(self, leaves: Leaves, leaf: LeafWork) -> Iterator[Any]:
         for results in self._run(leaves, FoldWork(leaves, leaf, None)):
@@ -240,6 +253,12 @@ def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
     return call_task(work, cloudpickle.loads(task), number)
 
 
+def _try(work: bytes) -> None:
+    """Work whose result and errors do not matter."""
+    with suppress(Exception), limit_threads(1), single_blas_thread():
+        cloudpickle.loads(work)()
+
+
 def _check_workers(client: Client) -> None:
     """Warn, once for a set of workers, if their CPUs or versions differ."""
     workers = frozenset(client.scheduler_info(n_workers=-1)["workers"])
@@ -252,6 +271,7 @@ def _check_workers(client: Client) -> None:
 
 
 _COMPARED: set[frozenset[str]] = set()
+_WARMED: set[tuple[str, str]] = set()  # address of a worker, and what it has compiled
 
 
 def _size_of_block(block: Block) -> int:

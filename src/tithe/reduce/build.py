@@ -30,6 +30,8 @@ from tithe.sources.dask_collections import dask_source, is_dask_collection
 from tithe.sources.spark_frames import is_spark_frame, open_numbers
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
+_FEW_ROWS = 1024  # that workers compile the kernels of a build with
+
 
 def build_coreset(
     X: Any,
@@ -169,6 +171,10 @@ class _Build:
         classes = None
         if plan.objective.lacks_classes:
             classes = rows.classes()  # a class may be in the last file only
+        # workers compile while the pilot is found here
+        few = at_hand.take(np.arange(min(len(at_hand), _FEW_ROWS)))
+        name = f"{plan.objective.name} {plan.construction.name} {few.X.dtype}"
+        self.data.warm_up(name, partial(_trial_reduction, plan, few, classes))
         return plan.start(at_hand, n_rows=rows.n_rows, classes=classes, pilot=self.pilot)
 
     def about(self) -> dict[str, Any]:
@@ -192,6 +198,14 @@ class _Build:
         for slot in tree.slots:
             expect(slot.n_features == d and is_like(slot, tree.slots[0]), "a coreset is unlike the rows of the source")
             reducer.check_rows(slot)
+
+
+def _trial_reduction(plan: Plan, rows: Block, classes: Array | None) -> None:
+    """Reduce and merge a few rows, for which all kernels of a build are compiled."""
+    reducer = replace(plan, size=max(1, len(rows) // 2)).start(rows, classes=classes)
+    node = reducer.leaf(rows, (0, 0))
+    assert node is not None
+    reducer.merge(node, node, (1, 0))
 
 
 class _CheckpointedBuild:
