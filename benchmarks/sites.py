@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from common import load_rows, save, show
-from tithe import Block, Coreset, build_coreset, distortion, merge_coresets
+from tithe import Block, Coreset, build_coreset, distortion, merge_coresets, site_sizes
 from tithe.objectives import KMeansObjective
 from tithe.reduce.distortion import random_queries
 
@@ -38,23 +38,15 @@ def divided(X: np.ndarray, n_sites: int, kind: str, rng: np.random.Generator) ->
     return [X[rows] for rows in np.split(order, edges)]
 
 
-def shared_out(small: list[Coreset], total: int, by: str) -> list[int]:
-    """Sizes of coresets of the sites, ``total`` together, from one round of scalars: rows, or costs at local pilots.
-
-    By cost: Balcan, Ehrlich and Liang (2013), without the weights of their local centres, some of which are negative.
-    By sensitivity: the sum of the bounds of `KMeansObjective` over the rows of a site, with the cost of all sites.
-    """
+def by_sensitivity(small: list[Coreset], total: int) -> list[int]:
+    """Sizes in proportion to the sum of the bounds of `KMeansObjective` over a site, with the cost of all sites."""
     objective = small[0].objective
     totals = [c.objective.survey(c, c.objective.pilot(c, rng=np.random.default_rng(0))).totals for c in small]
     totals = [known if c.totals is None else c.totals for c, known in zip(small, totals, strict=True)]
     cost = np.array([t[:, 1].sum() for t in totals])
     slope, of_clusters, base = objective.ratio
     alpha = 8.0 * (np.log(objective.n_clusters) + 2.0)
-    share = {
-        "rows": np.array([c.weight_seen for c in small]),
-        "cost": cost,
-        "sensitivity": (slope + of_clusters) * alpha * cost / cost.sum() + base * np.array([len(t) for t in totals]),
-    }[by]
+    share = (slope + of_clusters) * alpha * cost / cost.sum() + base * np.array([len(t) for t in totals])
     return np.maximum(1, np.floor(share / share.sum() * total)).astype(int).tolist()
 
 
@@ -71,8 +63,8 @@ def methods(sites: Sites, objective: KMeansObjective, size: int, seed: int) -> d
     equal = [size // n_sites] * n_sites
     small = built(equal)
 
-    def union(by: str) -> Coreset:
-        return merge_coresets(built(shared_out(small, size, by)), random_state=seed)
+    def union(sizes: list[int]) -> Coreset:
+        return merge_coresets(built(sizes), random_state=seed)
 
     def merged(pilot: np.ndarray | None) -> Coreset:
         return merge_coresets(built([size] * n_sites, pilot=pilot), coreset_size=size, random_state=seed)
@@ -82,9 +74,9 @@ def methods(sites: Sites, objective: KMeansObjective, size: int, seed: int) -> d
         "union, equal sizes, pilot of the first site": lambda: merge_coresets(
             built(equal, pilot=small[0].pilot), random_state=seed
         ),
-        "union, sizes by rows": lambda: union("rows"),
-        "union, sizes by cost": lambda: union("cost"),
-        "union, sizes by sensitivity": lambda: union("sensitivity"),
+        "union, sizes by rows": lambda: union(site_sizes(small, size, by="weight")),
+        "union, sizes by cost": lambda: union(site_sizes(small, size, random_state=0)),
+        "union, sizes by sensitivity": lambda: union(by_sensitivity(small, size)),
         "merged to size": lambda: merged(None),
         "merged to size, pilot of the first site": lambda: merged(small[0].pilot),
         "merged to size, pilot of all": lambda: merged(merge_coresets(small, random_state=seed).pilot),
