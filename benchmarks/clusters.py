@@ -1,13 +1,17 @@
 """Dask clusters on this machine: bits, seconds, bytes and tasks, and what they say of a thousand workers.
 
-python benchmarks/clusters.py [--parts scaling place graph kills model peers] [--rows 4000000] [--groups 100000]
+python benchmarks/clusters.py [--parts scaling place graph kills model peers] [--rows 4000000] [--small-rows 2000000]
+                              [--groups 100000] [--kills 20] [--repeats 3] [--folder DIR]
 
-scaling: a build from Parquet files with threads, and with 1 and 2 worker processes.
+scaling: a build from Parquet files with threads, and with 1 and 2 worker processes: of all rows (strong), and of half
+         of them with 1 worker (weak); bytes that workers send one another, and that reach the caller.
 place:   the share of persisted rows that moves between workers while they are reduced.
 graph:   bytes and tasks that are sent for a source of many row groups, which is simulated, and the seconds they take.
 kills:   a worker is killed at random moments of a build; the result must have the same bits.
 model:   seconds of a build of 10^12 rows with 1,000 workers of 8 cores, from parts that are measured here.
-peers:   dask-ml's KMeans on the same rows, where it can be imported.
+peers:   KMeans and LogisticRegression of dask-ml on the same rows, where it can be imported.
+
+--rows is the size of scaling, --small-rows that of place, kills and peers. Files of scaling are kept in --folder.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +33,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common import save, show
-from tithe import CoresetKMeans, build_coreset, open_dataset
+from common import save, show, timed
+from tithe import CoresetKMeans, CoresetLogisticRegression, build_coreset, open_dataset
 from tithe.core.contracts import Source
 from tithe.core.data import Block, Coreset
+from tithe.engines import dask as engine_module
 from tithe.engines.dask import DaskEngine
 from tithe.objectives import KMeansObjective
 
@@ -43,11 +49,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--small-rows", type=int, default=2_000_000)
     parser.add_argument("--groups", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=20)
-    arguments = parser.parse_args()
-    results = {part: PARTS[part](arguments) for part in arguments.parts}
-    save("clusters", {"rows": arguments.rows, "groups": arguments.groups, **results})
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    results = {part: PARTS[part](asked) for part in asked.parts}
+    about = {"rows": asked.rows, "small_rows": asked.small_rows, "groups": asked.groups}
+    save("clusters", {**about, **results})
 
 
 def cluster(n_workers: int) -> Any:
@@ -65,11 +75,15 @@ def rows_of(n_rows: int, seed: int) -> np.ndarray:
     return X
 
 
-def write_files(folder: Path, n_rows: int, n_files: int = 8) -> None:
-    for number in range(n_files):
-        X = rows_of(n_rows // n_files, number)
-        table = pa.table({f"x{j}": X[:, j] for j in range(N_FEATURES)})
-        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=131_072)
+def write_files(folder: Path, n_rows: int, n_files: int = 8) -> list[Path]:
+    """Files of rows, unless they are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{n_rows}-{number}.parquet" for number in range(n_files)]
+    for number, path in enumerate(paths):
+        if not path.exists():
+            X = rows_of(n_rows // n_files, number)
+            pq.write_table(pa.table({f"x{j}": X[:, j] for j in range(N_FEATURES)}), path, row_group_size=131_072)
+    return paths
 
 
 def build(rows: Any, engine: Any, seed: int = 0) -> Coreset:
@@ -89,39 +103,76 @@ def best_seconds(function: Callable[[], Any], repeats: int = 3) -> float:
     return min(times)
 
 
-def scaling(arguments: argparse.Namespace) -> dict[str, Any]:
+def scaling(asked: argparse.Namespace) -> dict[str, Any]:
     from distributed import Client
 
-    seconds: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        write_files(Path(folder), arguments.rows)
-        source = open_dataset(folder, scale="none")
-        expected = build(source, "threads")
-        seconds["threads"] = best_seconds(partial(build, source, "threads"))
+    results: dict[str, dict[str, float]] = {}
+
+    def measure(name: str, source: Any, engine: Any, client: Any = None) -> None:
+        """The first build starts workers and compiles, and is not counted."""
+        assert same(build(source, engine), expected[source])
+        before, reached = 0 if client is None else sum(client.run(received).values()), []
+        with counting(reached):
+            seconds = [timed(lambda: build(source, engine))[1] for _ in range(asked.repeats)]
+        moved = 0 if client is None else (sum(client.run(received).values()) - before) / asked.repeats
+        caller = sum(reached) / asked.repeats
+        results[name] = {"seconds": min(seconds), "between workers": moved, "to the caller": caller}
+
+    with tempfile.TemporaryDirectory() as made:
+        paths = write_files(asked.folder or Path(made), asked.rows)
+        whole, half = (open_dataset(some, scale="none") for some in (paths, paths[: len(paths) // 2]))
+        expected = {source: build(source, "threads") for source in (whole, half)}
+        measure("threads", whole, "threads")
+        measure("threads, half of the rows", half, "threads")
         for n_workers in (1, 2):
             with cluster(n_workers) as there, Client(there) as client:
-                engine = DaskEngine(client)
-                assert same(build(source, engine), expected)
-                seconds[f"dask, workers: {n_workers}"] = best_seconds(partial(build, source, engine))
+                measure(f"dask, workers: {n_workers}", whole, DaskEngine(client), client)
+                if n_workers == 1:
+                    measure("dask, workers: 1, half of the rows", half, DaskEngine(client), client)
+    ratios = {
+        "2 workers / threads": ("dask, workers: 2", "threads"),
+        "1 worker / 2 workers (strong)": ("dask, workers: 1", "dask, workers: 2"),
+        "1 worker, half / 2 workers (weak)": ("dask, workers: 1, half of the rows", "dask, workers: 2"),
+    }
+    factors = {name: results[a]["seconds"] / results[b]["seconds"] for name, (a, b) in ratios.items()}
+    columns = ["seconds", "between workers", "to the caller"]
     show(
-        f"a build of {SIZE} of {arguments.rows:,} x {N_FEATURES} rows in Parquet files; the same bits",
-        ["engine", "seconds", "rows/s"],
-        [[name, f"{s:.2f}", f"{arguments.rows / s:,.0f}"] for name, s in seconds.items()],
+        f"a build of {SIZE} of {asked.rows:,} x {N_FEATURES} rows in Parquet; same bits; best time, mean bytes",
+        ["", "seconds", "bytes between workers", "bytes to the caller"],
+        [[name, *(f"{r[column]:,.2f}" for column in columns)] for name, r in results.items()],
     )
-    return seconds
+    show("factors", ["", ""], [[name, f"{factor:.2f}"] for name, factor in factors.items()])
+    return {"builds": results, "factors": factors}
+
+
+@contextmanager
+def counting(sizes: list[int]) -> Iterator[None]:
+    """Note the bytes of all results that reach the caller."""
+    result = engine_module._Run._result
+
+    def counted(run: Any, future: Any) -> Any:
+        value = result(run, future)
+        sizes.append(len(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)))
+        return value
+
+    engine_module._Run._result = counted
+    try:
+        yield
+    finally:
+        engine_module._Run._result = result
 
 
 def received(dask_worker: Any) -> int:
     return sum(record["total"] for record in dask_worker.transfer_incoming_log)
 
 
-def place(arguments: argparse.Namespace) -> dict[str, Any]:
+def place(asked: argparse.Namespace) -> dict[str, Any]:
     import dask.array as da
     from distributed import Client, wait
 
     shares = []
     with cluster(2) as there, Client(there) as client:
-        n_rows = min(arguments.rows, 4_000_000)
+        n_rows = asked.small_rows
         X = da.random.default_rng(0).normal(size=(n_rows, N_FEATURES), chunks=(n_rows // 16, N_FEATURES))
         X = X.astype(np.float32).persist()
         wait(X)
@@ -163,7 +214,7 @@ def _n_tasks(dask_scheduler: Any) -> int:
     return sum(prefix.state_counts["memory"] for prefix in dask_scheduler.task_prefixes.values())
 
 
-def graph(arguments: argparse.Namespace) -> dict[str, Any]:
+def graph(asked: argparse.Namespace) -> dict[str, Any]:
     from distributed import Client
 
     from tithe.core.passes import DataPass
@@ -174,34 +225,34 @@ def graph(arguments: argparse.Namespace) -> dict[str, Any]:
         client._send_to_scheduler = lambda message: (sent.append(len(pickle.dumps(message))), send(message))[1]
         engine = DaskEngine(client, leaves_per_task=1)
         start = time.perf_counter()
-        total = DataPass(Simulated(arguments.groups), engine).total(lambda leaf: float(leaf.X.sum()))
+        total = DataPass(Simulated(asked.groups), engine).total(lambda leaf: float(leaf.X.sum()))
         seconds = time.perf_counter() - start
         n_tasks = client.run_on_scheduler(_n_tasks)
-    assert total == 16.0 * sum(range(arguments.groups))
+    assert total == 16.0 * sum(range(asked.groups))
     result = {
         "seconds": seconds,
-        "bytes_a_group": sum(sent) / arguments.groups,
-        "tasks_a_group": n_tasks / arguments.groups,
+        "bytes_a_group": sum(sent) / asked.groups,
+        "tasks_a_group": n_tasks / asked.groups,
     }
     show(
-        f"a pass over {arguments.groups:,} simulated row groups, a task each, 2 workers",
+        f"a pass over {asked.groups:,} simulated row groups, a task each, 2 workers",
         ["", ""],
         [[name, f"{value:,.3f}"] for name, value in result.items()],
     )
     return result
 
 
-def kills(arguments: argparse.Namespace) -> dict[str, Any]:
+def kills(asked: argparse.Namespace) -> dict[str, Any]:
     from distributed import Client
 
     rng, times = np.random.default_rng(0), []
     with tempfile.TemporaryDirectory() as folder, cluster(2) as there, Client(there) as client:
-        write_files(Path(folder), arguments.rows)
+        write_files(Path(folder), asked.small_rows)
         source, engine = open_dataset(folder, scale="none"), DaskEngine(client)
         expected = build(source, "threads")
         build(source, engine)
         usual = best_seconds(partial(build, source, engine))
-        for _ in range(arguments.kills):
+        for _ in range(asked.kills):
             client.wait_for_workers(2, timeout=120)
             victim = int(rng.choice(list(client.run(os.getpid).values())))
             timer = threading.Timer(float(rng.uniform(0.05, usual)), os.kill, (victim, signal.SIGKILL))
@@ -211,14 +262,14 @@ def kills(arguments: argparse.Namespace) -> dict[str, Any]:
             times.append(time.perf_counter() - start)
             timer.join()
     show(
-        f"{arguments.kills} builds with a worker killed at a random moment: the same bits",
+        f"{asked.kills} builds with a worker killed at a random moment: the same bits",
         ["", "seconds"],
         [["undisturbed", f"{usual:.2f}"], ["median", f"{np.median(times):.2f}"], ["longest", f"{max(times):.2f}"]],
     )
     return {"undisturbed": usual, "seconds": times}
 
 
-def model(arguments: argparse.Namespace) -> dict[str, Any]:
+def model(asked: argparse.Namespace) -> dict[str, Any]:
     """Groups of 4 GB, a fan-in of 16; only the parts of one core are measured, the rest is arithmetic."""
     from tithe.core.parallel import limit_threads
     from tithe.reduce.plan import Plan
@@ -245,32 +296,75 @@ def model(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**seconds, "leaf_seconds": leaf_seconds, "merge_seconds": merge_seconds}
 
 
-def peers(arguments: argparse.Namespace) -> dict[str, Any]:
+def peers(asked: argparse.Namespace) -> dict[str, Any]:
+    """The same persisted rows and two workers for all; costs are those on all rows, as one function measures them."""
+    import dask
     import dask.array as da
     from distributed import Client, wait
 
-    try:
-        from dask_ml.cluster import KMeans
-    except Exception as error:
-        print(f"dask-ml cannot be imported here: {type(error).__name__}: {error}")
-        return {"dask_ml": str(error)}
+    n_chunks, line = 16, np.random.default_rng(1).normal(size=N_FEATURES)
+    n_rows = asked.small_rows // n_chunks
     results: dict[str, Any] = {}
-    with cluster(2) as there, Client(there):
-        X = da.random.default_rng(0).normal(size=(arguments.rows // 4, N_FEATURES), chunks=(arguments.rows // 64, -1))
-        X = X.astype(np.float32).persist()
-        wait(X)
-        mine = CoresetKMeans(N_CLUSTERS, random_state=0)
-        for name, learner in (("tithe", mine), ("dask-ml", KMeans(N_CLUSTERS, random_state=0))):
-            start = time.perf_counter()
-            centers = learner.fit(X).cluster_centers_
-            seconds = time.perf_counter() - start
-            results[name] = {"seconds": seconds, "cost": _cost(X, np.asarray(centers))}
+    with cluster(2) as there, Client(there) as client:
+        chunks = [dask.delayed(rows_of)(n_rows, number) for number in range(n_chunks)]
+        X = da.concatenate([da.from_delayed(chunk, (n_rows, N_FEATURES), np.float32) for chunk in chunks]).persist()
+        y = X.map_blocks(classes_of, line, drop_axis=1, dtype=np.int8).persist()
+        wait([X, y])
+        for name, fit in {**OWN, **dask_ml_learners()}.items():
+            before = sum(client.run(received).values())
+            cost, seconds = timed(lambda fit=fit: fit(X, y))
+            moved = sum(client.run(received).values()) - before
+            results[name] = {"seconds": seconds, "cost": cost(), "bytes between workers": moved}
     show(
-        f"k-means of {arguments.rows // 4:,} rows on 2 workers",
-        ["", "seconds", "cost on all rows"],
-        [[name, f"{r['seconds']:.1f}", f"{r['cost']:.6g}"] for name, r in results.items()],
+        f"{asked.small_rows:,} x {N_FEATURES} persisted rows, 2 workers; first fit, compilation included",
+        ["", "seconds", "cost on all rows", "bytes between workers"],
+        [
+            [name, f"{r['seconds']:.1f}", f"{r['cost']:.8g}", f"{r['bytes between workers']:,}"]
+            for name, r in results.items()
+        ],
     )
     return results
+
+
+def classes_of(rows: np.ndarray, line: np.ndarray) -> np.ndarray:
+    noise = np.random.default_rng(abs(int(rows[0, 0] * 1e6))).logistic(size=len(rows))
+    return (0.2 * rows @ line + noise > 0).astype(np.int8)
+
+
+def _kmeans_fit(learner: Any) -> Callable[[Any, Any], Callable[[], float]]:
+    def fit(X: Any, y: Any) -> Callable[[], float]:
+        centers = np.asarray(learner.fit(X).cluster_centers_)
+        return lambda: _cost(X, centers)
+
+    return fit
+
+
+def _logistic_fit(learner: Any) -> Callable[[Any, Any], Callable[[], float]]:
+    def fit(X: Any, y: Any) -> Callable[[], float]:
+        model = learner.fit(X, y)
+        coef = np.append(np.ravel(model.coef_), np.ravel(model.intercept_)).astype(np.float64)
+        return lambda: _log_loss(X, y, coef)
+
+    return fit
+
+
+OWN = {
+    "tithe, k-means": _kmeans_fit(CoresetKMeans(N_CLUSTERS, random_state=0)),
+    "tithe, logistic": _logistic_fit(CoresetLogisticRegression(random_state=0)),
+}
+
+
+def dask_ml_learners() -> dict[str, Any]:
+    try:
+        from dask_ml.cluster import KMeans
+        from dask_ml.linear_model import LogisticRegression
+    except Exception as error:
+        print(f"dask-ml cannot be imported here: {type(error).__name__}: {error}")
+        return {}
+    return {
+        "dask-ml, k-means": _kmeans_fit(KMeans(N_CLUSTERS, random_state=0)),
+        "dask-ml, logistic": _logistic_fit(LogisticRegression(solver="lbfgs", C=1.0)),
+    }
 
 
 def _cost(X: Any, centers: np.ndarray) -> float:
@@ -279,6 +373,23 @@ def _cost(X: Any, centers: np.ndarray) -> float:
         return np.array([[distances.min(axis=1).sum(dtype=np.float64)]])
 
     return float(X.map_blocks(of_chunk, chunks=(1, 1), dtype=np.float64).sum().compute())
+
+
+def _log_loss(X: Any, y: Any, coef: np.ndarray) -> float:
+    """The loss of all rows with the penalty of C = 1."""
+
+    def of_chunk(rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        margins = (2.0 * classes[:, 0] - 1.0) * (rows @ coef[:-1] + coef[-1])
+        return np.array([np.logaddexp(0.0, -margins).sum()])
+
+    losses = da_map(of_chunk, X, y)
+    return float(losses.sum().compute() + 0.5 * coef[:-1] @ coef[:-1])
+
+
+def da_map(function: Callable[..., Any], X: Any, y: Any) -> Any:
+    import dask.array as da
+
+    return da.map_blocks(function, X, y[:, None], drop_axis=1, chunks=((1,) * X.numblocks[0],), dtype=np.float64)
 
 
 PARTS = {"scaling": scaling, "place": place, "graph": graph, "kills": kills, "model": model, "peers": peers}
