@@ -119,7 +119,7 @@ def scaling(asked: argparse.Namespace) -> dict[str, Any]:
         results[name] = {"seconds": min(seconds), "between workers": moved, "to the caller": caller}
 
     with tempfile.TemporaryDirectory() as made:
-        paths = write_files(asked.folder or Path(made), asked.rows)
+        paths = write_files((asked.folder or Path(made)) / "scaling", asked.rows)
         whole, half = (open_dataset(some, scale="none") for some in (paths, paths[: len(paths) // 2]))
         expected = {source: build(source, "threads") for source in (whole, half)}
         measure("threads", whole, "threads")

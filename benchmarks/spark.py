@@ -1,6 +1,6 @@
 """Spark on this machine: seconds, bytes and tasks, beside threads and the learners of pyspark.ml; executors killed.
 
-python benchmarks/spark.py [--parts fits scaling groups kills] [--rows 6000000] [--small-rows 2000000] [--groups 2000]
+python benchmarks/spark.py [--parts fits scaling groups kills] [--rows 6000000] [--small-rows 2000000] [--groups 1000]
                            [--kills 20] [--repeats 3] [--folder DIR] [--master local[2]]
 
 fits:    k-means with 8 clusters and logistic regression of Parquet files: by tithe with threads, with Spark on the same
@@ -10,9 +10,9 @@ scaling: a build from files with threads, and with 1 and 2 executors of one core
 groups:  stages, tasks and bytes of a pass over a simulated source of many row groups, a task each.
 kills:   one of two executors is killed at random moments of a build; the result must have the same bits.
 
-Needs Java and `pip install 'tithe[spark]'`. --rows is the size of fits and scaling, --small-rows that of kills. Sessions
-and workers are started, and kernels compiled, before times are taken. Bytes are those of Spark's event log: what tasks
-write for a shuffle, and the results that they send to the driver.
+Needs Java and `pip install 'tithe[spark]'`. --rows is the size of fits and scaling, --small-rows that of kills. Files
+of the first two are kept in --folder. Sessions and workers are started, and kernels compiled, before times are taken.
+Bytes are those of Spark's event log: what tasks write for a shuffle, and the results that they send to the driver.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pyspark.ml.feature import VectorAssembler
 from pyspark.sql import SparkSession
 
 import tithe
-from clusters import Simulated
+from clusters import Simulated, write_files
 from common import save, show, timed
 from files import CLUSTERS, COLUMNS, generate
 from tithe import CoresetKMeans, CoresetLogisticRegression, build_coreset, open_dataset
@@ -74,7 +74,9 @@ class Session:
     def timed(self, name: str, work: Callable[[], Any]) -> tuple[Any, float]:
         """The result and the seconds of work; its jobs have the name."""
         self.spark.sparkContext.setJobDescription(name)
-        return timed(work)
+        result = timed(work)
+        self.spark.sparkContext.setJobDescription("")
+        return result
 
     def end(self) -> dict[str, dict[str, int]]:
         """Stop, and tell what the jobs of each name did, all calls together."""
@@ -174,9 +176,10 @@ def executors() -> list[int]:
 
 
 def fitted(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    generate(folder / "fits", asked.rows)
     session = Session(asked.master)
     results: dict[str, dict[str, float]] = {}
-    ways = fits(session.spark, folder)
+    ways = fits(session.spark, folder / "fits")
     for way in ways.values():
         session.timed("first", way)
     for _ in range(asked.repeats):
@@ -196,9 +199,8 @@ def fitted(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def scaling(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    paths = sorted(folder.glob("*.parquet"))
-    whole = open_dataset(paths, target="y", scale="none")
-    half = open_dataset(paths[: max(1, len(paths) // 2)], target="y", scale="none")
+    paths = write_files(folder / "scaling", asked.rows)
+    whole, half = (open_dataset(some, scale="none") for some in (paths, paths[: len(paths) // 2]))
     expected = {source: build(source, "threads") for source in (whole, half)}
     seconds: dict[str, float] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -218,15 +220,14 @@ def scaling(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         [name, s, *(counts.get(name, {}).get(count, 0) / asked.repeats for count in COUNTS)]
         for name, s in seconds.items()
     ]
-    n_whole, n_half = (source.n_rows for source in (whole, half))
-    show(f"a build of {n_whole:,} rows ({n_half:,} are half); the same bits", ["", "seconds", *COUNTS], rows)
+    show(f"a build of {asked.rows:,} x {COLUMNS} rows; the same bits", ["", "seconds", *COUNTS], rows)
     factors = {
         "2 executors / threads": seconds["executors: 2"] / seconds["threads"],
         "1 executor / 2 executors (strong)": seconds["executors: 1"] / seconds["executors: 2"],
         "1 executor, half / 2 executors (weak)": seconds["executors: 1, half of the rows"] / seconds["executors: 2"],
     }
     show("factors", ["", ""], [[name, f"{factor:.2f}"] for name, factor in factors.items()])
-    return {"seconds": seconds, "factors": factors, "counts": counts, "rows": n_whole, "half": n_half}
+    return {"seconds": seconds, "factors": factors, "counts": counts}
 
 
 def groups(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -279,7 +280,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--rows", type=int, default=6_000_000)
     parser.add_argument("--small-rows", type=int, default=2_000_000)
-    parser.add_argument("--groups", type=int, default=2_000)
+    parser.add_argument("--groups", type=int, default=1_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the files of fits and scaling are kept")
@@ -287,7 +288,6 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = asked.folder or Path(made)
-        generate(folder, asked.rows)
         results = {part: PARTS[part](asked, folder) for part in asked.parts}
     save("spark", {"rows": asked.rows, "small_rows": asked.small_rows, "master": asked.master, **results})
 
