@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,17 @@ def test_learners_fit_collections_as_sources() -> None:
     unknown = ddf[["a", "b", "c"]].to_dask_array(), ddf["y"].to_dask_array()
     assert np.allclose(by_array, model.fit(*unknown).coef_, atol=0.01)
     assert model.certify(*unknown).n_rows == 9000
+
+
+def test_small_files_are_partitions_whatever_columns_are_read(tmp_path: Path) -> None:
+    frame = _frame(900)
+    for number in range(4):
+        frame.iloc[225 * number : 225 * (number + 1)].to_parquet(tmp_path / f"part-{number}.parquet", index=False)
+    ddf = dd.read_parquet(tmp_path)
+    model = CoresetLogisticRegression(coreset_size=200, engine="serial", random_state=0).fit(ddf[["a", "b"]], ddf["y"])
+    assert model.coreset_.n_seen == 900
+    assert np.array_equal(model.coreset_.X, frame[["a", "b"]].to_numpy()[model.sample_indices_])
+    assert open_dataset(ddf[["a"]]).n_leaves() == 4
 
 
 def _counting(frame: Any, calls: list[int]) -> Any:

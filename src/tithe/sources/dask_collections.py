@@ -170,9 +170,13 @@ def _source(X: Any, extra: Sequence[Any], rows: PartitionRows, lengths: Array) -
 
 def _partitions(X: Any) -> list[Any]:
     """The partitions as `Delayed`, which share a graph."""
-    parts: list[Any] = np.ravel(X.to_delayed()).tolist()
-    if parts and parts[0].key not in parts[0].dask:  # Dask optimises arrays that are persisted away
-        parts = np.ravel(X.to_delayed(optimize_graph=False)).tolist()
+    import dask
+
+    # else Dask joins small files, more of them the fewer columns are read: X and y would have other partitions
+    with dask.config.set({"optimization.tune.active": False}):
+        parts: list[Any] = np.ravel(X.to_delayed()).tolist()
+        if parts and parts[0].key not in parts[0].dask:  # Dask optimises arrays that are persisted away
+            parts = np.ravel(X.to_delayed(optimize_graph=False)).tolist()
     return parts
 
 
