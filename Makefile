@@ -82,7 +82,9 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 	$(BIN)/python benchmarks/cold.py
+	$(BIN)/python benchmarks/priority.py
 	$(call install,dask) && $(BIN)/python benchmarks/clusters.py
+	if command -v java > /dev/null; then { $(call install,spark); } && $(BIN)/python benchmarks/spark.py; fi
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build

@@ -11,7 +11,7 @@ from pathlib import Path
 from tithe import __version__
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("src", "tests", "benchmarks", "tools", ".ci")
+PARTS = ("src", "tests", "benchmarks", "docs", "tools", ".ci")
 FILES = (
     ".gitignore",
     "CHANGELOG.md",
