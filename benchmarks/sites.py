@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from common import load_rows, save, show
-from tithe import Block, Coreset, build_coreset, distortion, merge_coresets, site_sizes
+from tithe import Block, Coreset, build_coreset, distortion, merge_coresets
 from tithe.objectives import KMeansObjective
 from tithe.reduce.distortion import random_queries
+from tithe.reduce.site_sizes import site_sizes
 
 Sites = list[np.ndarray]
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tithe.reduce.build import build_coreset as build_coreset
     from tithe.reduce.distortion import distortion as distortion
     from tithe.reduce.merge import merge_coresets as merge_coresets
-    from tithe.reduce.site_sizes import site_sizes as site_sizes
     from tithe.reduce.sizing import propose_size as propose_size
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.sources.files import open_dataset as open_dataset
@@ -60,7 +59,6 @@ else:
         "tithe.reduce.build": ("build_coreset",),
         "tithe.reduce.distortion": ("distortion",),
         "tithe.reduce.merge": ("merge_coresets",),
-        "tithe.reduce.site_sizes": ("site_sizes",),
         "tithe.reduce.sizing": ("propose_size",),
         "tithe.reduce.stream": ("CoresetStream",),
         "tithe.sources.files": ("open_dataset",),
