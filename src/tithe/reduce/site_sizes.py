@@ -24,8 +24,8 @@ def site_sizes(
     k-means and k-median. Their further points, the local centres with the weight that the draws leave, are not added:
     a part of these weights is negative.
 
-    On real data this is no better than equal sizes, and worse than coresets of the full size that `merge_coresets`
-    reduces (`benchmarks/sites.py`). It is for sites that may send few rows.
+    It is for sites that may send few rows. Coresets of the full size that `merge_coresets` reduces distort costs far
+    less (`benchmarks/sites.py`).
 
     Parameters
     ----------
