@@ -9,7 +9,7 @@ from tithe.plot.axes import GREY, LINE_COLOURS, MARKERS, axes_or_new, bare, lege
 _LABELS = {
     "excess": "excess loss on all rows learned from",
     "held_out_loss": "loss of a row held out",
-    "distortion": "largest distortion of a random solution",
+    "distortion": "distortion of random solutions",
 }
 _BAND = 0.18  # opacity
 

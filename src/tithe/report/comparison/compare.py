@@ -126,7 +126,7 @@ def compare(
     rows = compared_rows(X, y, sample_weight, objective=goal, holdout=holdout, memory=memory, engine=engine, seed=seed)
     n_kept = _rows_to_keep(sizes, rows)
     runner = Runner(rows, seed)
-    step.expect(2 + n_repeats + n_repeats * len(n_kept) * len(methods))
+    step.expect(3 + n_repeats + n_repeats * len(n_kept) * len(methods))
     step("warming up")
     runner.warm_up(methods, polish)
     runs = runner.full_fits(n_repeats, full_seconds, lambda: step("all rows"))
@@ -205,7 +205,7 @@ def _result(
         reference="the best fit on all rows" if full.any() else "the best solution of any method",
         table=table,
         runs=records,
-        recommendation=recommend(table, tol=tol, n_rows=rows.n_rows),
+        recommendation=recommend(table, tol=tol, n_rows=rows.n_rows, quality=quality.name),
     )
 
 
@@ -221,7 +221,8 @@ def _record(run: Run, excess: float, judge: Judge) -> dict[str, Any]:
         "quality": quality,
         "held_out_loss": loss,
         "excess": float(excess),
-        "distortion": float(run.distortion.max()),
+        "distortion": float(np.median(run.distortion)),
+        "largest_distortion": float(run.distortion.max()),
         "effective_size": run.effective_size,
         "seconds": sum(run.seconds.values()),
         **{f"seconds_{phase}": run.seconds.get(phase, 0.0) for phase in PHASES},
@@ -234,7 +235,7 @@ def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
     for record in records:
         groups.setdefault((record["method"], record["size"]), []).append(record)
     ranged = ("quality", "held_out_loss", "excess", "distortion", "seconds")
-    plain = ("effective_size", *(f"seconds_{phase}" for phase in PHASES))
+    plain = ("largest_distortion", "effective_size", *(f"seconds_{phase}" for phase in PHASES))
     table = []
     for (_, size), repeats in groups.items():
         line = {name: repeats[0][name] for name in ("method", "is_sample", "polished", "size")}

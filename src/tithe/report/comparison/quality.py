@@ -25,7 +25,7 @@ def quality_of(objective: Objective) -> Quality:
     if objective.target == "class" and isinstance(objective, ConvexObjective):
         return Quality(name="accuracy", higher_is_better=True)
     if objective.target == "number":
-        name = "R²" if objective.name == "least_squares" else "share of the loss explained"
+        name = "R²" if objective.name == "least_squares" else "explained loss"
         return Quality(name=name, higher_is_better=True)
     return Quality(name="cost per row", higher_is_better=False)
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from tithe.core.progress import seconds_text
 
 Verdict = Literal["coreset", "sample", "all rows", "larger size"]
+Line = dict[str, Any]  # a row of `Comparison.table`
 _ROUNDING = 1e-10
 _QUICK = 0.1  # seconds: a fit on all rows that takes no longer leaves nothing to save
-_CLEAR_GAIN = 1.5  # times the excess loss of the one method is that of the other, or they are called alike
-_NO_GAIN = "Use a random sample: a coreset brings nothing here."
+_CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this number of times the other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,142 +40,157 @@ class Recommendation:
         return self.text
 
 
-def recommend(table: Sequence[dict[str, Any]], *, tol: float, n_rows: int) -> Recommendation:
+def recommend(table: Sequence[Line], *, tol: float, n_rows: int, quality: str) -> Recommendation:
     """A recommendation from the rows of `Comparison.table`.
 
-    A method suffices if its excess loss with the worst seed is at most ``tol`` above that of a typical fit on all rows.
-    Of the methods that suffice, the one with the fewest rows is compared with the smallest random sample that suffices,
-    and with a fit on all rows, by rows and by time.
+    A method suffices from the size on at which the excess loss of its worst repeat is at most ``tol`` above that of a
+    typical fit on all rows, and stays so with more rows. The coreset that suffices with the fewest rows is compared
+    with the smallest random sample that suffices, and with a fit on all rows, by rows and by time.
     """
-    full, tried = table[0], table[1:]
-    limit = tol + full["excess"]
-    # polish reads all rows again and again: it is recommended only where nothing else suffices
-    plain = [row for row in tried if not row["polished"]]
-    rest = plain if any(row["excess_high"] <= limit for row in plain) else tried
-    enough = [row for row in rest if row["excess_high"] <= limit]
-    sample = min((row for row in enough if row["is_sample"]), key=lambda row: row["size"], default=None)
-    coreset = min(
-        (row for row in enough if not row["is_sample"]), key=lambda row: (row["size"], row["seconds"]), default=None
-    )
-    chosen = min(filter(None, (sample, coreset)), key=lambda row: row["seconds"], default=None)
-    if full["size"] == n_rows and chosen is not None and full["seconds"] <= max(chosen["seconds"], _QUICK):
-        return _use_all_rows(full, chosen, tol)
-    if sample is not None and (coreset is None or sample["size"] <= coreset["size"]):
-        return _use_sample(sample, rest, tol, full, n_rows)
-    if coreset is not None:
-        return _use_coreset(coreset, sample, rest, full, n_rows)
-    return _use_more_rows(rest, tol, limit, n_rows)
+    return _Adviser(table, tol, n_rows, quality).recommendation()
 
 
-def _use_all_rows(full: dict[str, Any], chosen: dict[str, Any], tol: float) -> Recommendation:
-    text = (
-        f"Use all rows: a fit on them takes {_time(full)}, and the quickest way that loses at most {share_text(tol)}, "
-        f"{_named(chosen)}, takes {_time(chosen)}. For many fits on the same rows, {_named(chosen)} save time: each "
-        f"fit takes {time_text(chosen['seconds_fit'])} once the rows are drawn."
-    )
-    if chosen["seconds_fit"] >= full["seconds"]:
-        text = text.partition(" For many fits")[0]
-    return Recommendation(verdict="all rows", method=full["method"], size=full["size"], text=text)
+class _Adviser:
+    """Looks for the smallest coreset and random sample that suffice, and says what it found."""
 
+    def __init__(self, table: Sequence[Line], tol: float, n_rows: int, quality: str) -> None:
+        self.full, tried = table[0], list(table[1:])
+        self.tol, self.n_rows, self.quality = tol, n_rows, quality
+        self.is_all = self.full["size"] == n_rows
+        self.limit = tol + self.full["excess"]
+        # polish reads all rows again and again: it is recommended only where nothing else suffices
+        plain = [line for line in tried if not line["polished"]]
+        self.lines = plain if self._sufficient(plain) else tried
 
-def _use_sample(
-    sample: dict[str, Any], rest: Sequence[dict[str, Any]], tol: float, full: dict[str, Any], n_rows: int
-) -> Recommendation:
-    text = f"{_NO_GAIN} {_kept(sample, n_rows)} suffices: {_excess_text(sample)}.{_speed(sample, full, n_rows)}"
-    best = min(
-        (row for row in rest if not row["is_sample"] and row["size"] == sample["size"]),
-        key=lambda row: row["excess"],
-        default=None,
-    )
-    if best is not None and best["excess"] > 0.0 and sample["excess"] >= _CLEAR_GAIN * best["excess"]:
-        text += (
-            f" The same number of rows by {best['method']} has an excess loss of {share_text(best['excess'])} instead "
-            f"of {share_text(sample['excess'])}, which matters only if you need less than {share_text(tol)}."
+    def _sufficient(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines that suffice, and with them all of the same method that have more rows."""
+        failed: dict[str, int] = {}
+        for line in lines:
+            if not line["excess_high"] <= self.limit:
+                failed[line["method"]] = max(line["size"], failed.get(line["method"], 0))
+        return [line for line in lines if line["size"] > failed.get(line["method"], 0)]
+
+    def recommendation(self) -> Recommendation:
+        """The verdict, and the words for it."""
+        enough = self._sufficient(self.lines)
+        samples, coresets = ([line for line in enough if line["is_sample"] == sampled] for sampled in (True, False))
+        sample = min(samples, key=lambda line: line["size"], default=None)
+        coreset = min(coresets, key=lambda line: (line["size"], line["seconds"]), default=None)
+        quickest = min(filter(None, (sample, coreset)), key=lambda line: line["seconds"], default=None)
+        if quickest is None:
+            return self._use_more_rows()
+        if self.is_all and self.full["seconds"] <= max(quickest["seconds"], _QUICK):
+            return self._use_all_rows(quickest)
+        if coreset is None or (sample is not None and sample["size"] <= coreset["size"]):
+            assert sample is not None
+            return self._use_sample(sample)
+        if sample is None or sample["seconds"] >= coreset["seconds"]:
+            return self._use_coreset(coreset, sample)
+        return self._use_sample_once(sample, coreset)
+
+    def _use_all_rows(self, quickest: Line) -> Recommendation:
+        text = (
+            f"Use all rows: a fit on them takes {_time(self.full)}, and the quickest way that loses at most "
+            f"{share_text(self.tol)}, {_named(quickest)}, takes {_time(quickest)}."
         )
-    return Recommendation(verdict="sample", method=sample["method"], size=sample["size"], text=text)
+        if 2.0 * quickest["seconds_fit"] < self.full["seconds"]:
+            each = time_text(quickest["seconds_fit"])
+            text += f" Many fits are quicker on {_named(quickest)}, drawn once: {each} each."
+        return _of("all rows", self.full, text)
 
+    def _use_sample(self, sample: Line) -> Recommendation:
+        same_size = [line for line in self.lines if not line["is_sample"] and line["size"] == sample["size"]]
+        best = min(same_size, key=lambda line: line["excess"], default=None)
+        text = f"Use a random sample: a coreset brings nothing here. {self._said(sample)}"
+        if best is not None and best["excess"] > 0.0 and sample["excess"] >= _CLEAR_GAIN * best["excess"]:
+            text += (
+                f" As many rows by {best['method']} have {_excess_text(best)}, which matters only if you need less "
+                f"than {share_text(self.tol)}."
+            )
+        return _of("sample", sample, text)
 
-def _use_coreset(
-    coreset: dict[str, Any],
-    sample: dict[str, Any] | None,
-    rest: Sequence[dict[str, Any]],
-    full: dict[str, Any],
-    n_rows: int,
-) -> Recommendation:
-    text = f"Use {coreset['method']}. {_kept(coreset, n_rows)} suffices: {_excess_text(coreset)}."
-    text += _speed(coreset, full, n_rows)
-    if sample is None:
-        same_size = next(row for row in rest if row["is_sample"] and row["size"] == coreset["size"])
+    def _use_coreset(self, coreset: Line, sample: Line | None) -> Recommendation:
+        text = f"Use {coreset['method']}. {self._said(coreset)}"
+        if sample is not None:
+            text += f" A random sample needs {sample['size']:,} rows for that, and {_time(sample)}."
+            return _of("coreset", coreset, text)
+        samples = [line for line in self.lines if line["is_sample"] and line["polished"] == coreset["polished"]]
+        largest = max(samples, key=lambda line: line["size"])
+        same_size = next(line for line in samples if line["size"] == coreset["size"])
         text += f" A random sample of the same size has {_excess_text(same_size)}"
-        largest = max((row for row in rest if row["is_sample"]), key=lambda row: row["size"])
-        if largest is not same_size:
-            text += f", and one of {largest['size']:,} rows {_excess_text(largest)}"
-        return Recommendation(verdict="coreset", method=coreset["method"], size=coreset["size"], text=text + ".")
-    if sample["seconds"] >= coreset["seconds"]:
-        text += f" A random sample needs {sample['size']:,} rows for that, and {_time(sample)}."
-        return Recommendation(verdict="coreset", method=coreset["method"], size=coreset["size"], text=text)
-    once = (
-        f"For one fit use a random sample of {sample['size']:,} rows: it takes {_time(sample)}, and has "
-        f"{_excess_text(sample)}."
+        text += "." if largest is same_size else f", and one of {largest['size']:,} rows {_excess_text(largest)}."
+        return _of("coreset", coreset, text)
+
+    def _use_sample_once(self, sample: Line, coreset: Line) -> Recommendation:
+        """A random sample needs more rows, and is quicker all the same."""
+        text = f"For one fit use a random sample, as drawing a coreset takes longer. {self._said(sample)}"
+        saved = sample["seconds_fit"] - coreset["seconds_fit"]
+        if saved <= 0.0:
+            text += f" A coreset saves rows, not time: {_named(coreset)} have {_excess_text(coreset)}."
+            return _of("sample", sample, text)
+        drawing = coreset["seconds"] - coreset["seconds_fit"] - sample["seconds_draw"]
+        n_fits = max(2, math.ceil(drawing / saved))
+        text += (
+            f" For {n_fits:,} fits or more, or where few rows are what counts, use {coreset['method']} with "
+            f"{coreset['size']:,} rows: {_excess_text(coreset)}, each fit in {time_text(coreset['seconds_fit'])} "
+            f"instead of {time_text(sample['seconds_fit'])}."
+        )
+        return _of("sample", sample, text)
+
+    def _use_more_rows(self) -> Recommendation:
+        size = max(line["size"] for line in self.lines)
+        largest = [line for line in self.lines if line["size"] == size]
+        best = min(largest, key=lambda line: line["excess_high"])
+        sample = next(line for line in largest if line["is_sample"] and line["polished"] == best["polished"])
+        wanted = math.ceil(size * best["excess_high"] / self.limit)  # the excess of a fit on m rows falls as 1/m
+        more = f"about {_two_digits(wanted):,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
+        text = (
+            f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
+            f"has {_excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
+        )
+        if best is sample or sample["excess"] < _CLEAR_GAIN * max(best["excess"], 0.0):
+            text += " At these sizes a coreset brings nothing over a random sample."
+        else:
+            text += f" A random sample of the same size has {_excess_text(sample)}."
+        return _of("larger size", best, text, size=min(wanted, self.n_rows))
+
+    def _said(self, line: Line) -> str:
+        """The size of a line, its losses and its time, beside those of a fit on all rows."""
+        kept = "" if line["rows"] > 0.9 * line["size"] else f", of which {line['rows']:,} are different"
+        text = f"{100.0 * line['size'] / self.n_rows:.2g} % of the rows ({line['size']:,}{kept}) suffice: "
+        text += f"{_excess_text(line)}"
+        if self.is_all:
+            quality = f"{self.quality} {line['quality']:.4g} instead of {self.full['quality']:.4g} on rows held out"
+            text += f", {quality}, in {_time(line)} instead of {_time(self.full)} for all rows."
+            if self.full["excess"] > 0.1 * self.tol:
+                typical = share_text(self.full["excess"])
+                text += f" (A typical fit on all rows is itself {typical} above the best of them.)"
+            return text
+        return f"{text}, in {_time(line)}. A fit on all rows was too expensive to compare with."
+
+
+def _of(verdict: Verdict, line: Line, text: str, *, size: int | None = None) -> Recommendation:
+    return Recommendation(
+        verdict=verdict, method=line["method"], size=line["size"] if size is None else size, text=text
     )
-    saved = sample["seconds_fit"] - coreset["seconds_fit"]
-    if saved <= 0.0:
-        text = f"{once} A coreset saves rows, not time: {coreset['size']:,} rows by {coreset['method']} are as good."
-        return Recommendation(verdict="sample", method=sample["method"], size=sample["size"], text=text)
-    n_fits = math.ceil((coreset["seconds"] - coreset["seconds_fit"] - sample["seconds_draw"]) / saved) + 1
-    text = (
-        f"{once} From {n_fits:,} fits on the same rows on, or where few rows are what counts, use {coreset['method']} "
-        f"with {coreset['size']:,} rows: {_excess_text(coreset)}, each fit in "
-        f"{time_text(coreset['seconds_fit'])} instead of {time_text(sample['seconds_fit'])}."
-    )
-    return Recommendation(verdict="sample", method=sample["method"], size=sample["size"], text=text)
 
 
-def _use_more_rows(rest: Sequence[dict[str, Any]], tol: float, limit: float, n_rows: int) -> Recommendation:
-    largest = max(row["size"] for row in rest)
-    at_largest = [row for row in rest if row["size"] == largest]
-    best = min(at_largest, key=lambda row: row["excess_high"])
-    sample = next(row for row in at_largest if row["is_sample"] and row["polished"] == best["polished"])
-    # the excess of a fit on m rows falls as 1/m
-    wanted = math.ceil(largest * best["excess_high"] / limit) if limit > 0 else n_rows
-    more = f"about {_two_digits(wanted):,} rows" if wanted < n_rows // 2 else "nearly all rows"
-    text = (
-        f"None of the sizes tried suffices for an excess loss of {share_text(tol)}: the best, {_named(best)}, has "
-        f"{_excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
-    )
-    if best is sample or sample["excess"] < _CLEAR_GAIN * max(best["excess"], 0.0):
-        text += " At these sizes a coreset brings nothing over a random sample."
-    else:
-        text += f" A random sample of the same size has {_excess_text(sample)}."
-    return Recommendation(verdict="larger size", method=best["method"], size=wanted, text=text)
+def _named(line: Line) -> str:
+    size = f"{line['size']:,} rows"
+    return f"a random sample of {size}" if line["is_sample"] else f"{size} by {line['method']}"
 
 
-def _named(row: dict[str, Any]) -> str:
-    size = f"{row['size']:,} rows"
-    return f"a random sample of {size}" if row["is_sample"] else f"{size} by {row['method']}"
-
-
-def _kept(row: dict[str, Any], n_rows: int) -> str:
-    share = 100.0 * row["size"] / n_rows
-    return f"A share of {share:.2g} % of the rows ({row['size']:,})"
-
-
-def _excess_text(row: dict[str, Any]) -> str:
-    if row["excess_high"] <= 0.0:
+def _excess_text(line: Line) -> str:
+    if line["excess_high"] <= 0.0:
         return "no more loss than a fit on all rows"
-    if row["n_repeats"] == 1:
-        return f"an excess loss of {share_text(row['excess'])}"
-    return f"an excess loss of {share_text(max(row['excess'], 0.0))}, at worst {share_text(row['excess_high'])}"
+    median = share_text(max(line["excess"], 0.0))
+    if line["n_repeats"] == 1:
+        return f"an excess loss of {median}"
+    return f"an excess loss of {median} (at worst {share_text(line['excess_high'])})"
 
 
-def _speed(row: dict[str, Any], full: dict[str, Any], n_rows: int) -> str:
-    if full["size"] < n_rows:
-        return f" It takes {_time(row)}."
-    return f" It takes {_time(row)}, a fit on all rows {_time(full)}."
-
-
-def _time(row: dict[str, Any]) -> str:
-    return time_text(row["seconds"])
+def _time(line: Line) -> str:
+    return time_text(line["seconds"])
 
 
 def share_text(share: float) -> str:

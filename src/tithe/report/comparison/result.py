@@ -30,7 +30,7 @@ class Comparison:
     n_rows, n_held_out, n_features : int
         Rows learned from, rows held out, and columns.
     quality : str
-        The score on rows held out: ``"accuracy"``, ``"R²"``, ``"share of the loss explained"`` or ``"cost per row"``.
+        The score on rows held out: ``"accuracy"``, ``"R²"``, ``"explained loss"`` or ``"cost per row"``.
     higher_is_better : bool
     tol : float
         The excess loss that is taken as harmless.
@@ -41,8 +41,9 @@ class Comparison:
         A row for each method and size, the fit on all rows first: ``method``, ``is_sample`` (a random sample whose
         weights are not calibrated), ``polished``, ``size`` (rows asked for), ``share``, ``rows`` (kept) and
         ``n_repeats``; ``quality``, ``held_out_loss``, ``excess``, ``distortion`` and ``seconds``, medians over the
-        repeats, with the smallest and the largest as ``excess_low``, ``excess_high`` and so on; ``effective_size``;
-        and ``seconds_draw``, ``seconds_calibrate``, ``seconds_fit`` and ``seconds_polish``.
+        repeats, with the smallest and the largest as ``excess_low``, ``excess_high`` and so on;
+        ``largest_distortion``, ``effective_size``, ``seconds_draw``, ``seconds_calibrate``, ``seconds_fit`` and
+        ``seconds_polish``.
     runs : list of dict
         The numbers of every repeat.
     recommendation : Recommendation

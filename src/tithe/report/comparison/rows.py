@@ -91,16 +91,18 @@ def compared_rows(
     training: Block | Source
     if isinstance(rows, Block):
         training, held_out = replace(learned(rows), indices=None), apart(rows)
+        n_rows = len(training)
     else:
         training = SplitSource(rows, learned)
         held_out = concat(list(DataPass(SplitSource(rows, apart), engine).each(_itself)))
+        n_rows = sum(DataPass(training, engine).each(len))  # bad rows, and those without a target, are left out
     if not held_out.weights().any():
         raise ValueError("No row that is held out has a weight: raise holdout.")
     return ComparedRows(
         training=training,
         held_out=held_out,
         objective=objective,
-        n_rows=n_all - len(held_out),
+        n_rows=n_rows,
         max_rows=max_rows,
         engine=engine,
     )
