@@ -82,11 +82,11 @@ def html_table(comparison: Comparison) -> str:
 
 def page_of(comparison: Comparison) -> str:
     """The page: the recommendation, the table, figures, and what the numbers mean."""
+    size = {"width": 6.4, "height": 4.0}
+    title = f"{comparison.quality[0].upper()}{comparison.quality[1:]} on rows held out, by rows kept"
     figures = {
-        "Excess loss by rows kept": drawn(quality_by_size, comparison, height=4.2),
-        f"{comparison.quality}, rows held out, by rows kept": drawn(
-            quality_by_size, comparison, value="quality", height=4.2
-        ),
-        "Excess loss by time": drawn(quality_by_time, comparison, height=4.2),
+        "Excess loss by rows kept": drawn(quality_by_size, comparison, **size),
+        title: drawn(quality_by_size, comparison, value="quality", **size),
+        "Excess loss by time": drawn(quality_by_time, comparison, **size),
     }
     return render("compare.html", run=comparison, table=html_table(comparison), figures=figures)

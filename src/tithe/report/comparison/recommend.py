@@ -205,13 +205,13 @@ def share_text(share: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A time, with two digits below ten seconds.
+    """A time for a person, two digits below ten seconds.
 
-    >>> time_text(0.01234), time_text(3.21), time_text(75)
-    ('0.012 s', '3.2 s', '1 min')
+    >>> time_text(0.0), time_text(0.01234), time_text(3.21), time_text(75)
+    ('0 ms', '12 ms', '3.2 s', '1 min')
     """
-    if seconds < 5e-4:
-        return "0 s"
+    if seconds < 0.1:
+        return f"{1000.0 * seconds:.0f} ms" if seconds >= 0.01 or seconds == 0.0 else f"{1000.0 * seconds:.1f} ms"
     return f"{seconds:.2g} s" if seconds < 10.0 else seconds_text(seconds)
 
 
