@@ -171,6 +171,14 @@ def test_rows_that_do_not_fit_into_memory(small_leaves) -> None:
     assert "too expensive to compare with" in str(result.recommendation) or result.recommendation.verdict != "all rows"
 
 
+def test_a_loss_of_zero_and_one_that_is_infinite() -> None:
+    X = np.repeat(np.eye(3), [400, 200, 3], axis=0)
+    result = compare(X, objective=KMeansObjective(n_clusters=3), sizes=[9], n_repeats=2)
+    assert result.table[0]["excess"] == 0.0 and {line["excess_high"] for line in result.table} == {0.0, np.inf}
+    assert "Infinity" not in result.to_json() and json.loads(result.to_json())["table"][1]["excess_high"] is None
+    assert "inf" in repr(result) and str(result.recommendation)
+
+
 def test_a_fit_on_all_rows_that_takes_too_long_is_one_on_a_sample() -> None:
     X, score, _ = _rows(12_000)
     result = compare(X, score, objective="ridge", sizes=[200], n_repeats=1, full_seconds=1e-9)
@@ -202,6 +210,7 @@ def test_frames_with_text_and_progress() -> None:
         ({"n_repeats": 0}, "n_repeats must be"),
         ({"objective": "nothing"}, "nothing"),
         ({"constructions": ["influence"]}, "needs an objective"),
+        ({"objective": "generic"}, "no model to fit"),
         ({"objective": "logistic"}, "needs a class"),
         ({"objective": "ridge"}, "needs a number"),
     ],

@@ -13,6 +13,7 @@ from tithe.core.params import CORESET_SIZE, POLISH, Boolean, RealNumber, WholeNu
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed
 from tithe.objectives.clustering import ClusteringObjective
+from tithe.objectives.generic import GenericObjective
 from tithe.report.comparison.quality import Judge, quality_of
 from tithe.report.comparison.recommend import recommend
 from tithe.report.comparison.result import PHASES, Comparison
@@ -119,6 +120,8 @@ def compare(
     for size in () if sizes is None else sizes:
         check_value("sizes", size, CORESET_SIZE)
     goal: Objective = make("objective", objective)
+    if isinstance(goal, GenericObjective):
+        raise ValueError("objective='generic' has no model to fit: name that of the model which you want to learn.")
     methods = methods_of(goal, constructions, calibrate=calibrate)
     seed = as_seed(random_state)
     step = _Steps(progress)
@@ -190,7 +193,7 @@ def _result(
     full = np.array([run.size == rows.n_rows for run in runs])
     lowest = values[full].min() if full.any() else values.min()
     judge, quality = Judge(rows.objective, rows.held_out), quality_of(rows.objective)
-    records = [_record(run, value / lowest - 1.0, judge) for run, value in zip(runs, values, strict=True)]
+    records = [_record(run, _excess(value, lowest), judge) for run, value in zip(runs, values, strict=True)]
     table = _table(records, rows.n_rows)
     return Comparison(
         objective=goal.name,
@@ -209,6 +212,13 @@ def _result(
     )
 
 
+def _excess(value: float, lowest: float) -> float:
+    """The share by which a loss is above the lowest. Where that is 0, nothing else is a share of it."""
+    if lowest > 0.0:
+        return float(value / lowest - 1.0)
+    return 0.0 if value == lowest else math.inf
+
+
 def _record(run: Run, excess: float, judge: Judge) -> dict[str, Any]:
     quality, loss = judge.scores(run.params)
     return {
@@ -220,7 +230,7 @@ def _record(run: Run, excess: float, judge: Judge) -> dict[str, Any]:
         "rows": run.n_rows,
         "quality": quality,
         "held_out_loss": loss,
-        "excess": float(excess),
+        "excess": excess,
         "distortion": float(np.median(run.distortion)),
         "largest_distortion": float(run.distortion.max()),
         "effective_size": run.effective_size,

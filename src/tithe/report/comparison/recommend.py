@@ -142,7 +142,8 @@ class _Adviser:
         largest = [line for line in self.lines if line["size"] == size]
         best = min(largest, key=lambda line: line["excess_high"])
         sample = next(line for line in largest if line["is_sample"] and line["polished"] == best["polished"])
-        wanted = math.ceil(size * best["excess_high"] / self.limit)  # the excess of a fit on m rows falls as 1/m
+        # the excess of a fit on m rows falls as 1/m
+        wanted = self.n_rows if math.isinf(best["excess_high"]) else math.ceil(size * best["excess_high"] / self.limit)
         more = f"about {_two_digits(wanted):,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
         text = (
             f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "

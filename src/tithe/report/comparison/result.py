@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -76,8 +77,12 @@ class Comparison:
         return f"<p>{escape(str(self.recommendation))}</p>{html_table(self)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers, as ``results.json`` has them."""
-        return asdict(self)
+        """All numbers, as ``results.json`` has them. Those that are not finite are None, as JSON has no infinity."""
+        values = asdict(self)
+        for lines in (values["table"], values["runs"]):
+            for line in lines:
+                line |= {name: None for name, value in line.items() if value in (math.inf, -math.inf) or value != value}
+        return values
 
     def to_frame(self) -> Any:
         """The table as a pandas frame."""
