@@ -18,7 +18,8 @@ def rows(tmp_path):
     return tmp_path / "rows.csv"
 
 
-def test_compare_writes_a_page_the_numbers_and_a_table(rows, tmp_path, capsys) -> None:
+def test_compare_writes_a_page_the_numbers_and_a_table(rows, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.page.drawn", lambda *args, **options: b"a picture")
     command = ["compare", rows, "--objective", "logistic", "-C", "0.5", "--target", "label", "--weight", "w"]
     out = tmp_path / "out"
     assert run(*command, "--sizes", "10%,0.2,300", "--repeats", 2, "--constructions", "auto", "-o", out) == 0

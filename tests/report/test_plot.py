@@ -55,7 +55,7 @@ def test_every_figure_is_here() -> None:
 def test_figures_return_the_axes_and_no_legend_lies_over_the_data(name: str) -> None:
     figure, axes = new_axes(6.4, 3.6)
     assert getattr(tithe.plot, name)(*FIGURES[name], ax=axes) is axes
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     assert axes.has_data()
     legend = axes.get_legend()
     if legend is not None:
