@@ -132,7 +132,7 @@ class CoresetStream(Storable):
     def _repr_html_(self) -> str:
         window, half_life = self.state.window, self.plan.half_life
         facts = {
-            "objective": repr(self.plan.objective),
+            "objective": f"{self.plan.objective!r}",
             "rows pushed": f"{self.n_rows:,}",
             "coreset_size": f"{self.plan.size:,}",
             "chosen by": self.plan.construction.name,

@@ -18,7 +18,7 @@ from tithe.report.comparison.quality import Judge, quality_of
 from tithe.report.comparison.recommend import recommend
 from tithe.report.comparison.result import PHASES, Comparison
 from tithe.report.comparison.rows import ComparedRows, compared_rows
-from tithe.report.comparison.runs import SAMPLE, Run, Runner, methods_of
+from tithe.report.comparison.runs import Run, Runner, methods_of
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
@@ -223,7 +223,7 @@ def _record(run: Run, excess: float, judge: Judge) -> dict[str, Any]:
     quality, loss = judge.scores(run.params)
     return {
         "method": run.method,
-        "is_sample": run.method.startswith(SAMPLE),
+        "is_sample": run.is_sample,
         "polished": "polish" in run.seconds,
         "size": run.size,
         "repeat": run.repeat,

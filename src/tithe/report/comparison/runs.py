@@ -45,6 +45,8 @@ class Run:
     Parameters
     ----------
     method : str
+    is_sample : bool
+        Whether the rows are a random sample whose weights were not calibrated.
     size : int
         Rows that were asked for.
     repeat : int
@@ -60,6 +62,7 @@ class Run:
     """
 
     method: str
+    is_sample: bool
     size: int
     repeat: int
     n_rows: int
@@ -124,6 +127,7 @@ class Runner:
             runs.append(
                 Run(
                     method=name,
+                    is_sample=size < n_rows,
                     size=size,
                     repeat=repeat,
                     n_rows=len(sample),
@@ -141,6 +145,7 @@ class Runner:
         coreset, seconds, params, polished = _reduced_and_fitted(self.rows, method, size, seed=seed, polish=polish)
         run = Run(
             method=method.name,
+            is_sample=method.name == SAMPLE,
             size=size,
             repeat=repeat,
             n_rows=len(coreset),
