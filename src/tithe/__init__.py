@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tithe import objectives as objectives
     from tithe import odm as odm
     from tithe import online as online
+    from tithe import plot as plot
     from tithe.certify import Certificate as Certificate
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tithe.reduce.merge import merge_coresets as merge_coresets
     from tithe.reduce.sizing import propose_size as propose_size
     from tithe.reduce.stream import CoresetStream as CoresetStream
+    from tithe.report.comparison.compare import compare as compare
     from tithe.sources.files import open_dataset as open_dataset
     from tithe.sources.limits import Limits as Limits
     from tithe.storage.coresets import load_coreset as load_coreset
@@ -61,13 +63,14 @@ else:
         "tithe.reduce.merge": ("merge_coresets",),
         "tithe.reduce.sizing": ("propose_size",),
         "tithe.reduce.stream": ("CoresetStream",),
+        "tithe.report.comparison.compare": ("compare",),
         "tithe.sources.files": ("open_dataset",),
         "tithe.sources.limits": ("Limits",),
         "tithe.storage.coresets": ("load_coreset", "save_coreset"),
         "tithe.storage.models": ("load_model", "save_model"),
     }
     _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
-    _PACKAGES = ("constructions", "dictionary", "engines", "objectives", "odm", "online")
+    _PACKAGES = ("constructions", "dictionary", "engines", "objectives", "odm", "online", "plot")
 
     __all__ = ["__version__", *_PUBLIC]
 

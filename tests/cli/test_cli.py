@@ -164,12 +164,13 @@ def test_demo_writes_a_report(tmp_path, capsys, monkeypatch) -> None:
     assert run("demo", "-k", 4, "-m", 200, "--seeds", 1, "-o", tmp_path / "report") == 0
     assert "Which of the two photographs" in (tmp_path / "report" / "index.html").read_text()
     printed = capsys.readouterr().out
-    for word in ("full data", "weighted uniform", "coreset", "rows kept", "passes", "costs exactly"):
+    for word in ("all rows", "weighted uniform", "calibrated", "rows kept", "distortion", "costs exactly"):
         assert word in printed
     names = {p.name for p in (tmp_path / "report").iterdir()}
     assert names == {"index.html", "results.json", "coreset.parquet", "model.skops"}
     numbers = json.loads((tmp_path / "report" / "results.json").read_text())
-    assert numbers["n_rows"] == 4000 and len(numbers["methods"]) == 4
+    palette = numbers["A palette of 4 colours for two photographs"]
+    assert palette["n_rows"] + palette["n_held_out"] == 4000 and len(palette["table"]) == 5
     assert load_model(tmp_path / "report" / "model.skops").n_clusters == 4
     page = (tmp_path / "report" / "index.html").read_text()
     assert page.count("data:image/png;base64,") == 3 and "http" not in page.split("</style>")[1]

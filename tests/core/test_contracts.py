@@ -46,6 +46,8 @@ FOREIGN = {
     "learners/search/search_cv.py:CoresetSearchCV._keep_winner": "an estimator of another library has no certificate",
     "learners/fitted.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
+    "core/data.py:Coreset._repr_html_": "the provenance is shown",
+    "report/comparison/compare.py:_parameters": "the parameters are shown",
     "cli/build.py:_about": "the provenance is shown",
     "cli/merge.py:_about": "the provenance is shown",
     "cli/inspect.py:_inspect_model": "the parameters are shown",

@@ -8,7 +8,8 @@ from matplotlib import image
 from sklearn.svm import SVC, LinearSVC
 
 from tithe.odm import LinearODMClassifier
-from tithe.report.margins import margin_histograms, margins_of
+from tithe.plot.margins import margins, margins_of
+from tithe.report.figures import drawn
 
 
 def _rows(n_classes: int, n: int = 600):
@@ -41,7 +42,7 @@ def test_margins_vary_less_than_those_of_a_support_vector_machine() -> None:
 def test_the_figure_is_a_picture(n_classes: int) -> None:
     X, y, weight = _rows(n_classes)
     models = {"ODM, $x$": LinearODMClassifier().fit(X, y), "SVM": SVC().fit(X, y)}
-    picture = image.imread(io.BytesIO(margin_histograms(models, X, y, weight)))
+    picture = image.imread(io.BytesIO(drawn(margins, models, X, y, weight)))
     assert picture.shape[0] > 300 and picture.shape[1] > 600 and picture.std() > 0.05
 
 
@@ -55,4 +56,4 @@ def test_margins_that_are_all_alike_or_all_wrong() -> None:
     X, y = np.zeros((20, 1)), np.zeros(20, int)
     result = margins_of(Constant(), X, y)
     assert result.wrong == 1.0 and result.spread == np.inf and result.mean == -1.0
-    assert margin_histograms({"constant": Constant()}, X, y).startswith(b"\x89PNG")
+    assert drawn(margins, {"constant": Constant()}, X, y).startswith(b"\x89PNG")

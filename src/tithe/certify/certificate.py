@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tithe.core.display import html_facts
 from tithe.core.state_checks import Number, Optional, Storable, check_fields, expect
 
 Kind = Literal["bound", "exact", "estimate"]
@@ -14,7 +15,7 @@ _TINY = 1e-6  # share of the loss: smaller excesses are the same to a reader
 USEFUL_BESIDE_ESTIMATE = 0.1  # the same where there is an estimate as well
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate(Storable):
     """What it cost to learn from a coreset, measured on all rows or on rows that were held out.
 
@@ -90,6 +91,20 @@ class Certificate(Storable):
         if self.kind == "estimate":
             return "" if self.confidence is None else f", with {self.confidence:.0%} confidence"
         return ": this is proved" if self.kind == "bound" else ""
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.kind} {self.quantity}={self.value:.6g}, n_rows={self.n_rows})\n{self.sentence}"
+
+    def _repr_html_(self) -> str:
+        facts = {"what it says": self.sentence, "kind": self.kind, self.quantity.replace("_", " "): f"{self.value:.6g}"}
+        if self.relative_excess is not None:
+            facts["share of the loss"] = percent(self.relative_excess)
+        if self.interval is not None and self.confidence is not None:
+            low, high = self.interval
+            facts[f"{self.confidence:.0%} interval"] = f"{low:.6g} to {high:.6g}"
+        if self.bound is not None:
+            facts["proved bound"] = f"{self.bound:.6g}"
+        return html_facts("Certificate", {**facts, "rows": f"{self.n_rows:,}", "passes": str(self.passes)})
 
     def _check_state(self) -> None:
         check_fields(self, {"confidence": Optional(Number(least=0.0, most=1.0))})

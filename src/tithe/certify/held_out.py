@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from tithe.certify.certificate import Certificate
 from tithe.certify.cost import coreset_clause, relative_error
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Reservoir, hash_limit, rng_for, uniform_of
@@ -17,6 +20,7 @@ from tithe.core.seeding import Reservoir, hash_limit, rng_for, uniform_of
 _N_PARTS = 20  # parts of the rows whose scores give the interval
 MIN_ROWS_TO_CERTIFY = 2 * _N_PARTS
 _MAX_SOURCE_ROWS = 200_000  # rows of a source that are held in memory
+_RISK = 1e-6  # that all rows of a class are held out
 _CONFIDENCE, _NORMAL_QUANTILE = 0.95, 1.959964
 
 
@@ -121,3 +125,17 @@ def validation_rows(block: Block, positions: Array | None, by_hash: tuple[int, f
         return block.take(np.flatnonzero(uniform_of(block.row_ids(), key) < share))
     ids = np.empty(0, np.int64) if positions is None else positions
     return block.take(np.flatnonzero(np.isin(block.row_ids(), ids)))
+
+
+def rare_classes(rows: Block | Source, share: float, seed: int) -> tuple[Any, ...]:
+    """The classes with so few rows that all of them might be held out; those of a source are judged by a sample."""
+    if isinstance(rows, Block):
+        classes, seen = None if rows.y is None else np.unique(rows.y), rows.y
+    else:
+        classes, seen = rows.classes(), rows.sample(None, rng=rng_for(seed, "rare")).y
+    if classes is None or seen is None:
+        return ()
+    enough = math.log(_RISK) / math.log(share)
+    labels, counts = np.unique(seen, return_counts=True)
+    frequent = set(labels[counts >= enough].tolist())
+    return tuple(label for label in classes.tolist() if label not in frequent)

@@ -21,35 +21,13 @@ def demo(output: str, clusters: int, size: int, seeds: int) -> None:
     Example:
       tithe demo -k 32 -m 2000 -o report
     """
-    with steps(7 * seeds + 2) as step:
-        step("loading")
+    with steps() as step:
+        from tithe.report.comparison.page import text_rows
         from tithe.report.demo import run_demo
 
-        comparison, classified, page = run_demo(
-            output, n_clusters=clusters, coreset_size=size, seeds=seeds, progress=step
-        )
-    rows = [
-        [
-            m.name,
-            f"{m.rows:,}",
-            f"{m.cost_ratio:.4f}",
-            f"{m.passes:,.0f}",
-            f"{m.coreset_error:+.2%}",
-            f"{m.distortion:.4f}",
-        ]
-        for m in comparison.methods
-    ]
-    print_table(
-        f"{comparison.title}: {comparison.n_rows:,} pixels, medians of {seeds} seeds",
-        ["method", "rows kept", "cost / best full", "passes", "coreset error", "distortion"],
-        rows,
-    )
-    click.echo(comparison.certificate)
-    print_table(
-        f"{classified.title} {classified.n_rows:,} pixels, medians of {seeds} seeds",
-        ["method", "rows kept", "excess loss", "passes"],
-        [[m.name, f"{m.rows:,}", f"{m.excess:.1e}", f"{m.passes:,.0f}"] for m in classified.methods],
-    )
-    click.echo(classified.certificate)
+        parts, page = run_demo(output, n_clusters=clusters, coreset_size=size, seeds=seeds, progress=step)
+    for title, (comparison, certificate) in parts.items():
+        print_table(f"{title} {comparison.n_rows:,} pixels, medians of {seeds} seeds", *text_rows(comparison))
+        click.echo(f"{comparison.recommendation}\n{certificate}")
     click.echo("The first run also compiled the kernels, ten seconds or so of CPU; later ones read them from a cache.")
     click.echo(f"Report: {page}")

@@ -9,6 +9,7 @@ import click
 from tithe import __version__
 from tithe.cli.build import build
 from tithe.cli.cluster import cluster
+from tithe.cli.compare import compare
 from tithe.cli.demo import demo
 from tithe.cli.denoise import denoise
 from tithe.cli.fit import fit
@@ -36,7 +37,7 @@ def cli() -> None:
     """
 
 
-for command in (build, cluster, demo, denoise, fit, inspect, merge, predict, size, stream):
+for command in (build, cluster, compare, demo, denoise, fit, inspect, merge, predict, size, stream):
     cli.add_command(command)
 
 

@@ -13,20 +13,20 @@ from tithe.core.progress import Progress
 
 
 @contextmanager
-def steps(total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on standard error; call what it gives with the name of the step that begins."""
+def steps() -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on standard error.
+
+    Call what it gives with the number of steps done, that of all, and the name of the step that begins.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description:<24}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description:<36}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total)
-        started = False
+        task = progress.add_task("", total=None)
 
-        def step(name: str) -> None:
-            nonlocal started
-            progress.update(task, description=name, advance=1 if started else 0)
-            started = True
+        def step(n_done: int, n_steps: int, name: str) -> None:
+            progress.update(task, description=name, completed=n_done, total=n_steps)
 
         yield step
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ if TYPE_CHECKING:  # a command that only shows its options need not load these
 _SHARE = 0.05  # of the rows that are held out by default
 _MAX_ROWS = 1_000_000  # that are held out by default: more make no score better known
 _MIN_ROWS = 20  # with fewer a score would say nothing, and all rows are learned from
-_RISK = 1e-6  # that all rows of a class are held out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +55,11 @@ class ScoredRows:
         share = usual_share(source.n_rows) if share is None else share
         if not share or not source.replayable:
             return cls(source=source, training=source, how=how)
+        from tithe.certify.held_out import rare_classes
         from tithe.core.seeding import Split, key_of
         from tithe.sources.mapped import SplitSource
 
-        key, rare = key_of(seed, "held out"), _rare_classes(source, share, seed) if has_classes else ()
+        key, rare = key_of(seed, "held out"), rare_classes(source, share, seed) if has_classes else ()
         return cls(
             source=source,
             training=SplitSource(source, Split(key, share, held_out=False, rare=rare)),
@@ -116,19 +115,3 @@ def usual_share(n_rows: int | None) -> float:
     if n_rows is None:
         return _SHARE
     return min(_SHARE, _MAX_ROWS / n_rows) if n_rows * _SHARE >= _MIN_ROWS else 0.0
-
-
-def _rare_classes(source: Source, share: float, seed: int) -> tuple[Any, ...]:
-    """The classes with so few rows that all of them might be held out, judged by a sample."""
-    import numpy as np
-
-    from tithe.core.seeding import rng_for
-
-    classes = source.classes()
-    seen = source.sample(None, rng=rng_for(seed, "rare")).y
-    if classes is None or seen is None:
-        return ()
-    enough = math.log(_RISK) / math.log(share)
-    labels, counts = np.unique(seen, return_counts=True)
-    frequent = set(labels[counts >= enough].tolist())
-    return tuple(label for label in classes.tolist() if label not in frequent)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.display import html_facts
 from tithe.core.sites import Site, check_sites
 from tithe.core.state_checks import (
     LARGEST,
@@ -184,6 +185,18 @@ class Coreset(Block):
     def __repr__(self) -> str:
         made = self.provenance.get("construction", "?")
         return f"Coreset({len(self)} rows standing for {self.n_seen}, {self.n_features} columns, {made})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "rows kept": f"{len(self):,} of {self.n_seen:,} ({len(self) / max(1, self.n_seen):.2%})",
+            "columns": f"{self.n_features:,}",
+            "objective": str(self.provenance.get("objective", "not known")),
+            "chosen by": str(self.provenance.get("construction", "not known")),
+            "calibrated": "yes" if self.provenance.get("calibrated") else "no",
+            "effective sample size": f"{self.effective_size:,.0f}",
+            "weights": f"{self.weights().min():.4g} to {self.weights().max():.4g}" if len(self) else "none",
+        }
+        return html_facts("Coreset", facts)
 
     @property
     def effective_size(self) -> float:

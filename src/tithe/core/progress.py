@@ -109,6 +109,15 @@ def memory() -> int:
         return peak_memory()
 
 
+def available_memory() -> int:
+    """Bytes of memory that are available; 0 if the system does not tell."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 0
+
+
 def peak_memory() -> int:
     """The most bytes that this process has held; 0 where the system does not say so."""
     try:

@@ -63,7 +63,10 @@ _BUILT_IN: dict[str, dict[str, str]] = {
     },
 }
 _ALIASES: dict[str, dict[str, str]] = {
-    "objective": {"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian", "odm": "margin"},
+    "objective": {
+        **{"kmedians": "kmedian", "k-means": "kmeans", "k-median": "kmedian"},
+        **{"odm": "margin", "ridge": "least_squares"},
+    },
     "construction": {"urs": "uniform", "rdsf": "regressed"},
     "learner": {},
     "semi_supervised": {},

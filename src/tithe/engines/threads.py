@@ -11,6 +11,7 @@ from tithe.core.data import Block
 from tithe.core.engine import Engine
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
+from tithe.core.progress import available_memory
 
 _PEAK_MEMORY_OF_A_LEAF = 3  # in units of its own size, while it is read and reduced (measured)
 
@@ -67,14 +68,5 @@ class ThreadEngine(Engine):
     def _n_threads(self, leaf_bytes: int) -> int:
         """The number of threads for which there is memory."""
         n_jobs = self.n_jobs or available_threads()
-        memory = self.memory or _available_memory() // 2
+        memory = self.memory or available_memory() // 2
         return n_jobs if memory == 0 else max(1, min(n_jobs, memory // max(1, _PEAK_MEMORY_OF_A_LEAF * leaf_bytes)))
-
-
-def _available_memory() -> int:
-    """Bytes of memory that are available; 0 if the system does not tell."""
-    try:
-        with open("/proc/meminfo") as file:
-            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return 0

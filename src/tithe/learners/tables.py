@@ -29,10 +29,7 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
     if is_frame(X) and (schema is not None or (reset and _needs_schema(X))):
         table = frame_table(X)
         if schema is None:
-            schema = learn_schema(table)
-            if table.num_rows > schema.n_rows:  # it was learned from a sample
-                rows, features = [partial(schema.encode, table)], scaled_features(schema)
-                schema = learn_from_all_rows(schema, TableOptions(), features, rows, partial(_batches_of, table))
+            schema = _schema_of_table(table)
             set_schema(learner, schema)
         return as_block(schema.encode(table), y, sample_weight)
     block = as_block(X, y, sample_weight)
@@ -40,6 +37,22 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
         learner.__dict__.pop("schema_", None)
     validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
     return block
+
+
+def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
+    """A checked block of an array or a frame, the latter by a schema of its own where it holds more than numbers."""
+    if is_frame(X) and _needs_schema(X):
+        table = frame_table(X)
+        X = _schema_of_table(table).encode(table)
+    return as_block(X, y, sample_weight)
+
+
+def _schema_of_table(table: Any) -> TableSchema:
+    schema = learn_schema(table)
+    if table.num_rows > schema.n_rows:  # it was learned from a sample
+        rows, features = [partial(schema.encode, table)], scaled_features(schema)
+        schema = learn_from_all_rows(schema, TableOptions(), features, rows, partial(_batches_of, table))
+    return schema
 
 
 def _batches_of(table: Any, names: list[str]) -> list[Any]:

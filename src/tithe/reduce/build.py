@@ -19,7 +19,7 @@ from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
-from tithe.core.progress import Checkpoint, Progress
+from tithe.core.progress import Checkpoint, Progress, timed
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
 from tithe.core.tree import Tree
@@ -121,32 +121,36 @@ def reduce_rows(
     checkpoint: Checkpoint | None = None,
     leaf_rows: int | None = None,
     pilot: Array | None = None,
+    seconds: dict[str, float] | None = None,
 ) -> Coreset:
     """`build_coreset` for rows that are already checked.
 
     ``leaf_rows`` is the wanted number of rows in a leaf of a source; None chooses it by the source and the size of
-    the coreset. BLAS runs in one thread: with two it adds in another order.
+    the coreset. ``seconds`` gets the times of the phases ``draw``, which takes totals as well where one pass does
+    both, and ``calibrate``. BLAS runs in one thread: with two it adds in another order.
     """
-    rows = data.rows
+    rows, seconds = data.rows, {} if seconds is None else seconds
     if leaf_rows is None:
         leaf_rows = leaf_rows_for(plan.size)
         leaf_rows = leaf_rows if isinstance(rows, Block) else max(leaf_rows, rows.leaf_rows)
     # totals at the solution on the drawn rows are better, and another pass over rows in memory is cheap
     later = plan.calibrate and pilot is None and isinstance(rows, Block) and plan.objective.totals_at_solution
     build = _Build(data, plan, leaf_rows, later, pilot)
-    if checkpoint is None:
-        reducer = build.start()
-        coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
-    else:
-        with _CheckpointedBuild(build, checkpoint) as keeper:
-            reducer, coreset = keeper.run()
-    if later and coreset.n_seen > plan.size:
-        objective = reducer.objective
-        assert isinstance(objective, SampledObjective)
-        solution = objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
-        totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
-        coreset = replace(coreset, totals=totals, pilot=solution)
-    coreset = reducer.finish(coreset)
+    with timed(seconds, "draw"):
+        if checkpoint is None:
+            reducer = build.start()
+            coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
+        else:
+            with _CheckpointedBuild(build, checkpoint) as keeper:
+                reducer, coreset = keeper.run()
+    with timed(seconds, "calibrate"):
+        if later and coreset.n_seen > plan.size:
+            objective = reducer.objective
+            assert isinstance(objective, SampledObjective)
+            solution = objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
+            totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
+            coreset = replace(coreset, totals=totals, pilot=solution)
+        coreset = reducer.finish(coreset)
     if isinstance(rows, Block):
         return coreset
     return replace(coreset, provenance={**coreset.provenance, "determinism": rows.determinism})

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from tithe.core.contracts import Objective, SampledObjective, Source
 from tithe.core.data import Array, Block
+from tithe.core.display import html_facts
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.registry import make
@@ -22,7 +23,7 @@ _JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
 _SAMPLE_ROWS = 200_000  # rows of a source that solutions are fitted on
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Distortion:
     """max(r, 1/r) - 1 with r = cost(coreset, q) / cost(full, q), by family of queries q.
 
@@ -49,6 +50,14 @@ class Distortion:
     def summary(self) -> dict[str, tuple[float, float]]:
         """Median and largest distortion of each family."""
         return {name: (float(np.median(v)), float(v.max())) for name, v in self.values.items()}
+
+    def __repr__(self) -> str:
+        return f"Distortion(worst={self.worst:.4f})\n{self}"
+
+    def _repr_html_(self) -> str:
+        facts = {name: f"median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()}
+        worst = {"worst tried": f"{self.worst:.4f}, a lower bound on the worst case"}
+        return html_facts("Distortion", {**facts, **worst})
 
     def __str__(self) -> str:
         lines = [f"{name:>8}: median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()]

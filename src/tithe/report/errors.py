@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.metrics import confusion_matrix
 
 from tithe.core.data import Array
-from tithe.report.figures import COLOURS, as_png, new_axes
+from tithe.plot.axes import COLOURS, as_png, bare, legend_above, new_axes
 from tithe.report.tables import ResultTable
 
 MAX_CONFUSED_CLASSES = 20  # a larger matrix cannot be read
@@ -104,8 +104,8 @@ def _reliability_figure(groups: list[dict[str, float]]) -> bytes:
     axis.plot(predicted, observed, marker="o", color=COLOURS[3], label="this model")
     axis.set_xlabel("predicted chance, mean of a group")
     axis.set_ylabel("share of rows where it happened")
-    axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper left", ncols=2, frameon=False)
+    bare(axis)
+    legend_above(axis, columns=2)
     return as_png(figure)
 
 
@@ -119,6 +119,6 @@ def _residual_figure(groups: list[dict[str, Any]]) -> bytes:
     axis.axhline(0.0, color=COLOURS[0], linewidth=0.8)
     axis.set_xlabel("prediction, mean of a group")
     axis.set_ylabel("residual")
-    axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper left", ncols=3, frameon=False)
+    bare(axis)
+    legend_above(axis, columns=3)
     return as_png(figure)

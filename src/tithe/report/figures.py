@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tithe.core.data import Array, Coreset
-from tithe.report.compare_clustering import Comparison
-
-COLOURS = ("#8a8f98", "#d58a3c", "#6f9bd1", "#2f5d9b")
-COLOURS_IN_TURN = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours that are told apart
-
-
-def new_axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, columns)
+from tithe.plot import k_over_time, weights
+from tithe.plot.axes import COLOURS, GREY, LINE_COLOURS, as_png, bare, new_axes, plain
+from tithe.report.comparison.recommend import share_text, time_text
+from tithe.report.comparison.result import Comparison
 
 
-def as_png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return buffer.getvalue()
+def drawn(plot: Callable[..., Any], *args: Any, width: float = 7.5, height: float = 3.4, **options: Any) -> bytes:
+    """What a function of `tithe.plot` draws, as PNG bytes."""
+    figure, axis = new_axes(width, height)
+    plot(*args, ax=axis, **options)
+    return as_png(figure)
 
 
-def cost_and_passes(comparison: Comparison) -> bytes:
-    """The cost of each method on all rows, and its time: points, as neither scale starts at zero."""
-    figure, axes = new_axes(9.5, 2.6, 2)
-    names = [m.name for m in comparison.methods]
-    colours = COLOURS[: len(names)]
-    for axis, values, form, label in (
-        (axes[0], [m.cost_ratio for m in comparison.methods], "{:.3f}", "cost on all rows / best full fit"),
-        (axes[1], [m.passes for m in comparison.methods], "{:,.0f}", "passes over the data (log scale)"),
+def excess_and_seconds(comparison: Comparison) -> bytes:
+    """The excess loss of each method, and its time: points, as neither scale starts at zero."""
+    figure, axes = new_axes(9.5, 0.8 + 0.4 * len(comparison.table), 2)
+    names = [row["method"] for row in comparison.table]
+    colours = [LINE_COLOURS[i % len(LINE_COLOURS)] for i in range(len(names))]
+    for axis, field, form, label in (
+        (axes[0], "excess", share_text, "excess loss on all rows"),
+        (axes[1], "seconds", time_text, "seconds (log scale)"),
     ):
+        values = [row[field] for row in comparison.table]
         axis.scatter(values, names, color=colours, s=70, zorder=2)
         for value, name in zip(values, names, strict=True):
-            axis.annotate(form.format(value), (value, name), xytext=(8, 0), textcoords="offset points", va="center")
+            axis.annotate(form(value), (value, name), xytext=(8, 0), textcoords="offset points", va="center")
         axis.invert_yaxis()
         axis.set_xlabel(label)
         axis.grid(axis="y", color="#e4e7ec")
-        axis.spines[["top", "right", "left"]].set_visible(False)
+        bare(axis, "top", "right", "left")
         axis.tick_params(axis="y", length=0)
         axis.margins(x=0.2, y=0.15)
     axes[1].set_xscale("log")
@@ -54,15 +45,7 @@ def cost_and_passes(comparison: Comparison) -> bytes:
 
 def weight_histogram(coreset: Coreset) -> bytes:
     """A histogram of the weights of the kept rows."""
-    figure, axis = new_axes(5.5, 2.6)
-    weights = coreset.weights()
-    edges = np.geomspace(weights.min(), max(weights.max(), weights.min() * 1.001), 40)
-    axis.hist(weights, bins=edges, color=COLOURS[3])
-    axis.set_xscale("log")
-    axis.set_xlabel("rows that a kept row stands for")
-    axis.set_ylabel("kept rows")
-    axis.spines[["top", "right"]].set_visible(False)
-    return as_png(figure)
+    return drawn(weights, coreset, width=5.5, height=2.6)
 
 
 def bars(names: list[str], values: Array, label: str) -> bytes:
@@ -70,12 +53,11 @@ def bars(names: list[str], values: Array, label: str) -> bytes:
     figure, axis = new_axes(7.5, 0.8 + 0.26 * len(names))
     shown = [name if len(name) <= 40 else f"{name[:37]}..." for name in names]
     axis.barh(range(len(names)), values, color=COLOURS[3])
-    # text from a file is shown as it is: a dollar sign begins no formula
-    axis.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in shown])
+    axis.set_yticks(range(len(names)), [plain(name) for name in shown])
     axis.invert_yaxis()
-    axis.set_xlabel(label.replace("$", r"\$"))
-    axis.axvline(0.0, color="#8a8f98", linewidth=0.8)
-    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.set_xlabel(plain(label))
+    axis.axvline(0.0, color=GREY, linewidth=0.8)
+    bare(axis, "top", "right", "left")
     axis.tick_params(axis="y", length=0)
     return as_png(figure)
 
@@ -83,10 +65,7 @@ def bars(names: list[str], values: Array, label: str) -> bytes:
 def online_curves(history: dict[str, Array], hindsight: Array | None) -> bytes:
     """The number of clusters over the stream, and beside it the regret, or the cumulative loss where none is known."""
     figure, axes = new_axes(9.5, 2.8, 2)
-    axes[0].step(history["row"], history["k"], where="post", color=COLOURS[3], linewidth=1.2)
-    axes[0].set_ylabel("clusters")
-    axes[0].set_ylim(0, history["k"].max() + 1)
-    axes[0].yaxis.get_major_locator().set_params(integer=True)
+    k_over_time(history, ax=axes[0])
     if hindsight is None:
         axes[1].plot(history["row"], history["cumulative_loss"], color=COLOURS[3], linewidth=1.2)
         axes[1].set_ylabel("cumulative loss")
@@ -94,9 +73,8 @@ def online_curves(history: dict[str, Array], hindsight: Array | None) -> bytes:
         axes[1].plot(history["row"], history["cumulative_loss"] - hindsight, color=COLOURS[3], linewidth=1.2)
         axes[1].set_ylabel("regret (loss above hindsight)")
         axes[1].axhline(0.0, color=COLOURS[0], linewidth=0.8)
-    for axis in axes:
-        axis.set_xlabel("rows")
-        axis.spines[["top", "right"]].set_visible(False)
+    axes[1].set_xlabel("rows")
+    bare(axes[1])
     return as_png(figure)
 
 

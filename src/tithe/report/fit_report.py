@@ -19,10 +19,10 @@ from tithe.core.files import making_folder, replacing
 from tithe.learners.from_coreset import with_classes
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.odm.base import MarginMachine
+from tithe.plot import margins
 from tithe.report.errors import error_figures, error_tables
-from tithe.report.figures import bars, weight_histogram
+from tithe.report.figures import bars, drawn, weight_histogram
 from tithe.report.html import render
-from tithe.report.margins import margin_histograms
 from tithe.report.scores import SCORE_NAMES
 from tithe.report.tables import described_columns, result_tables
 from tithe.storage.coresets import free_names, write_coreset
@@ -144,4 +144,4 @@ def _margins(model: Any) -> bytes:
     svm = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they are those of the fit
-        return margin_histograms({"margin distribution": model, "LinearSVC": svm}, rows.X, y, weight)
+        return drawn(margins, {"margin distribution": model, "LinearSVC": svm}, rows.X, y, weight)

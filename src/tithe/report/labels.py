@@ -16,7 +16,7 @@ from tithe.core.files import making_folder, replacing
 from tithe.learners.odm.base import margins_of
 from tithe.learners.odm.clustering import ODMClustering
 from tithe.learners.results import column_names
-from tithe.report.figures import COLOURS_IN_TURN, as_png, new_axes
+from tithe.plot.axes import COLOURS_IN_TURN, GREY, as_png, bare, legend_above, new_axes, plain
 from tithe.report.html import render
 from tithe.storage.models import model_bytes
 
@@ -44,13 +44,14 @@ def margin_figure(margins: Array, groups: dict[str, Array]) -> bytes:
     for k, (name, mask) in enumerate(groups.items()):
         colour = COLOURS_IN_TURN[k % len(COLOURS_IN_TURN)]
         share = np.full(int(mask.sum()), 1.0 / max(int(mask.sum()), 1))
-        label = name.replace("$", r"\$")
-        axis.hist(margins[mask], edges, weights=share, histtype="stepfilled", alpha=0.45, color=colour, label=label)
-    axis.axvline(0.0, color="#8a8f98", linewidth=0.8)
+        axis.hist(
+            margins[mask], edges, weights=share, histtype="stepfilled", alpha=0.45, color=colour, label=plain(name)
+        )
+    axis.axvline(0.0, color=GREY, linewidth=0.8)
     axis.set_xlabel("margin")
     axis.set_ylabel("share of these rows")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8)
+    bare(axis)
+    legend_above(axis)
     return as_png(figure)
 
 
@@ -68,8 +69,8 @@ def boundary_figure(model: Any, X: Array, labels: Array, marked: Array) -> bytes
         shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MAX_POINTS)).astype(int)]
         axis.scatter(*X[shown].T, c=colours[shown], s=size, edgecolors=edge)
     for axis_of, name in zip((axis.set_xlabel, axis.set_ylabel), column_names(model), strict=True):
-        axis_of(name.replace("$", r"\$"))
-    axis.spines[["top", "right"]].set_visible(False)
+        axis_of(plain(name))
+    bare(axis)
     return as_png(figure)
 
 

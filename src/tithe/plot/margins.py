@@ -11,7 +11,7 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.learners.odm.base import margins_of as signed_margins
-from tithe.report.figures import COLOURS_IN_TURN, as_png, new_axes
+from tithe.plot.axes import COLOURS_IN_TURN, GREY, axes_or_new, bare, legend_above, plain
 
 _BINS = 80
 _TAIL_SHARE = 0.002  # of the rows at either end, which the axis does not show
@@ -48,35 +48,49 @@ def margins_of(model: Any, X: Any, y: Array, sample_weight: Array | None = None)
     )
 
 
-def margin_histograms(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | None = None) -> bytes:
-    """Histograms of the margins of the same rows under some fitted classifiers, by name: a PNG.
+def margins(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | None = None, ax: Any = None) -> Any:
+    """Histograms of the margins of the same rows under some fitted classifiers.
 
+    Parameters
+    ----------
+    models : mapping of names to classifiers
+        Each with a ``decision_function``.
+    X, y : rows and their labels
+    sample_weight : array of shape (n,), optional
+    ax : Axes, optional
+        Those of a new figure if left out.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
     >>> import numpy as np
+    >>> import tithe
     >>> from sklearn.svm import LinearSVC
-    >>> from tithe.odm import LinearODMClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(500, 2))
     >>> y = (X[:, 0] + 0.5 * rng.normal(size=500) > 0).astype(int)
-    >>> models = {"ODM": LinearODMClassifier().fit(X, y), "SVM": LinearSVC().fit(X, y)}
-    >>> margin_histograms(models, X, y)[1:4]
-    b'PNG'
+    >>> models = {"ODM": tithe.odm.LinearODMClassifier().fit(X, y), "SVM": LinearSVC().fit(X, y)}
+    >>> tithe.plot.margins(models, X, y).get_xlabel()
+    'margin / mean margin'
     """
     by_name = {name: margins_of(model, X, y, sample_weight) for name, model in models.items()}
-    all_values = np.concatenate([margins.values for margins in by_name.values()])
+    all_values = np.concatenate([result.values for result in by_name.values()])
     low, high = np.quantile(all_values, [_TAIL_SHARE, 1.0 - _TAIL_SHARE])
     edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
-    figure, axis = new_axes(7.5, 3.4)
-    for (name, margins), colour in zip(by_name.items(), itertools.cycle(COLOURS_IN_TURN)):
-        label = f"{name}: deviation / mean {margins.spread:.3g}, not positive {margins.wrong:.1%}".replace("$", r"\$")
-        values = np.clip(margins.values, edges[0], edges[-1])
-        axis.hist(
+    ax = axes_or_new(ax, 7.5, 3.4)
+    for (name, result), colour in zip(by_name.items(), itertools.cycle(COLOURS_IN_TURN)):
+        label = plain(f"{name}: deviation / mean {result.spread:.3g}, not positive {result.wrong:.1%}")
+        values = np.clip(result.values, edges[0], edges[-1])
+        ax.hist(
             values, bins=edges, weights=sample_weight, density=True, histtype="stepfilled", alpha=0.45, color=colour
         )
-        axis.hist(values, bins=edges, weights=sample_weight, density=True, histtype="step", color=colour, label=label)
-    axis.axvline(0.0, color="#8a8f98", linewidth=0.8)
-    axis.set_xlabel("margin / mean margin")
-    axis.set_ylabel("share of the rows")
-    axis.set_yticks([])
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8, loc="upper right")
-    return as_png(figure)
+        ax.hist(values, bins=edges, weights=sample_weight, density=True, histtype="step", color=colour, label=label)
+    ax.axvline(0.0, color=GREY, linewidth=0.8)
+    ax.set_xlabel("margin / mean margin")
+    ax.set_ylabel("share of the rows")
+    ax.set_yticks([])
+    legend_above(ax)
+    return bare(ax, "top", "right", "left")

@@ -1,0 +1,55 @@
+"""Axes, colours and legends that all figures share."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+COLOURS = ("#8a8f98", "#d58a3c", "#6f9bd1", "#2f5d9b")
+COLOURS_IN_TURN = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours that are told apart
+# for lines of a comparison, told apart by people with any colour vision (Okabe and Ito)
+LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#30343b")
+MARKERS = "os^Dv<>"
+GREY = "#8a8f98"
+
+
+def new_axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+    """A figure for a file, and its axes. No window is opened and no state of pyplot is touched."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, columns)
+
+
+def axes_or_new(ax: Any, width: float = 6.4, height: float = 3.6) -> Any:
+    """The axes, or those of a new figure of pyplot, which a notebook shows."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def as_png(figure: Any) -> bytes:
+    """The figure as the bytes of a PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()
+
+
+def plain(text: str) -> str:
+    """Text as it is: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
+
+
+def bare(ax: Any, *sides: str) -> Any:
+    """The axes without the lines at some sides; by default at the top and at the right."""
+    ax.spines[list(sides or ("top", "right"))].set_visible(False)
+    return ax
+
+
+def legend_above(ax: Any, columns: int = 1) -> None:
+    """A legend above the axes, where no data lies."""
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, frameon=False, fontsize=8, borderaxespad=0.2)

@@ -1,0 +1,221 @@
+"""The recommendation at the end of a comparison, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tithe.core.progress import seconds_text
+
+Verdict = Literal["coreset", "sample", "all rows", "larger size"]
+Line = dict[str, Any]  # a row of `Comparison.table`
+_ROUNDING = 1e-10
+_QUICK = 0.1  # seconds: a fit on all rows that takes no longer leaves nothing to save
+_CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this number of times the other
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """What to use, and why.
+
+    Parameters
+    ----------
+    verdict : {"coreset", "sample", "all rows", "larger size"}
+    method : str
+        The method recommended, as the table names it.
+    size : int
+        Rows to ask for.
+    text : str
+        The same in words.
+    """
+
+    verdict: Verdict
+    method: str
+    size: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def recommend(table: Sequence[Line], *, tol: float, n_rows: int, quality: str) -> Recommendation:
+    """A recommendation from the rows of `Comparison.table`.
+
+    A method suffices from the size on at which the excess loss of its worst repeat is at most ``tol`` above that of a
+    typical fit on all rows, and stays so with more rows. The coreset that suffices with the fewest rows is compared
+    with the smallest random sample that suffices, and with a fit on all rows, by rows and by time.
+    """
+    return _Adviser(table, tol, n_rows, quality).recommendation()
+
+
+class _Adviser:
+    """Looks for the smallest coreset and random sample that suffice, and says what it found."""
+
+    def __init__(self, table: Sequence[Line], tol: float, n_rows: int, quality: str) -> None:
+        self.full, tried = table[0], list(table[1:])
+        self.tol, self.n_rows, self.quality = tol, n_rows, quality
+        self.is_all = self.full["size"] == n_rows
+        self.limit = tol + self.full["excess"]
+        # polish reads all rows again and again: it is recommended only where nothing else suffices
+        plain = [line for line in tried if not line["polished"]]
+        self.lines = plain if self._sufficient(plain) else tried
+
+    def _sufficient(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines that suffice, and with them all of the same method that have more rows."""
+        failed: dict[str, int] = {}
+        for line in lines:
+            if not line["excess_high"] <= self.limit:
+                failed[line["method"]] = max(line["size"], failed.get(line["method"], 0))
+        return [line for line in lines if line["size"] > failed.get(line["method"], 0)]
+
+    def recommendation(self) -> Recommendation:
+        """The verdict, and the words for it."""
+        enough = self._sufficient(self.lines)
+        samples, coresets = ([line for line in enough if line["is_sample"] == sampled] for sampled in (True, False))
+        sample = min(samples, key=lambda line: line["size"], default=None)
+        coreset = min(coresets, key=lambda line: (line["size"], line["seconds"]), default=None)
+        quickest = min(filter(None, (sample, coreset)), key=lambda line: line["seconds"], default=None)
+        if quickest is None:
+            return self._use_more_rows()
+        if self.is_all and self.full["seconds"] <= max(quickest["seconds"], _QUICK):
+            return self._use_all_rows(quickest)
+        if coreset is None or (sample is not None and sample["size"] <= coreset["size"]):
+            assert sample is not None
+            return self._use_sample(sample)
+        if sample is None or sample["seconds"] >= coreset["seconds"]:
+            return self._use_coreset(coreset, sample)
+        return self._use_sample_once(sample, coreset)
+
+    def _use_all_rows(self, quickest: Line) -> Recommendation:
+        text = (
+            f"Use all rows: a fit on them takes {_time(self.full)}, and the quickest way that loses at most "
+            f"{share_text(self.tol)}, {_named(quickest)}, takes {_time(quickest)}."
+        )
+        if 2.0 * quickest["seconds_fit"] < self.full["seconds"]:
+            each = time_text(quickest["seconds_fit"])
+            text += f" Many fits are quicker on {_named(quickest)}, drawn once: {each} each."
+        return _of("all rows", self.full, text)
+
+    def _use_sample(self, sample: Line) -> Recommendation:
+        same_size = [line for line in self.lines if not line["is_sample"] and line["size"] == sample["size"]]
+        best = min(same_size, key=lambda line: line["excess"], default=None)
+        text = f"Use a random sample: a coreset brings nothing here. {self._said(sample)}"
+        if best is not None and best["excess"] > 0.0 and sample["excess"] >= _CLEAR_GAIN * best["excess"]:
+            text += (
+                f" As many rows by {best['method']} have {_excess_text(best)}, which matters only if you need less "
+                f"than {share_text(self.tol)}."
+            )
+        return _of("sample", sample, text)
+
+    def _use_coreset(self, coreset: Line, sample: Line | None) -> Recommendation:
+        text = f"Use {coreset['method']}. {self._said(coreset)}"
+        if sample is not None:
+            text += f" A random sample needs {sample['size']:,} rows for that, and {_time(sample)}."
+            return _of("coreset", coreset, text)
+        samples = [line for line in self.lines if line["is_sample"] and line["polished"] == coreset["polished"]]
+        largest = max(samples, key=lambda line: line["size"])
+        same_size = next(line for line in samples if line["size"] == coreset["size"])
+        text += f" A random sample of the same size has {_excess_text(same_size)}"
+        text += "." if largest is same_size else f", and one of {largest['size']:,} rows {_excess_text(largest)}."
+        return _of("coreset", coreset, text)
+
+    def _use_sample_once(self, sample: Line, coreset: Line) -> Recommendation:
+        """A random sample needs more rows, and is quicker all the same."""
+        text = f"For one fit use a random sample, as drawing a coreset takes longer. {self._said(sample)}"
+        saved = sample["seconds_fit"] - coreset["seconds_fit"]
+        if saved <= 0.0:
+            text += f" A coreset saves rows, not time: {_named(coreset)} have {_excess_text(coreset)}."
+            return _of("sample", sample, text)
+        drawing = coreset["seconds"] - coreset["seconds_fit"] - sample["seconds_draw"]
+        n_fits = max(2, math.ceil(drawing / saved))
+        text += (
+            f" For {n_fits:,} fits or more, or where few rows are what counts, use {coreset['method']} with "
+            f"{coreset['size']:,} rows: {_excess_text(coreset)}, each fit in {time_text(coreset['seconds_fit'])} "
+            f"instead of {time_text(sample['seconds_fit'])}."
+        )
+        return _of("sample", sample, text)
+
+    def _use_more_rows(self) -> Recommendation:
+        size = max(line["size"] for line in self.lines)
+        largest = [line for line in self.lines if line["size"] == size]
+        best = min(largest, key=lambda line: line["excess_high"])
+        sample = next(line for line in largest if line["is_sample"] and line["polished"] == best["polished"])
+        # the excess of a fit on m rows falls as 1/m
+        wanted = self.n_rows if math.isinf(best["excess_high"]) else math.ceil(size * best["excess_high"] / self.limit)
+        more = f"about {_two_digits(wanted):,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
+        text = (
+            f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
+            f"has {_excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
+        )
+        if best is sample or sample["excess"] < _CLEAR_GAIN * max(best["excess"], 0.0):
+            text += " At these sizes a coreset brings nothing over a random sample."
+        else:
+            text += f" A random sample of the same size has {_excess_text(sample)}."
+        return _of("larger size", best, text, size=min(wanted, self.n_rows))
+
+    def _said(self, line: Line) -> str:
+        """The size of a line, its losses and its time, beside those of a fit on all rows."""
+        kept = "" if line["rows"] > 0.9 * line["size"] else f", of which {line['rows']:,} are different"
+        text = f"{100.0 * line['size'] / self.n_rows:.2g} % of the rows ({line['size']:,}{kept}) suffice: "
+        text += f"{_excess_text(line)}"
+        if self.is_all:
+            quality = f"{self.quality} {line['quality']:.4g} instead of {self.full['quality']:.4g} on rows held out"
+            text += f", {quality}, in {_time(line)} instead of {_time(self.full)} for all rows."
+            if self.full["excess"] > 0.1 * self.tol:
+                typical = share_text(self.full["excess"])
+                text += f" (A typical fit on all rows is itself {typical} above the best of them.)"
+            return text
+        return f"{text}, in {_time(line)}. A fit on all rows was too expensive to compare with."
+
+
+def _of(verdict: Verdict, line: Line, text: str, *, size: int | None = None) -> Recommendation:
+    return Recommendation(
+        verdict=verdict, method=line["method"], size=line["size"] if size is None else size, text=text
+    )
+
+
+def _named(line: Line) -> str:
+    size = f"{line['size']:,} rows"
+    return f"a random sample of {size}" if line["is_sample"] else f"{size} by {line['method']}"
+
+
+def _excess_text(line: Line) -> str:
+    if line["excess_high"] <= 0.0:
+        return "no more loss than a fit on all rows"
+    median = share_text(max(line["excess"], 0.0))
+    if line["n_repeats"] == 1:
+        return f"an excess loss of {median}"
+    return f"an excess loss of {median} (at worst {share_text(line['excess_high'])})"
+
+
+def _time(line: Line) -> str:
+    return time_text(line["seconds"])
+
+
+def share_text(share: float) -> str:
+    """A share in per cent with two digits. What is within rounding error of zero is zero.
+
+    >>> share_text(0.0123), share_text(37.4), share_text(3.6e-7), share_text(-2e-15)
+    ('1.2 %', '3,740 %', '3.6e-05 %', '0 %')
+    """
+    if abs(share) < _ROUNDING:
+        return "0 %"
+    return f"{100.0 * share:,.0f} %" if abs(share) >= 1.0 else f"{100.0 * share:.2g} %"
+
+
+def time_text(seconds: float) -> str:
+    """A time for a person, two digits below ten seconds.
+
+    >>> time_text(0.0), time_text(0.01234), time_text(3.21), time_text(75)
+    ('0 ms', '12 ms', '3.2 s', '1 min')
+    """
+    if seconds < 0.1:
+        return f"{1000.0 * seconds:.0f} ms" if seconds >= 0.01 or seconds == 0.0 else f"{1000.0 * seconds:.1f} ms"
+    return f"{seconds:.2g} s" if seconds < 10.0 else seconds_text(seconds)
+
+
+def _two_digits(number: int) -> int:
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from running import run
+
+
+@pytest.fixture
+def rows(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(1000, 3)), columns=["a", "b", "c"])
+    frame["w"] = rng.random(1000) + 0.5
+    frame["label"] = np.where(frame["a"] + 0.5 * rng.logistic(size=1000) > 0, "up", "down")
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    return tmp_path / "rows.csv"
+
+
+def test_compare_writes_a_page_the_numbers_and_a_table(rows, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.page.drawn", lambda *args, **options: b"a picture")
+    command = ["compare", rows, "--objective", "logistic", "-C", "0.5", "--target", "label", "--weight", "w"]
+    out = tmp_path / "out"
+    assert run(*command, "--sizes", "10%,0.2,300", "--repeats", 2, "--constructions", "auto", "-o", out) == 0
+    printed = capsys.readouterr().out
+    results = json.loads((out / "results.json").read_text())
+    assert {file.name for file in out.iterdir()} == {"report.html", "results.json", "table.csv"}
+    n_rows = results["n_rows"]
+    assert [line["size"] for line in results["table"][1::2]] == [round(0.1 * n_rows), round(0.2 * n_rows), 300]
+    assert results["parameters"] == {"C": 0.5}
+    for words in ("all rows", "weighted uniform", "calibrated influence", "accuracy", "report.html"):
+        assert words in printed
+    assert " ".join(results["recommendation"]["text"].split()[:3]) in printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--sizes", "0"],
+        ["--sizes", "1%,many"],
+        ["--sizes", "150%"],
+        ["--sizes", "100000"],
+        ["--constructions", "nothing"],
+        ["--constructions", "influence"],
+        ["--objective", "logistic"],
+        ["--holdout", "0.001"],
+        ["--target", "nothing"],
+        ["-o", "no/such/folder"],
+    ],
+)
+def test_a_mistake_is_exit_code_2_and_leaves_nothing(rows, tmp_path, monkeypatch, capsys, arguments) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("compare", rows, "-o", "out", *arguments) == 2
+    assert capsys.readouterr().err.strip()
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]

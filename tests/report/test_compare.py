@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import r2_score
+
+import tithe
+from tithe import Block, compare, open_dataset
+from tithe.objectives import KMeansObjective, LeastSquaresObjective, LogisticObjective
+from tithe.report.comparison.page import text_rows
+from tithe.report.comparison.quality import Judge
+from tithe.report.comparison.result import PHASES, Comparison
+
+
+@pytest.fixture(scope="module")
+def rare() -> Comparison:
+    """Two clusters, one of 12 far rows, which a small sample misses."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(3000, 2)), rng.normal(300.0, 1.0, size=(12, 2))])
+    return compare(X, objective=KMeansObjective(n_clusters=2), sizes=[40, 100], n_repeats=3, polish=1)
+
+
+def test_a_rare_group_is_kept_by_a_coreset_and_missed_by_a_sample(rare: Comparison) -> None:
+    by_name = {(line["method"], line["size"]): line for line in rare.table}
+    assert by_name["calibrated sensitivity", 100]["excess_high"] < 0.05
+    assert by_name["weighted uniform", 40]["excess_high"] > 1.0
+    assert by_name["calibrated sensitivity", 100]["quality"] < 1.1 * rare.table[0]["quality"]
+    assert rare.table[0]["method"] == "all rows" and rare.table[0]["size"] == rare.n_rows
+    assert rare.n_rows + rare.n_held_out == 3012
+    assert str(rare.recommendation) in repr(rare) and str(rare.recommendation) in rare._repr_html_()
+
+
+def test_the_table_holds_medians_and_ranges_of_the_runs(rare: Comparison) -> None:
+    assert len(rare.runs) == 3 + 2 * 3 * 3 * 2  # two sizes, three methods, three repeats, polished or not
+    for line in rare.table:
+        runs = [run for run in rare.runs if (run["method"], run["size"]) == (line["method"], line["size"])]
+        assert line["n_repeats"] == len(runs) == 3
+        excess = [run["excess"] for run in runs]
+        assert (line["excess_low"], line["excess"], line["excess_high"]) == tuple(np.quantile(excess, [0, 0.5, 1]))
+        seconds = [sum(run[f"seconds_{phase}"] for phase in PHASES) for run in runs]
+        assert line["seconds"] == pytest.approx(np.median(seconds))
+        assert line["rows"] <= line["size"] and 0 < line["effective_size"] <= line["rows"] * (1 + 1e-12)
+    polished = [run for run in rare.runs if run["polished"]]
+    plain = [run for run in rare.runs if not run["polished"] and run["size"] < rare.n_rows]
+    for before, after in zip(plain, polished, strict=True):
+        assert after["excess"] <= before["excess"] and after["seconds"] > before["seconds"]
+
+
+class _Page(HTMLParser):
+    """The numbers of a page: the value and the text of every data element, by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[list[tuple[str, float, str]]] = []
+        self._open: tuple[str, float] | None = None
+
+    def handle_starttag(self, tag, attributes) -> None:
+        given = dict(attributes)
+        if tag == "tr":
+            self.lines.append([])
+        if tag == "data":
+            self._open = (given["class"], float(given["value"]))
+
+    def handle_data(self, text: str) -> None:
+        if self._open is not None:
+            self.lines[-1].append((*self._open, text))
+            self._open = None
+
+
+def test_the_page_the_json_and_the_csv_hold_the_same_numbers(rare: Comparison, tmp_path) -> None:
+    page = rare.write(tmp_path / "out")
+    text = page.read_text()
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    parser = _Page()
+    parser.feed(text)
+    lines = parser.lines[1:]
+    assert len(lines) == len(results["table"]) == len(rare.table)
+    titles, shown = text_rows(rare)
+    for numbers, expected, printed in zip(lines, results["table"], shown, strict=True):
+        assert len(numbers) == 11
+        for name, value, words in numbers:
+            assert value == expected[name]
+            if name == "excess":
+                assert words == printed[titles.index("excess loss")]
+    assert results["recommendation"]["text"] == str(rare.recommendation)
+    assert str(rare.recommendation).split(":")[0] in text
+    table = list(csv.DictReader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
+    for line, expected in zip(table, results["table"], strict=True):
+        assert {name: str(value) for name, value in expected.items()} == line
+    assert rare.to_frame()["excess"].tolist() == [line["excess"] for line in results["table"]]
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"report.html", "results.json", "table.csv"}
+    # the page needs nothing else, and has rules for phone, print and dark
+    assert "http" not in text.split("base64")[0] and "<script" not in text and "<link" not in text
+    assert text.count("data:image/png;base64,") == 3
+    for words in ("width=device-width", "prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
+        assert words in text
+
+
+def test_nothing_is_left_if_a_file_cannot_be_written(rare: Comparison, tmp_path, monkeypatch) -> None:
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tithe.report.comparison.page.page_of", lambda comparison: "a page")
+    rare.write(tmp_path / "out")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    monkeypatch.setattr("tithe.core.files.os.fsync", full)
+    for folder in ("out", "new"):
+        with pytest.raises(OSError, match="No space left"):
+            rare.write(tmp_path / folder)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+    assert not (tmp_path / "new").exists()
+
+
+def _rows(n: int = 600):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 3))
+    return X, X @ [1.0, -1.0, 0.5] + 0.5 * rng.normal(size=n), rng.integers(1, 4, n).astype(float)
+
+
+@pytest.mark.parametrize("objective", ["logistic", "margin", "ridge", "huber", "poisson", "kmedian"])
+def test_every_objective_with_weights(objective: str) -> None:
+    X, score, weight = _rows()
+    y = {"logistic": np.where(score > 0, "yes", "no"), "margin": score > 0, "poisson": np.floor(np.exp(score / 3))}
+    target = None if objective == "kmedian" else y.get(objective, score)
+    result = compare(X, target, sample_weight=weight, objective=objective, sizes=[0.2], n_repeats=1)
+    full, sample, coreset, _ = result.table
+    assert full["excess"] == 0.0 and sample["size"] == round(0.2 * result.n_rows)
+    assert 0.0 <= coreset["excess"] < 0.2 and coreset["distortion"] < 1.0
+    if objective != "kmedian":
+        assert coreset["excess"] < sample["excess"] and 0.1 < full["quality"] <= 1.0
+
+
+def test_quality_is_what_scikit_learn_says() -> None:
+    X, score, weight = _rows()
+    held_out = Block(X=X[400:], y=score[400:], sample_weight=weight[400:])
+    model = Ridge(alpha=1.0).fit(X[:400], score[:400])
+    params = np.append(model.coef_, model.intercept_)[None]
+    quality, loss = Judge(LeastSquaresObjective(), held_out).scores(params)
+    assert quality == pytest.approx(r2_score(score[400:], model.predict(X[400:]), sample_weight=weight[400:]), abs=1e-6)
+    assert loss > 0.0
+    for labels in (score > 0, np.digitize(score, [-1, 1])):
+        numbers = labels.astype(np.int32)
+        classifier = LogisticRegression().fit(X[:400], numbers[:400])
+        params = np.column_stack([classifier.coef_, classifier.intercept_])
+        rows = Block(X=X[400:], y=numbers[400:], sample_weight=weight[400:])
+        objective = LogisticObjective(classes=tuple(range(numbers.max() + 1)))
+        expected = classifier.score(X[400:], numbers[400:], sample_weight=weight[400:])
+        assert Judge(objective, rows).scores(params)[0] == pytest.approx(expected)
+
+
+def test_rows_that_do_not_fit_into_memory(small_leaves) -> None:
+    X, score, _ = _rows(3000)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(colour=np.where(X[:, 0] > 0, "red", "blue"))
+    frame["label"] = np.where(score > 0, "yes", "no")
+    source = open_dataset(frame, target="label")
+    n_bytes = 1000 * (source.row_bytes + 24)
+    result = compare(source, objective="logistic", sizes=[100], n_repeats=1, memory=n_bytes, constructions=["auto"])
+    whole = compare(source, objective="logistic", sizes=[100], n_repeats=1, constructions=["auto"])
+    assert result.table[0]["method"] == "weighted uniform, the largest affordable"
+    assert result.table[0]["size"] == 1000 and result.reference == "the best solution of any method"
+    assert whole.table[0]["method"] == "all rows"
+    assert (result.n_rows, result.n_held_out) == (whole.n_rows, whole.n_held_out)
+    assert result.table[0]["quality"] == pytest.approx(whole.table[0]["quality"], abs=0.03)
+    assert "too expensive to compare with" in str(result.recommendation) or result.recommendation.verdict != "all rows"
+
+
+def test_a_loss_of_zero_and_one_that_is_infinite() -> None:
+    X = np.repeat(np.eye(3), [400, 200, 3], axis=0)
+    result = compare(X, objective=KMeansObjective(n_clusters=3), sizes=[9], n_repeats=2)
+    assert result.table[0]["excess"] == 0.0 and {line["excess_high"] for line in result.table} == {0.0, np.inf}
+    assert "Infinity" not in result.to_json() and json.loads(result.to_json())["table"][1]["excess_high"] is None
+    assert "inf" in repr(result) and str(result.recommendation)
+
+
+def test_a_fit_on_all_rows_that_takes_too_long_is_one_on_a_sample() -> None:
+    X, score, _ = _rows(12_000)
+    result = compare(X, score, objective="ridge", sizes=[200], n_repeats=1, full_seconds=1e-9)
+    assert result.table[0]["size"] == 5000 and result.table[0]["is_sample"]
+    assert min(line["excess"] for line in result.table) == 0.0
+
+
+def test_frames_with_text_and_progress() -> None:
+    X, score, _ = _rows(400)
+    frame = pd.DataFrame(X).assign(colour=np.where(X[:, 0] > 0, "red", "blue")).rename(columns=str)
+    seen: list[tuple[int, int, str]] = []
+    result = compare(
+        frame, score, objective="ridge", sizes=[0.2], n_repeats=1, progress=lambda *step: seen.append(step)
+    )
+    assert result.n_features > 3
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+    assert seen[-1][2] == "measuring" and seen[-1][0] == seen[-1][1] - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sizes": [600]}, "keeps all of the"),
+        ({"sizes": [4]}, "fewer rows than the 8 clusters"),
+        ({"sizes": []}, "at least one"),
+        ({"sizes": [1.5]}, "sizes must be"),
+        ({"holdout": 0.01}, "too few to judge by"),
+        ({"tol": 0.0}, "tol must be"),
+        ({"n_repeats": 0}, "n_repeats must be"),
+        ({"objective": "nothing"}, "nothing"),
+        ({"constructions": ["influence"]}, "needs an objective"),
+        ({"objective": "generic"}, "no model to fit"),
+        ({"objective": "logistic"}, "needs a class"),
+        ({"objective": "ridge"}, "needs a number"),
+    ],
+)
+def test_mistakes_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(_rows(500)[0], **{"objective": "kmeans", "n_repeats": 1, **options})
+
+
+def test_files_and_rows_that_come_once_are_refused() -> None:
+    with pytest.raises(ValueError, match="open_dataset"):
+        compare("rows.csv", objective="kmeans")
+    reader = tithe.sources.batches.BatchSource(iter([np.ones((5, 2))]), leaf_size=10)
+    with pytest.raises(ValueError, match="come only once"):
+        compare(reader, objective="kmeans")

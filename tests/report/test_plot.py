@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import tithe
+from tithe.core.data import Block
+from tithe.plot.axes import new_axes
+
+
+def _line(method: str, size: int, excess: float) -> dict:
+    numbers = {"quality": 0.9, "held_out_loss": 0.2, "excess": excess, "distortion": 0.1, "seconds": size / 1000}
+    ranges = {f"{name}_{end}": value * factor for name, value in numbers.items() for end, factor in _ENDS.items()}
+    return {"method": method, "size": size, "rows": size, **numbers, **ranges}
+
+
+_ENDS = {"low": 0.5, "high": 2.0}
+COMPARISON = SimpleNamespace(
+    table=[_line("all rows", 9000, 0.0)]
+    + [_line(name, size, 1.0 / size) for name in ("weighted uniform", "calibrated rings") for size in (10, 100)],
+    tol=0.01,
+    quality="accuracy",
+)
+CURVE = SimpleNamespace(curve={2: 9.0, 4: 3.0, 8: 2.5}, k=4)
+CORESET = Block(X=np.random.default_rng(0).normal(size=(40, 3)), sample_weight=np.arange(1.0, 41.0))
+
+
+class _Machine:
+    classes_ = np.array([0, 1])
+
+    def decision_function(self, X):
+        return X[:, 0]
+
+
+FIGURES = {
+    "quality_by_size": (COMPARISON,),
+    "quality_by_time": (COMPARISON,),
+    "projection": (CORESET, np.random.default_rng(1).normal(size=(200, 3))),
+    "margins": ({"a": _Machine(), "$b$": _Machine()}, CORESET.X, (CORESET.X[:, 0] > 0).astype(int)),
+    "k_curve": (CURVE,),
+    "weights": (CORESET,),
+    "atoms": (np.random.default_rng(0).normal(size=(10, 16)),),
+    "k_over_time": ({"row": np.arange(5), "k": np.array([1, 2, 2, 3, 3])},),
+    "polish_curve": (SimpleNamespace(objective_curve_=[3.0, 2.0, 1.9]),),
+}
+
+
+def test_every_figure_is_here() -> None:
+    assert {*FIGURES} == {name for name in vars(tithe.plot) if callable(vars(tithe.plot)[name])}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_return_the_axes_and_no_legend_lies_over_the_data(name: str) -> None:
+    figure, axes = new_axes(6.4, 3.6)
+    assert getattr(tithe.plot, name)(*FIGURES[name], ax=axes) is axes
+    figure.draw_without_rendering()
+    assert axes.has_data()
+    legend = axes.get_legend()
+    if legend is not None:
+        box = legend.get_window_extent()
+        assert box.y0 >= axes.get_window_extent().y1 - 1.0
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 + 1.0
+
+
+def test_without_axes_a_figure_of_pyplot_is_made() -> None:
+    import matplotlib.pyplot as plt
+
+    axes = tithe.plot.weights(CORESET)
+    assert plt.gcf() is axes.figure
+    plt.close(axes.figure)
+
+
+def test_areas_are_weights() -> None:
+    areas = tithe.plot.projection(CORESET, ax=new_axes(5, 5)[1]).collections[0].get_sizes()
+    np.testing.assert_allclose(areas / areas.max(), CORESET.weights() / 40.0)
+
+
+def test_bands_are_from_the_smallest_to_the_largest() -> None:
+    axes = tithe.plot.quality_by_size(COMPARISON, ax=new_axes(5, 3)[1])
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((0.5 / 100, 2.0 / 10))
+    assert axes.get_yscale() == "log"
+
+
+def test_atoms_and_values_of_another_kind_are_refused() -> None:
+    with pytest.raises(ValueError, match="give their shape"):
+        tithe.plot.atoms(np.ones((3, 15)))
+    with pytest.raises(ValueError, match="value must be one of"):
+        tithe.plot.quality_by_size(COMPARISON, value="speed", ax=new_axes(5, 3)[1])
+
+
+def test_what_a_notebook_shows() -> None:
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    coreset = tithe.build_coreset(X, objective="kmeans", coreset_size=50, random_state=0)
+    assert "<td>50 of 500 (10.00%)</td>" in coreset._repr_html_() or "of 500" in coreset._repr_html_()
+    distortion = tithe.distortion(X, coreset, "kmeans", queries={"<b>": [X[:8]]})
+    assert "&lt;b&gt;" in distortion._repr_html_() and repr(distortion).startswith("Distortion(worst=")
+    stream = tithe.CoresetStream("kmeans", coreset_size=50, window=70_000, random_state=0).push(X)
+    assert "the last 70,000 rows" in stream._repr_html_() and "<td>500</td>" in stream._repr_html_()
+    model = tithe.CoresetKMeans(3, random_state=0).fit(X)
+    certificate = model.certificate_
+    assert certificate.sentence in repr(certificate) and "exact" in certificate._repr_html_()
+    for learner in (model, tithe.odm.LinearODMClassifier(), tithe.online.PACO(), tithe.dictionary.KSVD()):
+        assert type(learner).__name__ in learner._repr_html_()

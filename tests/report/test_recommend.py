@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from tithe.report.comparison.recommend import recommend
+
+
+def _line(method: str, size: int, excess: float, seconds: float, fit: float = 0.01, worst: float | None = None) -> dict:
+    return {
+        "method": method,
+        "is_sample": method.startswith("weighted uniform"),
+        "polished": method.endswith("polished"),
+        "size": size,
+        "rows": size,
+        "n_repeats": 3,
+        "quality": 0.9,
+        "excess": excess,
+        "excess_high": excess if worst is None else worst,
+        "seconds": seconds,
+        "seconds_draw": seconds - fit,
+        "seconds_fit": fit,
+    }
+
+
+FULL = _line("all rows", 100_000, 0.0, 10.0, fit=10.0)
+SAMPLE, CORESET = "weighted uniform", "calibrated influence"
+
+
+def _of(*lines: dict, full: dict = FULL):
+    return recommend([full, *lines], tol=0.01, n_rows=100_000, quality="accuracy")
+
+
+def test_a_coreset_where_no_sample_suffices() -> None:
+    said = _of(_line(SAMPLE, 1000, 0.2, 0.1), _line(CORESET, 1000, 0.001, 0.2), _line(SAMPLE, 5000, 0.05, 0.3))
+    assert (said.verdict, said.method, said.size) == ("coreset", CORESET, 1000)
+    assert "1 % of the rows (1,000) suffice" in str(said) and "20 %" in str(said) and "5,000 rows" in str(said)
+
+
+def test_a_sample_where_it_suffices_at_the_same_size() -> None:
+    said = _of(_line(SAMPLE, 1000, 0.005, 0.1), _line(CORESET, 1000, 0.004, 0.2))
+    assert (said.verdict, said.size) == ("sample", 1000)
+    assert str(said).startswith("Use a random sample: a coreset brings nothing here.") and "matters only" not in str(
+        said
+    )
+    better = _of(_line(SAMPLE, 1000, 0.005, 0.1), _line(CORESET, 1000, 0.0001, 0.2))
+    assert better.verdict == "sample" and "matters only if you need less than 1 %" in str(better)
+
+
+def test_a_larger_sample_that_is_quicker_than_a_coreset() -> None:
+    lines = [
+        _line(SAMPLE, 1000, 0.1, 0.01),
+        _line(CORESET, 1000, 0.001, 1.0),
+        _line(SAMPLE, 5000, 0.005, 0.3, fit=0.25),
+    ]
+    said = _of(*lines)
+    assert (said.verdict, said.size) == ("sample", 5000)
+    assert "For 4 fits or more" in str(said)  # .99 - .05 s for the draw, .24 s saved by each fit
+    lines[2] = _line(SAMPLE, 5000, 0.005, 2.0, fit=1.9)
+    assert _of(*lines).verdict == "coreset" and "needs 5,000 rows" in str(_of(*lines))
+    lines[2] = _line(SAMPLE, 5000, 0.005, 0.3, fit=0.005)
+    assert "saves rows, not time" in str(_of(*lines))
+
+
+def test_all_rows_where_nothing_is_saved() -> None:
+    quick = _line("all rows", 100_000, 0.0, 0.05, fit=0.05)
+    said = _of(_line(SAMPLE, 1000, 0.005, 0.01), _line(CORESET, 1000, 0.001, 0.2), full=quick)
+    assert said.verdict == "all rows" and str(said).startswith("Use all rows")
+
+
+@pytest.mark.parametrize("sample_excess", [0.031, 0.2])
+def test_more_rows_where_none_suffices(sample_excess: float) -> None:
+    said = _of(_line(SAMPLE, 1000, sample_excess, 0.01), _line(CORESET, 1000, 0.03, 0.2))
+    assert (said.verdict, said.size) == ("larger size", 3000) and "about 3,000 rows, or polish" in str(said)
+    assert ("brings nothing" in str(said)) == (sample_excess < 0.04)
+
+
+def test_the_worst_repeat_decides_and_luck_at_a_small_size_does_not() -> None:
+    lucky = [
+        _line(CORESET, 100, 0.001, 0.1),
+        _line(CORESET, 1000, 0.001, 0.2, worst=0.5),
+        _line(SAMPLE, 100, 1.0, 0.01),
+    ]
+    lines = [*lucky, _line(SAMPLE, 1000, 1.0, 0.01), _line(CORESET, 5000, 0.001, 0.2), _line(SAMPLE, 5000, 1.0, 0.01)]
+    assert _of(*lines).size == 5000
+
+
+def test_fits_on_all_rows_that_differ_among_themselves_are_allowed_for() -> None:
+    full = _line("all rows", 100_000, 0.03, 10.0, fit=10.0)
+    said = _of(_line(SAMPLE, 1000, 0.5, 0.01), _line(CORESET, 1000, 0.035, 0.2), full=full)
+    assert said.verdict == "coreset" and "is itself 3 % above the best of them" in str(said)
+
+
+def test_polish_is_recommended_only_where_nothing_else_suffices() -> None:
+    lines = [_line(SAMPLE, 1000, 0.5, 0.01), _line(f"{SAMPLE}, polished", 1000, 0.1, 1.0)]
+    polished = _line(f"{CORESET}, polished", 1000, 0.0001, 1.0)
+    assert _of(*lines, _line(CORESET, 1000, 0.005, 0.2), polished).method == CORESET
+    said = _of(*lines, _line(CORESET, 1000, 0.05, 0.2), polished)
+    assert said.method == polished["method"] and "10 %" in str(said)
