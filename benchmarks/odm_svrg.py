@@ -19,7 +19,7 @@ from scipy import sparse
 
 from common import load_labelled, save, show, timed
 from tithe.core.parallel import single_blas_thread
-from tithe.solvers.odm.coreset_svrg import coreset_svrg, gradient_bound
+from tithe.solvers.odm.coreset_svrg import coreset_svrg
 from tithe.solvers.odm.linear_problem import LinearProblem
 from tithe.solvers.odm.linear_solvers import svrg
 
@@ -69,17 +69,17 @@ def compared(X: Any, y: np.ndarray, lam: float, tol: float, share: int, most: in
         "gradients_svrg_needed": needed,
         "converged_svrg": bool(full.converged),
         "seconds_svrg": full_seconds,
-        "centres": len(small.centres),
-        "radius": small.radius,
+        "centres": len(small.cover.centres),
+        "radius": small.cover.radius,
         "accuracy_cover": accuracy(small.place.params),
-        "gradients_cover": small.n_gradients,
-        "rounds_cover": small.sizes,
-        "converged_cover": small.converged,
+        "gradients_cover": small.cover.n_gradients,
+        "rounds_cover": small.cover.sizes,
+        "converged_cover": small.cover_converged,
         "seconds_cover": small_seconds,
-        "certificate": small.certificate,
-        "certificate_bound": gradient_bound(problem, small.place.params, small.radius),
+        "certificate": small.cover.gradient_norm,
+        "certificate_bound": small.cover.gradient_bound,
         "excess": small.place.value / full.place.value - 1.0,
-        "times_fewer": needed / small.n_gradients,
+        "times_fewer": needed / small.cover.n_gradients,
     }
 
 

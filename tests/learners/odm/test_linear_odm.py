@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from margin_data import margin_rows
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
@@ -160,11 +161,32 @@ def test_anchors_from_a_cover() -> None:
     exact = LinearODMClassifier(5.0, **SHARP).fit(X, y, weight)
     apart = LinearODMClassifier(5.0, solver="coreset_svrg", radius=0.0, tol=1e-10, random_state=0).fit(X, y, weight)
     np.testing.assert_allclose(params(apart), params(exact), atol=1e-4)
-    near = LinearODMClassifier(5.0, solver="coreset_svrg", radius=0.5, random_state=0).fit(X, y, weight)
-    assert np.linalg.norm(params(near) - params(exact)) <= np.sqrt(2.0 * near.gap_)
-    for option in ({"radius": -1.0}, {"intercept_scaling": np.inf}):
+    for option in ({"radius": -1.0}, {"intercept_scaling": np.inf}, {"step_rows": "some"}, {"finish": -1}):
         with pytest.raises(ValueError, match=next(iter(option))):
             LinearODMClassifier(solver="coreset_svrg", **option).fit(X, y)
+
+
+@pytest.mark.parametrize("step_rows", ["cover", "all"])
+def test_a_cover_says_what_it_leaves_out_and_finish_goes_on_to_the_tolerance(step_rows: str, tmp_path) -> None:
+    X, y, weight = margin_rows(400, 2)
+    weight[:3] = 0.0
+    exact = LinearODMClassifier(5.0, **SHARP).fit(X, y, weight)
+    options = {"solver": "coreset_svrg", "radius": 0.5, "step_rows": step_rows, "tol": 1e-6, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match=r"solved on the cover: raise finish=0"):
+        near = LinearODMClassifier(5.0, **options).fit(X, y, weight)
+    cover, distance = near.cover_, np.linalg.norm(params(near) - params(exact))
+    assert near.gap_ > 1e-6 * near.objective_curve_[-1]
+    assert distance <= cover.gradient_norm * (1 + 1e-9) and cover.gradient_norm**2 >= 2.0 * near.gap_ * (1 - 1e-9)
+    z = np.where(y == near.classes_[1], 1.0, -1.0)[:, None] * np.column_stack([X, np.ones(len(X))])
+    reach = cdist(z[3:], z[cover.centres]).min(axis=1).max()
+    assert reach == pytest.approx(cover.radius) and cover.radius <= 0.5 and cover.centres.min() >= 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = LinearODMClassifier(5.0, finish="auto", **options).fit(X, y, weight)
+    assert whole.gap_ <= 1e-6 * whole.objective_curve_[-1] < near.gap_
+    assert whole.cover_.sizes[-1] == len(X) - 3 and whole.cover_.n_gradients > cover.n_gradients
+    save_model(near, tmp_path / "model.skops")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.skops").cover_.centres, cover.centres)
 
 
 # -- coresets, sources, streams ----------------------------------------------------------------
@@ -296,5 +318,5 @@ def test_the_objective_and_the_command_line_have_the_same_defaults() -> None:
 
 def test_a_construction_for_other_losses_is_refused() -> None:
     X = np.random.default_rng(0).normal(size=(500, 3))
-    with pytest.raises(ValueError, match="construction 'regressed' needs an objective"):
-        LinearODMClassifier(coreset_size=100, construction="regressed").fit(X, X[:, 0] > 0.0)
+    with pytest.raises(ValueError, match="construction 'cablr' needs an objective"):
+        LinearODMClassifier(coreset_size=100, construction="cablr").fit(X, X[:, 0] > 0.0)

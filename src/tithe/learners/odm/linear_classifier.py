@@ -12,6 +12,7 @@ from tithe.certify import bound_certificate
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
+from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import rng_for
@@ -22,11 +23,16 @@ from tithe.learners.linear_model import TOLERANCE
 from tithe.learners.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
 from tithe.learners.odm.strategy import fit_classes
 from tithe.objectives.margin import MarginObjective
-from tithe.solvers.odm.coreset_svrg import coreset_svrg
+from tithe.solvers.odm.coreset_svrg import Cover, CoverSolution, coreset_svrg
 from tithe.solvers.odm.linear_problem import LinearProblem, Solution
 from tithe.solvers.odm.linear_solvers import check_solver, solve
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
+_COVER_CONSTRAINTS: dict[str, Constraint] = {
+    "radius": OneOf(None) | RealNumber(least=0.0),
+    "step_rows": OneOf("cover", "all"),
+    "finish": OneOf("auto") | WholeNumber(least=0),
+}
 
 
 class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
@@ -58,10 +64,11 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     solver : {"auto", "newton", "dcd", "svrg", "saga", "lbfgs", "coreset_svrg"}
         For all rows and two classes. ``"auto"``: Newton's method if its Hessian can be factored (up to 300 columns,
         1000 of sparse rows), else dual coordinate descent, unless lam is so large that it would take long.
-        ``"coreset_svrg"`` solves the problem on a cover of the rows; ``gap_`` bounds the error of that.
+        ``"coreset_svrg"`` solves the problem on a cover of the rows, and then, with ``finish``, on all of them.
     tol : float
         All solvers stop when the loss, penalty included, provably exceeds the smallest one by no more than this
-        share of itself.
+        share of itself. There is a `ConvergenceWarning` if that is not reached: by ``"coreset_svrg"`` it rarely is
+        without ``finish``.
     fit_intercept : bool
     intercept_scaling : float
         > 0: the intercept is the coefficient of a constant feature of this value, and penalised like the others, as
@@ -74,6 +81,11 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         paper. Both use coordinate descent on the dual; with a large lam, "cccp" uses descent on the loss instead.
     radius : float or None
         Radius of the cover for ``solver="coreset_svrg"``. None: one centre for every 16 rows.
+    step_rows : {"cover", "all"}
+        Rows that the steps of ``"coreset_svrg"`` are taken on: those of the cover, or, as in the paper, rows drawn
+        from all. Both have the same limit, the solution on the cover; only for the first is it proved to be reached.
+    finish : int or "auto"
+        Rounds of ``"svrg"`` on all rows after those of ``"coreset_svrg"``, at most; ``"auto"``: up to ``max_iter``.
     coreset_size : int, float, "auto" or None
         Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
         in 100 of the rows up to 50,000. If there are no more rows than this, all are used. None uses all rows of an
@@ -108,7 +120,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         The same bound in words; after a fit on a coreset, an estimate together with the bound. None if the rows could
         be read only once: see ``certify``.
     objective_curve_ : list of float
-        Loss on all rows, penalty included, after each round; after some rounds only of coordinate descent.
+        Loss on all rows, penalty included, after each round; after some rounds only of coordinate descent. Of
+        ``"coreset_svrg"``, the loss on the cover, but for the last.
     n_iter_ : int
         Rounds of the solver, or steps on all rows after a fit on a coreset.
     support_ : array (n_support,)
@@ -120,6 +133,9 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         |w|, the penalised intercept included; ``margins(X, y) / norm_`` does not depend on the scale of f.
     margin_distribution_ : MarginDistribution
         Mean, variance and quantiles of the margins of the training rows, or of the coreset if they were not in memory.
+    cover_ : Cover
+        After ``solver="coreset_svrg"`` with two classes: the radius and the centres of the cover, the gradients that
+        were computed, and a bound on the gradient that the cover leaves out.
     coreset_, sample_indices_, stream_, n_passes_
         If there is a coreset; see `CoresetLogisticRegression`.
 
@@ -144,6 +160,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     dual_coef_ = FittedAttribute[Array](Floats("machines", "support", dtypes=FLOATS, contiguous=False), optional=True)
     norm_ = FittedAttribute[float](Number(least=0.0))
     margin_distribution_ = FittedAttribute[MarginDistribution]()
+    cover_ = FittedAttribute[Cover](optional=True)
     calibrated_ = FittedAttribute[Any](from_stream=False)
 
     def __init__(
@@ -159,6 +176,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         class_weight: Any = None,
         nonconvex: str = "cccp",
         radius: float | None = None,
+        step_rows: str = "cover",
+        finish: int | str = 0,
         coreset_size: int | float | str | None = None,
         construction: Any = "auto",
         calibrate: bool = True,
@@ -181,6 +200,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         self.class_weight = class_weight
         self.nonconvex = nonconvex
         self.radius = radius
+        self.step_rows = step_rows
+        self.finish = finish
         self.coreset_size = coreset_size
         self.construction = construction
         self.calibrate = calibrate
@@ -231,6 +252,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     def _check_options(self) -> None:
         super()._check_options()
         check_solver(self.solver, free=self._free, more=("coreset_svrg",))
+        check_params(self, _COVER_CONSTRAINTS)
         self._check_margin_parameters()
 
     @property
@@ -283,7 +305,10 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         }
         if self.solver == "coreset_svrg":
             problem.check()
-            solution: Solution = coreset_svrg(problem, radius=self.radius, **options)
+            options["finish"] = self.max_iter if isinstance(self.finish, str) else self.finish
+            covered = coreset_svrg(problem, radius=self.radius, everywhere=self.step_rows == "all", **options)
+            self.cover_ = replace(covered.cover, centres=places[covered.cover.centres])
+            solution: Solution = covered
         else:
             solution = solve(problem, solver=self.solver, **options)
         self._warn(solution)
@@ -329,9 +354,11 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
 
     def _warn(self, solution: Solution) -> None:
         if not solution.converged:
+            advice = f"Raise max_iter={self.max_iter}, or take another solver."
+            if isinstance(solution, CoverSolution) and solution.cover_converged and self.finish != "auto":
+                advice = f"It is solved on the cover: raise finish={self.finish}, or lower the radius."
             warn_caller(
                 f"The loss may exceed the smallest possible by {solution.gap / solution.place.value:.2g} of itself, "
-                f"more than tol={self.tol:g}, after {solution.n_iter} rounds. Raise max_iter={self.max_iter}, or take "
-                "another solver.",
+                f"more than tol={self.tol:g}, after {solution.n_iter} rounds. {advice}",
                 ConvergenceWarning,
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tithe.core.data import Array
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
+from tithe.core.state_checks import Integer, Integers, Number, Storable, check_fields
 from tithe.kernels.cover import FarthestFirst
 from tithe.kernels.odm.stochastic import stochastic_run
 from tithe.solvers.odm.linear_newton import better
@@ -18,33 +19,56 @@ _INITIAL_CENTRES = 250  # centres that a shrinking radius starts with
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CoverSolution(Solution):
-    """The result of `coreset_svrg`.
+class Cover(Storable):
+    """The cover that `coreset_svrg` took its anchors from, and what it cost and proves.
 
     Parameters
     ----------
     radius : float
-        The largest distance of a z_i from its centre, at the end.
-    sizes : list of int
+        r, the largest distance of a z_i = y_i (x_i, k) from its centre, at the end.
+    centres : (k,) int
+        Positions of the centres among the rows, in the order in which they were found.
+    sizes : tuple of int
         Centres in each round; the number of rows if the anchor used all of them.
     n_gradients : int
-        Gradients of single rows that were computed, without the last pass, which is for ``gap``.
+        Gradients of single rows that were computed, without the last pass, which is for the gap on all rows.
+    gradient_norm : float
+        |grad P(v)| on all rows, at the solution v: v is no farther than this from the minimiser of P, and
+        P(v) - P* is at most half its square.
+    gradient_bound : float
+        r G(v) of `gradient_bound`, which |grad P(v) - grad P_C(v)| cannot exceed. It is known before all rows are
+        read, and is far larger than ``gradient_norm`` as a rule.
     switched : bool
-        Whether rows were drawn from the cover in the end although ``everywhere`` was set.
-    centres : (k,) int
-        Positions of the centres.
+        Whether steps were taken on rows of the cover in the end although ``everywhere`` was set.
     """
 
-    radius: float = 0.0
-    sizes: list[int] = field(default_factory=list)
-    n_gradients: int = 0
-    switched: bool = False
-    centres: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    radius: float
+    centres: Array
+    sizes: tuple[int, ...]
+    n_gradients: int
+    gradient_norm: float
+    gradient_bound: float
+    switched: bool
 
-    @property
-    def certificate(self) -> float:
-        """|grad P(v)| on all rows: v is no farther than this from the minimiser, and P(v) - P* <= its square / 2."""
-        return float(np.linalg.norm(self.place.gradient))
+    def _check_state(self) -> None:
+        number = Number(least=0.0)
+        table = {"radius": number, "gradient_norm": number, "gradient_bound": number}
+        check_fields(self, {**table, "centres": Integers("centres", least=0), "n_gradients": Integer()})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CoverSolution(Solution):
+    """The result of `coreset_svrg`. ``converged`` is about the gap on all rows, not about the one on the cover.
+
+    Parameters
+    ----------
+    cover : Cover
+    cover_converged : bool
+        Whether the rounds on the cover ended at a gap of ``tol`` P_C.
+    """
+
+    cover: Cover
+    cover_converged: bool
 
 
 def gradient_bound(problem: LinearProblem, params: Array, radius: float) -> float:
@@ -88,7 +112,8 @@ def coreset_svrg(
         Rounds begin with a few centres, and the radius is multiplied by this factor after each until ``radius`` is
         reached; centres stay centres. None: all rounds are at that radius.
     everywhere : bool
-        Rows are drawn from all, each costing two gradients; else from the cover, where one is known from the anchor.
+        Steps are taken on rows drawn from all, as in the paper, each costing two gradients; else on rows of the
+        cover, where one of the two is known from the anchor. The fixed point is the same.
     finish : int
         The largest number of rounds at the end whose anchors and steps are those of plain SVRG on all rows.
     tol, max_iter : float, int
@@ -98,6 +123,7 @@ def coreset_svrg(
     check_value("radius", radius, OneOf(None) | RealNumber(least=0.0))
     check_value("size", size, OneOf(None) | WholeNumber(least=1))
     check_value("shrink", shrink, OneOf(None) | RealNumber(above=0.0, below=1.0))
+    check_value("finish", finish, WholeNumber(least=0))
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")
     walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
@@ -122,15 +148,20 @@ def coreset_svrg(
         place=point,
         duals=problem.duals(point.margins),
         gap=point.gap,
-        converged=point.gap <= tol * point.value if finish else done,
+        converged=point.gap <= tol * point.value,
         n_iter=len(walk.sizes),
         curve=walk.curve,
         solver="coreset_svrg",
-        radius=cover.radius,
-        sizes=walk.sizes,
-        n_gradients=walk.n_gradients,
-        switched=everywhere and not walk.everywhere,
-        centres=np.asarray(cover.centres),
+        cover=Cover(
+            radius=cover.radius,
+            centres=np.asarray(cover.centres),
+            sizes=tuple(walk.sizes),
+            n_gradients=walk.n_gradients,
+            gradient_norm=float(np.linalg.norm(point.gradient)),
+            gradient_bound=gradient_bound(problem, point.params, cover.radius),
+            switched=everywhere and not walk.everywhere,
+        ),
+        cover_converged=done,
     )
 
 
