@@ -1,22 +1,32 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.linear_model import BayesianRidge, PoissonRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from tithe.constructions.cablr import Cablr
 from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel, features
-from tithe.core.data import Block
+from tithe.core.contracts import BoundedObjective
+from tithe.core.data import Block, Scores
+from tithe.objectives import DictionaryObjective, GenericObjective, KMeansObjective, KMedianObjective, MarginObjective
 from tithe.objectives.logistic import LogisticObjective
+from tithe.storage.models import object_bytes, object_from
 from tithe.testing import construction_checks
 
 BINARY = LogisticObjective(classes=(0.0, 1.0))
+TREE = Regressed(regressor=DecisionTreeRegressor(max_depth=3), log=True, sample_size=80)
 CHECKS = [
     pytest.param(check, id=name)
     for name, check in construction_checks(Regressed(n_clusters=3, radius=0.1, sample_size=80), BINARY)
+] + [
+    pytest.param(check, id=f"k-means, {name}", marks=pytest.mark.slow)
+    for name, check in construction_checks(TREE, KMeansObjective(n_clusters=3))
 ]
 
 
@@ -73,6 +83,100 @@ def test_linear_models_score_without_writing_features_out(n_classes, norm_featur
     thin = model.score(sparse.csr_matrix(block.X), block.y)
     np.testing.assert_allclose(thin, model.score(block.X, block.y), rtol=1e-9)
     assert np.all((thin >= model.clip_low_) & (thin <= 3000.0)) and model.clip_low_ >= 1.0
+
+
+# -- other objectives, and logarithms ----------------------------------------------------------
+
+
+def _others() -> list[tuple[BoundedObjective, Block]]:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 4)) * rng.gamma(2.0, size=(600, 1))
+    weight, three = rng.uniform(0.2, 3.0, 600), rng.integers(0, 3, 600)
+    return [
+        (KMeansObjective(n_clusters=3), Block(X=X)),
+        (KMedianObjective(n_clusters=3), Block(X=X, sample_weight=weight)),
+        (MarginObjective(classes=(0, 1)), Block(X=X, y=(X[:, 0] > 0).astype(np.int32), sample_weight=weight)),
+        (MarginObjective(classes=(0, 1, 2), lam=5.0), Block(X=X, y=three)),
+        (DictionaryObjective(n_components=6, n_nonzero_coefs=2), Block(X=X, sample_weight=weight)),
+        (GenericObjective(n_classes=3), Block(X=X, y=three)),
+    ]
+
+
+@pytest.mark.parametrize(("objective", "block"), _others())
+def test_with_all_rows_in_the_sample_it_is_sensitivity_sampling(objective, block) -> None:
+    ready = Regressed(sample_size=600, mix=0.0).prepare(block, objective, rng=np.random.default_rng(5))
+    pilot = objective.pilot(block, rng=np.random.default_rng(5))
+    scores = objective.sensitivity(block, objective.survey(block, pilot))
+    s = scores.at() if isinstance(scores, Scores) else scores
+    np.testing.assert_allclose(ready.scores(block)[0], s * block.total_weight / block.weights(), rtol=1e-12)
+    drawn = ready.reduce(block, objective, 100, pilot=None, survey=None, rng=np.random.default_rng(0))
+    if drawn.y is None:  # each draw of a row weighs u S / (100 s)
+        ids = drawn.row_ids()
+        draws = drawn.weights() / block.weights()[ids] * s[ids] * 100 / s.sum()
+        np.testing.assert_allclose(draws, np.rint(draws), rtol=1e-9)
+        assert np.rint(draws).sum() == 100
+    assert "radius" not in drawn.notes
+
+
+@pytest.mark.parametrize(("objective", "block"), _others())
+def test_the_bound_of_a_new_row_is_that_of_an_equal_row_of_the_sample(objective, block) -> None:
+    ready = Regressed(sample_size=300).prepare(block, objective, rng=np.random.default_rng(5))
+    model, known = ready.sensitivity_model_, ready.known
+    rows = Block(X=block.X[known.ids], y=None if block.y is None else block.y[known.ids])
+    # one at a time, as new rows do not change the totals of the sample
+    some = [model.exact(rows.cut(i, i + 1))[0] for i in range(3)]
+    np.testing.assert_allclose(some, known.values[:3], rtol=1e-9)
+    np.testing.assert_allclose(model.exact(rows), known.values, rtol=1e-9)
+    again = object_from(object_bytes(ready))
+    np.testing.assert_array_equal(again.scores(block)[0], ready.scores(block)[0])
+    again.check_columns(4, objective)
+    with pytest.raises(ValueError, match="other columns"):
+        again.check_columns(5, objective)
+
+
+@pytest.mark.parametrize("regressor", ["ols", DecisionTreeRegressor(max_depth=4)])
+def test_logarithms_are_regressed_and_add_up(regressor) -> None:
+    """exp(prediction + shift) with the shift that gives the sample its own sum, whatever the regressor."""
+    block, objective = _problem(3000), _objective()
+    ready = Regressed(regressor=regressor, log=True, radius=0.4, sample_size=700).prepare(
+        block, objective, rng=np.random.default_rng(0)
+    )
+    model, known = ready.sensitivity_model_, ready.known
+    sample = block.take(known.ids)
+    rows = features(objective, sample, False)
+    if regressor == "ols":
+        design = np.column_stack([np.ones(700), rows])
+        raw = design @ np.linalg.lstsq(design, np.log(known.values), rcond=None)[0]
+    else:
+        raw = clone(regressor).fit(rows, np.log(known.values)).predict(rows)
+    factor = known.values.sum() / np.exp(raw).sum()
+    np.testing.assert_allclose(model.score(sample), np.clip(factor * np.exp(raw), model.clip_low_, 3000.0), rtol=1e-9)
+    logs = np.log(known.values)
+    assert model.r2_ == pytest.approx(1.0 - np.square(logs - raw).sum() / np.square(logs - logs.mean()).sum())
+    assert (
+        model.clip_low_ >= 1.0
+        and "radius" in ready.reduce(block, objective, 50, pilot=None, survey=None, rng=np.random.default_rng(0)).notes
+    )
+
+
+def test_predictions_of_sensitivities_that_are_exponential_are_exact_by_logarithms() -> None:
+    block = _problem(2000, d=2)
+    objective = _Exponential()
+    plain, logs = (
+        Regressed(log=log, mix=0.0).prepare(block, objective, rng=np.random.default_rng(0)) for log in (False, True)
+    )
+    m = np.exp(block.X[:, 0] - 0.5 * block.X[:, 1])
+    model = logs.sensitivity_model_
+    inside = (m > model.clip_low_ * 1.01) & (m < 2000.0)
+    ratio = model.score(block.X)[inside] / m[inside]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
+    assert model.r2_ == pytest.approx(1.0) and plain.sensitivity_model_.r2_ < 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Exponential(GenericObjective):
+    def sensitivity(self, block, survey):
+        return block.weights() * np.exp(block.X[:, 0] - 0.5 * block.X[:, 1]) / block.total_weight
 
 
 def test_least_squares_are_least_squares(rng) -> None:

@@ -8,15 +8,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from joblib import hash as joblib_hash
 from scipy import sparse
+from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.linear_model import ElasticNetCV, LassoCV, LinearRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tithe.constructions.cablr import RADIUS, find_radius
+from tithe.constructions.cablr import RADIUS
 from tithe.constructions.draw import draw_rows
-from tithe.constructions.regressed_model import SensitivityModel, as_linear, features
-from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
+from tithe.constructions.regressed_bounds import SampleBound, bound_sample
+from tithe.constructions.regressed_model import SensitivityModel, as_linear, features, n_groups
+from tithe.core.contracts import BoundedObjective, ClusterBoundedObjective, Construction, Objective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
@@ -40,14 +42,18 @@ class Known(Storable):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Regressed(Construction[ClusterBoundedObjective]):
+class Regressed(Construction[BoundedObjective]):
     """p_n = (1 - mix) u_n m_n / sum(u m) + mix u_n / W, with m = N s predicted by a regression (RDSF).
 
-    On a uniform sample of b rows, m = b s is computed from the bound of `Cablr` with clusters of the
-    sample, and regressed on z = +-(x, 1) (two classes) or on x and the class. Rows of the sample keep
-    their m; all others get the prediction, clipped to [max(1, 5 % quantile of m), N]. Draws are
-    unbiased even if predictions are wrong, but the guarantee of `Cablr` is lost. ``mix`` bounds every weight by
-    N / (mix size).
+    On a uniform sample of b rows, m = b s is computed from the bound of `Cablr` with clusters of the sample
+    (logistic regression), or from the sensitivities at a pilot (all objectives that have some, as for `Sensitivity`).
+    It is regressed on z = +-(x, 1) (two classes), on x and the class, or on x. Rows of the sample keep their m; all
+    others get the prediction, clipped to [5 % quantile of m, N], and for logistic regression, where m >= 1, to no
+    less than 1. Draws are unbiased even if predictions are wrong, but the guarantee of `Cablr` or `Sensitivity` is
+    lost. ``mix`` bounds every weight by N / (mix size).
+
+    Sensitivities of clusters are no linear function of x: for these take a regressor that is not linear, such as a
+    tree. Where predictions are poor (``r2`` in the provenance), so is the draw.
 
     Parameters
     ----------
@@ -57,9 +63,11 @@ class Regressed(Construction[ClusterBoundedObjective]):
     sample_size : int or None
         b. None: 1 % of the rows, but at least 500 and at most 20,000.
     norm_feature : bool
-        Regress on |z| as well.
+        Regress on |(x, 1)| as well.
+    log : bool
+        Regress ln m, and predict its exponential: always positive, and proportional errors count alike.
     n_clusters, radius, certified
-        As for `Acvs`; at most 1000 rows for each cluster are clustered.
+        For logistic regression, as for `Acvs`; at most 1000 rows for each cluster are clustered.
 
     Attributes
     ----------
@@ -73,18 +81,20 @@ class Regressed(Construction[ClusterBoundedObjective]):
     certified: bool = True
     sample_size: int | None = None
     norm_feature: bool = False
+    log: bool = False
     mix: float = 0.1
     sensitivity_model_: SensitivityModel | None = field(default=None, repr=False, compare=False)
     known: Known | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "regressed"
-    requires: ClassVar[tuple[type[Objective], ...]] = (ClusterBoundedObjective,)
+    requires: ClassVar[tuple[type[Objective], ...]] = (BoundedObjective,)
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": WholeNumber(least=1),
         "radius": RADIUS,
         "certified": Boolean(),
         "sample_size": OneOf(None) | WholeNumber(least=2),
         "norm_feature": Boolean(),
+        "log": Boolean(),
         "mix": RealNumber(least=0.0, most=1.0),
     }
 
@@ -115,13 +125,13 @@ class Regressed(Construction[ClusterBoundedObjective]):
         super()._check_state()
         expect((self.known is None) == (self.sensitivity_model_ is None), "a part of the regression is missing")
 
-    def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
+    def check_columns(self, n_features: int, objective: BoundedObjective) -> None:
         model = self.sensitivity_model_
         if model is not None:
-            same = model.n_features == n_features and model.objective.n_classes == objective.n_classes
+            same = model.n_features == n_features and n_groups(model.objective) == n_groups(objective)
             expect(same, "a regression of sensitivities is of other columns or classes")
 
-    def prepare(self, block: Block, objective: ClusterBoundedObjective, *, rng: Rng) -> Self:
+    def prepare(self, block: Block, objective: BoundedObjective, *, rng: Rng) -> Self:
         """The same construction, its regression fitted on a sample of the rows unless it has one."""
         if self.sensitivity_model_ is not None:
             return self
@@ -129,48 +139,49 @@ class Regressed(Construction[ClusterBoundedObjective]):
         sample = sample_rows(block, size, rng)
         if sample.sample_weight is not None:
             sample = sample.take(np.flatnonzero(sample.sample_weight > 0.0))
-        clustered = sample_rows(sample, 1000 * self.n_clusters, rng)
-        clusters = objective.clusters(clustered, self.n_clusters, rng=rng)
-        radius = find_radius(self.radius, block, clustered, clusters, objective, rng)
-        bound = objective.cluster_bound(sample, clusters, radius=radius, certified=self.certified)
-        # per unit of weight, and free of its scale: b s for rows of equal weight
-        m = bound * (sample.total_weight / sample.weights())
-        model = self._fit(sample, objective, m, len(block), objective.exact_clusters(sample, clusters), radius)
+        m, bound = bound_sample(
+            block,
+            sample,
+            objective,
+            n_clusters=self.n_clusters,
+            radius=self.radius,
+            certified=self.certified,
+            rng=rng,
+        )
+        model = self._fit(sample, objective, m, len(block), bound)
         ids = sample.row_ids()
         order = np.argsort(ids, kind="stable")
         return replace(self, sensitivity_model_=model, known=Known(ids=ids[order], values=m[order]))
 
     def _fit(
-        self,
-        sample: Block,
-        objective: ClusterBoundedObjective,
-        m: Array,
-        n_rows: int,
-        clusters: ClusterSet,
-        radius: float,
+        self, sample: Block, objective: BoundedObjective, m: Array, n_rows: int, bound: SampleBound
     ) -> SensitivityModel:
         choice = self.regressor
         if isinstance(choice, str) and len(sample) < 2 * (sample.n_features + 1):
             choice = "ridge"
         rows = features(objective, sample, self.norm_feature)
-        regressor, weights, raw = _regress(choice, rows, m)
-        low = max(1.0, float(np.quantile(m, 0.05)))
-        spread = float(np.square(m - m.mean()).sum())
-        residual = float(np.square(m - raw).sum())
+        target = np.log(m) if self.log else m
+        regressor, weights, raw = _regress(choice, rows, target)
+        low = float(np.quantile(m, 0.05))
+        if isinstance(objective, ClusterBoundedObjective):
+            low = max(1.0, low)
+        spread = float(np.square(target - target.mean()).sum())
+        residual = float(np.square(target - raw).sum())
+        # exp(raw) adds up to less than m: a mean of logarithms is below the logarithm of the mean
+        shift = float(np.log(m.sum()) - logsumexp(raw)) if self.log else None
+        predicted = raw if shift is None else np.exp(np.minimum(raw + shift, np.log(2.0 * n_rows)))
         return SensitivityModel(
             objective=objective,
             regressor=regressor,
             linear=None if weights is None else as_linear(weights, sample.n_features, objective, self.norm_feature),
+            log_shift=shift,
             norm_feature=self.norm_feature,
-            clusters=clusters,
-            radius=radius,
+            bound=bound,
             n_features=sample.n_features,
             n_rows=n_rows,
-            sample_size=len(sample),
-            sample_weight=sample.total_weight,
             r2_=1.0 - residual / spread if spread > 0.0 else 0.0,
             clip_low_=low,
-            clipped_share_=float(np.mean((raw < low) | (raw > n_rows))),
+            clipped_share_=float(np.mean((predicted < low) | (predicted > n_rows))),
         )
 
     def scores(self, block: Block, *, codes: Array | None = None) -> tuple[Array, float]:
@@ -190,7 +201,7 @@ class Regressed(Construction[ClusterBoundedObjective]):
     def reduce(
         self,
         block: Block,
-        objective: ClusterBoundedObjective,
+        objective: BoundedObjective,
         size: int,
         *,
         pilot: Array | None,
@@ -214,7 +225,7 @@ class Regressed(Construction[ClusterBoundedObjective]):
             "clipped_share": clipped,
             "mean_predicted": total / block.total_weight,
             "sample_size": model.sample_size,
-            "radius": model.radius,
+            **model.bound.notes,
         }
         return replace(drawn, notes=notes)
 

@@ -9,11 +9,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d
 
-from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
+from tithe.constructions.regressed_bounds import SampleBound
+from tithe.core.contracts import BoundedObjective
 from tithe.core.data import Array, Block
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Floats, Integer, Number, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Integer, Number, Optional, Storable, check_fields, expect
 from tithe.kernels.linear.scores import linear_scores
 
 _CHUNK_ROWS = 65_536  # rows whose features are written out at a time
@@ -46,24 +47,27 @@ class SensitivityModel(Storable):
     regressor : estimator or None
         The fitted regressor; None for least squares.
     linear : Linear or None
-        The prediction as one product with the rows, if the regressor is linear.
-    n_rows, sample_size : int
-        Rows of the data, and rows of the sample it was fitted on.
+        The prediction, or its logarithm, as one product with the rows, if the regressor is linear.
+    log_shift : float or None
+        None: m is predicted. Else ln m, and m is the exponential of the prediction and this number, chosen so that
+        the m of the sample add up to the right sum.
+    bound : SampleBound
+        What `exact` needs.
+    n_rows : int
+        Rows of the data.
     r2_, clip_low_, clipped_share_ : float
-        On the rows it was fitted on: the share of variance explained; the larger of 1 and the 5 %
-        quantile of m; the share of predictions outside the bounds.
+        On the rows it was fitted on: the share of the variance of m, or of ln m, explained; the smallest m that is
+        predicted; the share of predictions outside the bounds.
     """
 
-    objective: ClusterBoundedObjective
+    objective: BoundedObjective
     regressor: Any
     linear: Linear | None
+    log_shift: float | None
     norm_feature: bool
-    clusters: ClusterSet
-    radius: float
+    bound: SampleBound
     n_features: int
     n_rows: int
-    sample_size: int
-    sample_weight: float
     r2_: float
     clip_low_: float
     clipped_share_: float
@@ -72,25 +76,27 @@ class SensitivityModel(Storable):
         check_fields(
             self,
             {
-                "radius": Number(least=0.0),
                 "n_features": Integer(least=1),
                 "n_rows": Integer(least=1),
-                "sample_size": Integer(least=1),
-                "sample_weight": Number(least=0.0),
                 "clip_low_": Number(least=0.0),
+                "log_shift": Optional(Number()),
             },
         )
-        n_classes = self.objective.n_classes
-        self.clusters.check_columns(self.n_features, n_classes)
+        expect(not self.objective.lacks_classes, "the classes of a regression are not known")
+        self.bound.check_columns(self.n_features, self.objective)
         if self.linear is not None:
-            fits = len(self.linear.coef) == self.n_features and len(self.linear.bias) == n_classes
+            fits = len(self.linear.coef) == self.n_features and len(self.linear.bias) == n_groups(self.objective)
             expect(fits, "a regression of sensitivities is of other columns or classes")
         else:
             classes = self.objective.classes
-            expect(classes is not None, "the classes of a regression are not known")
-            row = Block(X=np.zeros((1, self.n_features)), y=np.array(classes)[:1])
+            row = Block(X=np.zeros((1, self.n_features)), y=None if classes is None else np.array(classes)[:1])
             raw = self.regressor.predict(features(self.objective, row, self.norm_feature))
             expect(np.shape(raw) == (1,) and np.isfinite(raw).all(), "a regressor does not predict numbers")
+
+    @property
+    def sample_size(self) -> int:
+        """Rows of the sample that it was fitted on."""
+        return self.bound.size
 
     def score(self, X: Any, y: Any = None) -> Array:
         """The predicted m of rows with their classes, or of a block: (n,) float64."""
@@ -99,13 +105,22 @@ class SensitivityModel(Storable):
     def predict(self, block: Block, codes: Array | None = None) -> tuple[Array, float]:
         """The predicted m of a block (n,), and the share that was clipped."""
         low, high = self.clip_low_, max(self.clip_low_, float(self.n_rows))
+        if self.log_shift is None:
+            return self._clipped(block, codes, low, high, 0.0)
+        logarithms, outside = self._clipped(block, codes, float(np.log(low)), float(np.log(high)), self.log_shift)
+        # exp and log are not exact inverses
+        return np.clip(np.exp(logarithms, out=logarithms), low, high, out=logarithms), outside
+
+    def _clipped(self, block: Block, codes: Array | None, low: float, high: float, shift: float) -> tuple[Array, float]:
+        """The predictions plus a number, within the bounds: (n,), and the share that was outside."""
         if self.linear is not None:
             form = self.linear
+            codes = self.objective.codes(block) if codes is None else codes
             return linear_scores(
                 block.X,
-                self.objective.codes(block) if codes is None else codes,
+                np.zeros(len(block), np.int32) if codes is None else codes,
                 coef=form.coef,
-                bias=form.bias,
+                bias=form.bias + shift,
                 scale=form.scale,
                 norm_coef=form.norm_coef,
                 low=low,
@@ -115,15 +130,13 @@ class SensitivityModel(Storable):
         for start in range(0, len(block), _CHUNK_ROWS):
             part = block.cut(start, start + _CHUNK_ROWS)
             raw[start : start + _CHUNK_ROWS] = self.regressor.predict(features(self.objective, part, self.norm_feature))
+        raw += shift
         outside = float(np.mean((raw < low) | (raw > high))) if len(raw) else 0.0
         return np.clip(raw, low, high, out=raw), outside
 
     def exact(self, X: Any, y: Any = None) -> Array:
-        """m of new rows from the bound through the clusters of the sample: (n,)."""
-        block = self._block(X, y)
-        unit = self.sample_weight / self.sample_size
-        rows = Block(X=block.X, y=block.y, sample_weight=np.full(len(block), unit))
-        return self.objective.bound_of_new(rows, self.clusters, radius=self.radius) * self.sample_size
+        """m of new rows from the bound itself, beside the sample: (n,)."""
+        return self.bound.of_new(self._block(X, y), self.objective)
 
     def stream(self, size: int, random_state: Any = None) -> OnlineInclusion:
         """Choose rows batch by batch: about ``size`` for every growth of the stream by a factor e."""
@@ -136,7 +149,9 @@ class SensitivityModel(Storable):
         if X.shape[1] != self.n_features:
             raise ValueError(f"X has {X.shape[1]} columns, expected {self.n_features} as in the rows of the fit.")
         if y is None:
-            raise ValueError("A row is scored together with its class: give y.")
+            if self.objective.classes is not None:
+                raise ValueError("A row is scored together with its class: give y.")
+            return Block(X=X)
         y = column_or_1d(y)
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}.")
@@ -192,7 +207,12 @@ class OnlineInclusion:
         return self.n_checked_ >= _MIN_CHECKED and not _NO_DRIFT[0] <= self.drift_ <= _NO_DRIFT[1]
 
 
-def features(objective: ClusterBoundedObjective, block: Block, norm_feature: bool) -> Any:
+def n_groups(objective: BoundedObjective) -> int:
+    """The number of classes, each with an intercept of its own; 1 without classes."""
+    return 1 if objective.classes is None else len(objective.classes)
+
+
+def features(objective: BoundedObjective, block: Block, norm_feature: bool) -> Any:
     """The features of the regression: the objective's signed rows in float64, and |(x, 1)| if ``norm_feature``."""
     rows = objective.signed_rows(block).astype(np.float64)
     if not norm_feature:
@@ -205,12 +225,14 @@ def features(objective: ClusterBoundedObjective, block: Block, norm_feature: boo
     )
 
 
-def as_linear(weights: Array, d: int, objective: ClusterBoundedObjective, norm_feature: bool) -> Linear:
+def as_linear(weights: Array, d: int, objective: BoundedObjective, norm_feature: bool) -> Linear:
     """A linear function of the signed rows as one of the plain rows, with numbers for each class."""
     intercept, coef, rest = weights[0], weights[1 : d + 1], weights[d + 1 :]
     norm_coef = float(rest[-1]) if norm_feature else 0.0
-    if objective.n_classes == 2:
+    if objective.classes is None:
+        return Linear(coef=coef, bias=np.array([intercept]), scale=np.ones(1), norm_coef=norm_coef)
+    if len(objective.classes) == 2:
         sign = np.array([-1.0, 1.0])
         return Linear(coef=coef, bias=intercept + sign * rest[0], scale=sign, norm_coef=norm_coef)
-    bias = intercept + rest[: objective.n_classes]
+    bias = intercept + rest[: len(objective.classes)]
     return Linear(coef=coef, bias=bias, scale=np.ones(len(bias)), norm_coef=norm_coef)

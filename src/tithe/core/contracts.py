@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -102,14 +102,30 @@ class SampledObjective(Objective):
         """Raise ValueError if a pilot and totals that were read from a file do not fit the rows."""
 
 
-class SensitivityObjective(SampledObjective):
-    """An objective with a bound on the sensitivity of each row."""
+class BoundedObjective(SampledObjective):
+    """An objective that bounds the sensitivity sup_q u f_q / cost(q) of rows: at a pilot, or through clusters."""
+
+    def signed_rows(self, block: Block) -> Any:
+        """Rows, together with their classes if they have any, as a regression of the bounds sees them."""
+        return block.X
+
+
+class SensitivityObjective(BoundedObjective):
+    """An objective with a bound on the sensitivity of each row at a pilot."""
 
     best_construction: ClassVar[str] = "sensitivity"
 
     @abstractmethod
     def sensitivity(self, block: Block, survey: Survey) -> Scores | Array:
         """An upper bound, up to a factor, of sup_q u f_q / cost(q) for each row; positive where the weight is."""
+
+    def sensitivity_totals(self, block: Block, survey: Survey) -> Array:
+        """What `sensitivity` needs of all rows."""
+        return survey.totals
+
+    def sensitivity_of_new(self, block: Block, survey: Survey, totals: Array) -> Scores | Array:
+        """The same for other rows than those that the ``totals`` of `sensitivity_totals` are of."""
+        return self.sensitivity(block, replace(survey, totals=totals))
 
 
 class MeanPilotObjective(SampledObjective):
@@ -157,7 +173,7 @@ class ClusterSet(ABC):
         """Raise ValueError if clusters from a file do not fit rows of this number of columns and classes."""
 
 
-class ClusterBoundedObjective(SampledObjective):
+class ClusterBoundedObjective(BoundedObjective):
     """An objective of rows with classes whose sensitivities are bounded through clusters."""
 
     @abstractmethod
@@ -197,10 +213,6 @@ class ClusterBoundedObjective(SampledObjective):
     def radius_from(self, params: Array) -> float:
         """A radius that contains a solution, with some room."""
 
-    @abstractmethod
-    def signed_rows(self, block: Block) -> Any:
-        """Rows together with their classes, as a regression of the bounds sees them."""
-
 
 class SteppedObjective(Objective):
     """An objective for `certify.polish_by_steps`: results of leaves add up, and a step follows from the sum."""
@@ -215,10 +227,7 @@ class SteppedObjective(Objective):
 
 
 class ConvexObjective(SampledObjective):
-    """A smooth sum of losses of linear scores, and a penalty.
-
-    Certificates of the excess loss and `certify.polish_by_descent` need it.
-    """
+    """A smooth sum of losses of linear scores, and a penalty: for certificates of the excess loss and for polish."""
 
     @abstractmethod
     def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
@@ -301,8 +310,8 @@ ObjectiveT = TypeVar("ObjectiveT", bound=Objective)
 class Construction(Storable, ABC, Generic[ObjectiveT]):
     """Chooses rows. Unless ``unbiased`` is False, E[sum_i w_i f(x_i)] over the draw is the sum over all rows.
 
-    A construction is a value: a frozen dataclass, compared with ``==``. What it learns from rows (`prepare`) is kept
-    in fields with ``compare=False``.
+    A construction is a value, as an objective is. What it learns from rows (`prepare`) is in fields with
+    ``compare=False``.
     """
 
     name: ClassVar[str]
@@ -332,10 +341,7 @@ class Construction(Storable, ABC, Generic[ObjectiveT]):
 
 
 class Source(ABC):
-    """Gives rows leaf by leaf. Row ids are positions in all of the data, skipped rows included.
-
-    A subclass sets ``n_features`` and defines `tasks` and `sample`. All else has a default.
-    """
+    """Gives rows leaf by leaf. Needs ``n_features``, `tasks` and `sample`. Row ids are positions, skipped rows included."""
 
     n_features: int
     n_rows: int | None = None  # None where it is not known before all rows were read
@@ -366,10 +372,7 @@ class Source(ABC):
         return self.n_rows
 
     def n_leaves(self, leaf_rows: int | None = None) -> int | None:
-        """The number of leaves that `tasks` gives; None where only reading all rows tells it.
-
-        Where it is known, the source is picklable, and `tasks` begins anywhere without reading the leaves before.
-        """
+        """The number of leaves; None: not known. If known, sources are picklable and `tasks` begins anywhere at once."""
         return None
 
     def placement(self, first: int = 0, leaf_rows: int | None = None) -> Placement | None:
@@ -386,15 +389,11 @@ class Source(ABC):
 
     @abstractmethod
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves, in order, from leaf number ``first`` on. A leaf may have no rows.
+        """Loaders of the leaves, in order, from leaf number ``first`` on, of ``leaf_rows`` rows if sizes can be chosen.
 
-        ``leaf_rows`` is the wanted number of rows of a leaf. A source whose leaves have a size of their own
-        ignores it. The same number always gives the same leaves.
+        A leaf may have no rows. The same ``leaf_rows`` always give the same leaves.
         """
 
     @abstractmethod
     def sample(self, size: int | None, *, rng: Rng) -> Block:
-        """About ``size`` rows for a pilot (None: as many as the source finds good).
-
-        They come from all over the data where it can be read again, else from its beginning.
-        """
+        """About ``size`` rows (None: as the source finds good), from all over the data if it can be read again."""

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
-from tithe.core.contracts import ClusterBoundedObjective, Source
+from tithe.core.contracts import BoundedObjective, Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
@@ -127,7 +127,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def _construction(self, rows: Any, seed: int) -> Any:
         """The construction. A model of the sensitivities is fitted here, so that it can be stored."""
         construction, objective = super()._construction(rows, seed), self._objective()
-        if not (isinstance(construction, Regressed) and isinstance(objective, ClusterBoundedObjective)):
+        if not (isinstance(construction, Regressed) and isinstance(objective, BoundedObjective)):
             return construction  # the plan of the reduction refuses what does not fit the objective
         in_memory = isinstance(rows, Block)
         n_rows = len(rows) if in_memory else rows.n_rows

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 
 from tithe.core.data import Array, Block
 from tithe.kernels.labels import count_codes, distinct_labels, label_numbers
@@ -150,6 +151,16 @@ class LabelledLinearObjective(LabelledObjective, LinearModelObjective):
         rows = rng.permutation(len(block))[:size]
         return block.take(np.unique(np.concatenate([rows, *more])))
 
+    def signed_rows(self, block: Block) -> Any:
+        """Rows as features for a regression: z = +-(x, 1) for two classes, else x and indicators of the class."""
+        codes = self.codes(block)
+        if self.n_classes == 2:
+            return signed(block.X, 2.0 * codes - 1.0, 1.0)
+        truth = np.equal.outer(codes, np.arange(self.n_classes)).astype(block.X.dtype)
+        if sparse.issparse(block.X):
+            return sparse.hstack([block.X, sparse.csr_matrix(truth)], format="csr")
+        return np.hstack([block.X, truth])
+
     def query_direction(self, block: Block, row: int, along: Array) -> Array:
         """Parameters that move one row towards its own class."""
         code = int(self.codes(block)[row])
@@ -158,3 +169,14 @@ class LabelledLinearObjective(LabelledObjective, LinearModelObjective):
         direction = np.zeros((self.n_scores, len(along)))
         direction[code] = along
         return direction
+
+
+def signed(X: Any, sign: Array, last: float) -> Any:
+    """sign * (x, last) in the precision of the rows, dense or CSR."""
+    sign = sign.astype(X.dtype)[:, None]
+    if sparse.issparse(X):
+        return sparse.hstack([X.multiply(sign), sparse.csr_matrix(last * sign)], format="csr")
+    rows = np.empty((X.shape[0], X.shape[1] + 1), X.dtype)
+    np.multiply(X, sign, out=rows[:, :-1])
+    rows[:, -1:] = last * sign
+    return rows

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from tithe.core.contracts import ClusterBoundedObjective, ClusterSet
 from tithe.core.data import Array, Block
@@ -14,6 +12,7 @@ from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
 from tithe.core.state_checks import Floats, Integers, Optional, Storable, check_fields, expect
 from tithe.kernels.linear.sensitivity_bounds import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
 from tithe.objectives.clustering import KMeansObjective
+from tithe.objectives.labels import signed
 
 _N_INIT = 2  # searches for the clusters: any clusters give a bound, better ones a tighter one
 
@@ -84,7 +83,7 @@ class ClusterBounds(ClusterBoundedObjective):
         search = KMeansObjective(n_clusters=n_clusters, n_init=_N_INIT)
         last = 1.0 if self.fit_intercept else 0.0
         if self.n_classes == 2:
-            rows = _signed(block.X, 2.0 * codes - 1.0, last)
+            rows = signed(block.X, 2.0 * codes - 1.0, last)
             return Clusters(centers=search.solve(Block(X=rows, sample_weight=block.sample_weight), rng=rng))
         centers, labels = [], []
         for g in np.flatnonzero(np.bincount(codes, minlength=self.n_classes)):
@@ -154,16 +153,6 @@ class ClusterBounds(ClusterBoundedObjective):
             return float(1.5 * np.linalg.norm(params))
         return float(1.5 * max(np.linalg.norm(params - row, axis=1).max() for row in params))
 
-    def signed_rows(self, block: Block) -> Any:
-        """Rows as features for a regression: z = +-(x, 1) for two classes, else x and indicators of the class."""
-        codes = self.codes(block)
-        if self.n_classes == 2:
-            return _signed(block.X, 2.0 * codes - 1.0, 1.0)
-        truth = np.equal.outer(codes, np.arange(self.n_classes)).astype(block.X.dtype)
-        if sparse.issparse(block.X):
-            return sparse.hstack([block.X, sparse.csr_matrix(truth)], format="csr")
-        return np.hstack([block.X, truth])
-
     def _exact_clusters(self, block: Block, clusters: Clusters, codes: Array) -> tuple[Clusters, Array]:
         labels, sums = cluster_members(block.X, codes, self._views(clusters), weight=block.sample_weight)
         held = np.where(sums[:, :1] > 0.0, sums[:, :1], 1.0)
@@ -190,14 +179,3 @@ class ClusterBounds(ClusterBoundedObjective):
             by_class[g, :count] = centers[cluster[g, :count]]
         extra = np.where(cluster >= 0, np.square(last - by_class[:, :, -1]), 0.0)
         return Views(centers=by_class[:, :, :-1], extra=extra, sign=np.ones(self.n_classes), cluster=cluster)
-
-
-def _signed(X: Any, sign: Array, last: float) -> Any:
-    """sign * (x, last) in the precision of the rows, dense or CSR."""
-    sign = sign.astype(X.dtype)[:, None]
-    if sparse.issparse(X):
-        return sparse.hstack([X.multiply(sign), sparse.csr_matrix(last * sign)], format="csr")
-    rows = np.empty((X.shape[0], X.shape[1] + 1), X.dtype)
-    np.multiply(X, sign, out=rows[:, :-1])
-    rows[:, -1:] = last * sign
-    return rows

@@ -127,17 +127,28 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
 
     def sensitivity(self, block: Block, survey: Survey) -> Array:
         """A bound, for all parameters, on the share of each row in the value: (n,); see the class."""
+        return self.sensitivity_of_new(block, survey, self.sensitivity_totals(block, survey))
+
+    def sensitivity_totals(self, block: Block, survey: Survey) -> Array:
+        """Weight of the rows, D, the distance |w - w'| of the pilot, and the largest b^2: (4,); see the class."""
         assert survey.pilot is not None
         sums = self.sums(block, survey.pilot)
         gap, distance = self._dual(sums, survey.pilot)
         dual = self._value(sums, survey.pilot) - gap
-        square = row_squares(block.X) + self.constant**2
-        if self.n_classes > 2:
-            square = 2.0 * square
-        lower_bound = 0.5 * self.lam / (1.0 + self.lam * square.max(initial=0.0) / (1.0 - self.theta) ** 2)
+        return np.array([sums.count.sum(), dual, distance, self._slope_squares(block).max(initial=0.0)])
+
+    def sensitivity_of_new(self, block: Block, survey: Survey, totals: Array) -> Array:
+        weight, dual, distance, largest = totals.tolist()
+        square = self._slope_squares(block)
+        lower_bound = 0.5 * self.lam / (1.0 + self.lam * largest / (1.0 - self.theta) ** 2)
         root = np.sqrt(survey.cost) + np.sqrt(square) * distance
         scores: Array = root * root / max(dual, lower_bound) + 2.0 * square
-        return self._unit(sums.count.sum()) * block.weights() * scores
+        return self._unit(weight) * block.weights() * scores
+
+    def _slope_squares(self, block: Block) -> Array:
+        """b^2 of each row, the square of how fast the root of its loss can change: (n,)."""
+        square: Array = row_squares(block.X) + self.constant**2
+        return 2.0 * square if self.n_classes > 2 else square
 
     # -- what a learner needs ------------------------------------------------------------------
 

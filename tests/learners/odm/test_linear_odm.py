@@ -320,3 +320,15 @@ def test_a_construction_for_other_losses_is_refused() -> None:
     X = np.random.default_rng(0).normal(size=(500, 3))
     with pytest.raises(ValueError, match="construction 'cablr' needs an objective"):
         LinearODMClassifier(coreset_size=100, construction="cablr").fit(X, X[:, 0] > 0.0)
+
+
+def test_regressed_sensitivities_of_margins_are_kept(tmp_path) -> None:
+    X, y, _ = margin_rows(3000, 4)
+    names = np.where(y > 0, "up", "down")
+    model = LinearODMClassifier(coreset_size=200, construction="rdsf", polish=1, tol=1.0, random_state=0).fit(X, names)
+    score = model.sensitivity_model_.score(X[:10], names[:10])
+    assert model.coreset_.provenance["r2"] == model.sensitivity_model_.r2_ and (score > 0.0).all()
+    save_model(model, tmp_path / "model.skops")
+    loaded = load_model(tmp_path / "model.skops").sensitivity_model_
+    np.testing.assert_array_equal(loaded.score(X[:10], names[:10]), score)
+    np.testing.assert_array_equal(loaded.exact(X[:10], names[:10]), model.sensitivity_model_.exact(X[:10], names[:10]))
