@@ -7,7 +7,7 @@ import pytest
 from matplotlib import image
 from sklearn.svm import SVC, LinearSVC
 
-from tithe.odm import LinearODMClassifier
+from tithe.odm import LinearODMClassifier, MarginDistribution
 from tithe.plot.margins import margins, margins_of
 from tithe.report.figures import drawn
 
@@ -32,6 +32,36 @@ def test_margins_are_positive_exactly_where_the_prediction_is_right(n_classes: i
         assert margins_of(model, X[twice], y[twice]).spread == pytest.approx(result.spread)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_statistics_of_margins_are_those_of_repeated_rows(n_classes: int) -> None:
+    """By brute force: a row of weight 3 is three rows, and every statistic is one of the sorted list."""
+    X, y, weight = _rows(n_classes)
+    model = LinearODMClassifier().fit(X, y)
+    repeated = np.sort(np.repeat(model.margins(X, y), weight.astype(int)))
+    n, mean = len(repeated), repeated.mean()
+    ks = np.array([1, 7, n // 3, n - 1, n])
+    result = model.margin_distribution(X, y, weight, levels=[0.0, *(ks / n)])
+    assert result.mean == pytest.approx(mean) and result.variance == pytest.approx(repeated.var())
+    below = repeated[repeated < mean]
+    assert result.semi_variance == pytest.approx(np.square(below - mean).sum() / n)
+    upper = np.square(repeated[repeated > mean] - mean).sum() / n
+    assert result.semi_variance + upper == pytest.approx(result.variance)
+    assert result.quantiles == (repeated[0], *repeated[ks - 1])  # the k-th smallest margin
+    figure = margins_of(model, X, y, weight, levels=[0.5])
+    assert figure.semi_spread == pytest.approx(np.sqrt(result.semi_variance) / mean)
+    assert figure.distribution.quantiles == (np.quantile(repeated, 0.5, method="inverted_cdf"),)
+
+
+def test_rows_without_weight_are_no_quantiles_and_bad_levels_are_refused() -> None:
+    result = MarginDistribution.of(np.array([-5.0, 1.0, 2.0]), np.array([0.0, 1.0, 1.0]), [0.0, 0.5, 1.0])
+    assert result.quantiles == (1.0, 1.0, 2.0) and result.semi_variance == 0.125
+    with pytest.raises(ValueError, match="levels must lie between 0 and 1"):
+        MarginDistribution.of(np.ones(3), None, [0.5, 1.5])
+    X, y, weight = _rows(2)
+    with pytest.raises(ValueError, match="sample_weight has 5"):
+        LinearODMClassifier().fit(X, y).margin_distribution(X, y, weight[:5])
+
+
 def test_margins_vary_less_than_those_of_a_support_vector_machine() -> None:
     X, y, _ = _rows(2)
     ours, theirs = (margins_of(model.fit(X, y), X, y) for model in (LinearODMClassifier(1000.0, 1.0, 0.2), LinearSVC()))
@@ -42,7 +72,7 @@ def test_margins_vary_less_than_those_of_a_support_vector_machine() -> None:
 def test_the_figure_is_a_picture(n_classes: int) -> None:
     X, y, weight = _rows(n_classes)
     models = {"ODM, $x$": LinearODMClassifier().fit(X, y), "SVM": SVC().fit(X, y)}
-    picture = image.imread(io.BytesIO(drawn(margins, models, X, y, weight)))
+    picture = image.imread(io.BytesIO(drawn(margins, models, X, y, weight, levels=[0.05, 0.5])))
     assert picture.shape[0] > 300 and picture.shape[1] > 600 and picture.std() > 0.05
 
 

@@ -1,5 +1,6 @@
 """Figures of matplotlib: every function takes ``ax=None`` and returns the axes that it has drawn on."""
 
+from tithe.plot.boundaries import two_boundaries as two_boundaries
 from tithe.plot.comparison import quality_by_size as quality_by_size
 from tithe.plot.comparison import quality_by_time as quality_by_time
 from tithe.plot.coresets import projection as projection

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.learners.odm.base import QUANTILE_LEVELS, MarginDistribution
 from tithe.learners.odm.base import margins_of as signed_margins
 from tithe.plot.axes import COLOURS_IN_TURN, GREY, axes_or_new, bare, legend_above, plain
 
@@ -21,34 +22,57 @@ _TAIL_SHARE = 0.002  # of the rows at either end, which the axis does not show
 class Margins:
     """The margins of rows under a classifier, in units of their mean where that is positive.
 
-    ``spread`` is the standard deviation over the mean, ``wrong`` the share of margins that are not positive; both
-    are by weight, and neither changes with the scale of the decision function.
+    ``distribution`` is that of the margins in the units of the decision function. What follows from it by weight, and
+    does not change with the scale of the decision function: ``spread``, the standard deviation over the mean,
+    ``semi_spread``, the same of margins below the mean, and ``wrong``, the share of margins that are not positive.
     """
 
     values: Array
-    mean: float
-    spread: float
+    distribution: MarginDistribution
     wrong: float
 
+    @property
+    def mean(self) -> float:
+        return self.distribution.mean
 
-def margins_of(model: Any, X: Any, y: Array, sample_weight: Array | None = None) -> Margins:
-    """The margins of rows under a fitted classifier with a ``decision_function``.
+    @property
+    def spread(self) -> float:
+        return self._over_mean(self.distribution.variance)
+
+    @property
+    def semi_spread(self) -> float:
+        return self._over_mean(self.distribution.semi_variance)
+
+    def _over_mean(self, variance: float) -> float:
+        return float(np.sqrt(variance)) / self.mean if self.mean > 0.0 else np.inf
+
+
+def margins_of(
+    model: Any, X: Any, y: Array, sample_weight: Array | None = None, *, levels: Sequence[float] = QUANTILE_LEVELS
+) -> Margins:
+    """The margins of rows under a fitted classifier with a ``decision_function``, and their quantiles of some levels.
 
     Two classes: +-f(x), + for the second. More: the row's own score less the largest other one.
     """
     scores = np.asarray(model.decision_function(X), np.float64)
     values = signed_margins(scores, np.searchsorted(model.classes_, y))
-    mean = float(np.average(values, weights=sample_weight))
-    deviation = float(np.sqrt(np.average((values - mean) ** 2, weights=sample_weight)))
+    distribution = MarginDistribution.of(values, sample_weight, levels)
     return Margins(
-        values=values / mean if mean > 0.0 else values,
-        mean=mean,
-        spread=deviation / mean if mean > 0.0 else np.inf,
+        values=values / distribution.mean if distribution.mean > 0.0 else values,
+        distribution=distribution,
         wrong=float(np.average(values <= 0.0, weights=sample_weight)),
     )
 
 
-def margins(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | None = None, ax: Any = None) -> Any:
+def margins(
+    models: Mapping[str, Any],
+    X: Any,
+    y: Array,
+    sample_weight: Array | None = None,
+    ax: Any = None,
+    *,
+    levels: Sequence[float] = (),
+) -> Any:
     """Histograms of the margins of the same rows under some fitted classifiers.
 
     Parameters
@@ -59,6 +83,8 @@ def margins(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | 
     sample_weight : array of shape (n,), optional
     ax : Axes, optional
         Those of a new figure if left out.
+    levels : sequence of float
+        Levels of quantiles that are marked by dashed lines.
 
     Returns
     -------
@@ -76,7 +102,7 @@ def margins(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | 
     >>> tithe.plot.margins(models, X, y).get_xlabel()
     'margin / mean margin'
     """
-    by_name = {name: margins_of(model, X, y, sample_weight) for name, model in models.items()}
+    by_name = {name: margins_of(model, X, y, sample_weight, levels=levels) for name, model in models.items()}
     all_values = np.concatenate([result.values for result in by_name.values()])
     low, high = np.quantile(all_values, [_TAIL_SHARE, 1.0 - _TAIL_SHARE])
     edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
@@ -88,6 +114,8 @@ def margins(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | 
             values, bins=edges, weights=sample_weight, density=True, histtype="stepfilled", alpha=0.45, color=colour
         )
         ax.hist(values, bins=edges, weights=sample_weight, density=True, histtype="step", color=colour, label=label)
+        for quantile in result.distribution.quantiles:
+            ax.axvline(quantile / result.mean if result.mean > 0.0 else quantile, color=colour, linestyle="--")
     ax.axvline(0.0, color=GREY, linewidth=0.8)
     ax.set_xlabel("margin / mean margin")
     ax.set_ylabel("share of the rows")

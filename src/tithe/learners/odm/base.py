@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -40,7 +40,7 @@ from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.many_classes import NONCONVEX
 
 MAX_EXACT_MULTIPLIERS, EXACT_TOL = 1000, 1e-20  # small problems are solved to rounding error, in milliseconds
-_QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MIN_COST = 1e-200  # of a row: solvers divide by the costs
 _CALIBRATION_FOLDS = 5  # maximum number of folds for the probabilities
 
@@ -53,12 +53,16 @@ class MarginDistribution(Storable):
     ----------
     mean, variance : float
         Weighted.
+    semi_variance : float
+        The part of the variance that comes from margins below the mean: the mean of max(0, mean - margin)^2.
     levels, quantiles : tuple of float
-        Quantiles of the margins, and the share of the weight with at most this margin.
+        Quantiles of the margins, and the share of the weight with at most this margin. The k-th smallest of n margins
+        is the quantile of level k / n, and the smallest one that of level 0.
     """
 
     mean: float
     variance: float
+    semi_variance: float
     levels: tuple[float, ...]
     quantiles: tuple[float, ...]
 
@@ -68,22 +72,32 @@ class MarginDistribution(Storable):
             {
                 "mean": Number(),
                 "variance": Number(least=0.0),
+                "semi_variance": Number(least=0.0),
                 "levels": Each(Number(), length="levels"),
                 "quantiles": Each(Number(), length="levels"),
             },
         )
 
     @classmethod
-    def of(cls, margins: Array, weight: Array | None) -> MarginDistribution:
+    def of(cls, margins: Array, weight: Array | None, levels: Sequence[float] = QUANTILE_LEVELS) -> MarginDistribution:
+        """The distribution of margins (n,) with weights (n,), and its quantiles of some levels in [0, 1]."""
+        shares = np.asarray(levels, np.float64).reshape(-1)
+        if not np.all((shares >= 0.0) & (shares <= 1.0)):
+            raise ValueError(f"levels must lie between 0 and 1, got {levels!r}.")
+        if len(margins) == 0:
+            raise ValueError("There are no margins: give at least one row.")
         weight = np.ones(len(margins)) if weight is None else weight
         order = np.argsort(margins, kind="stable")
         ordered, mass = margins[order], np.cumsum(weight[order])
         mean = float(np.average(margins, weights=weight))
-        places = np.searchsorted(mass, np.asarray(_QUANTILE_LEVELS) * mass[-1] * (1.0 - 1e-12))
+        # rows of weight zero come before the first quantile
+        least = np.nextafter(0.0, 1.0)
+        places = np.searchsorted(mass, np.maximum(shares * mass[-1] * (1.0 - 1e-12), least))
         return cls(
             mean=mean,
             variance=float(np.average((margins - mean) ** 2, weights=weight)),
-            levels=_QUANTILE_LEVELS,
+            semi_variance=float(np.average(np.maximum(mean - margins, 0.0) ** 2, weights=weight)),
+            levels=tuple(shares.tolist()),
             quantiles=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
         )
 
@@ -159,6 +173,16 @@ class MarginMachine:
         if codes.min() < 0:
             raise ValueError(f"y holds {y[codes < 0].tolist()[0]!r}, which is not a class that was fitted.")
         return margins_of(scores, codes)
+
+    def margin_distribution(
+        self, X: Any, y: Any, sample_weight: Any = None, *, levels: Sequence[float] = QUANTILE_LEVELS
+    ) -> MarginDistribution:
+        """Mean, variance, semi-variance and quantiles of the margins of rows, such as those of a test."""
+        margins = self.margins(X, y)
+        weight = None if sample_weight is None else column_or_1d(sample_weight, dtype=np.float64)
+        if weight is not None and len(weight) != len(margins):
+            raise ValueError(f"X has {len(margins)} rows and sample_weight has {len(weight)}.")
+        return MarginDistribution.of(margins, weight, levels)
 
     @available_if(lambda self: self.probability)
     @lazy_on_collections

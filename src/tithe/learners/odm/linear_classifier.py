@@ -132,7 +132,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     norm_ : float
         |w|, the penalised intercept included; ``margins(X, y) / norm_`` does not depend on the scale of f.
     margin_distribution_ : MarginDistribution
-        Mean, variance and quantiles of the margins of the training rows, or of the coreset if they were not in memory.
+        Mean, variance, semi-variance and quantiles of the margins of the training rows, or of the coreset if they
+        were not in memory.
     cover_ : Cover
         After ``solver="coreset_svrg"`` with two classes: the radius and the centres of the cover, the gradients that
         were computed, and a bound on the gradient that the cover leaves out.

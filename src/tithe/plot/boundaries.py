@@ -1,0 +1,104 @@
+"""Two classes in the plane with the lines that several linear classifiers put between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.learners.odm.base import MarginDistribution
+from tithe.plot.axes import COLOURS_IN_TURN, GREY, axes_or_new, legend_above, plain
+from tithe.plot.margins import margins_of
+
+_MARKERS = ("o", "s")
+_FILLS = ("#c9ccd1", "#f1d5b8")  # of the rows of the two classes
+_ELLIPSE_DEVIATIONS = 2.0  # radius of an ellipse, in standard deviations
+_EDGE = 0.1  # room around the rows, as a share of their range
+
+Normal = tuple[Any, Any]  # mean (2,) and covariance (2, 2)
+
+
+def geometric_margins(model: Any, X: Any, y: Array, sample_weight: Array | None = None) -> MarginDistribution:
+    """The distribution of the signed distances of rows from the boundary of a linear classifier of two classes.
+
+    Its first quantile, of level 0, is the smallest margin, which a support vector machine without errors maximises.
+    """
+    coef = np.asarray(model.coef_, np.float64)
+    if coef.shape[0] != 1 or not coef.any():
+        raise ValueError("Distances from a boundary need a linear classifier of two classes with a coef_ of (1, d).")
+    margins = margins_of(model, X, y, sample_weight)
+    unit = margins.mean if margins.mean > 0.0 else 1.0
+    return MarginDistribution.of(margins.values * unit / np.linalg.norm(coef), sample_weight)
+
+
+def two_boundaries(
+    models: Mapping[str, Any], X: Any, y: Array, ax: Any = None, *, normals: Sequence[Normal] = ()
+) -> Any:
+    """Rows of two classes in the plane, their means, and the boundary of each linear classifier.
+
+    Made for two boundaries beside each other: that of the largest smallest margin, and that of the best distribution
+    of margins. The legend has the smallest margin, the mean and the standard deviation of each, as distances.
+
+    Parameters
+    ----------
+    models : mapping of str to fitted classifiers
+        With ``coef_`` (1, 2), ``intercept_`` (1,), ``classes_`` and ``decision_function``.
+    X, y : (n, 2), (n,)
+    ax : Axes, optional
+        Those of a new figure if left out.
+    normals : sequence of (mean, covariance)
+        Normal distributions, drawn as dashed ellipses of two standard deviations.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tithe
+    >>> from sklearn.svm import SVC
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 20)
+    >>> X = rng.normal(size=(40, 2)) + 6.0 * y[:, None]
+    >>> models = {"SVM": SVC(kernel="linear", C=1e6).fit(X, y), "ODM": tithe.odm.LinearODMClassifier().fit(X, y)}
+    >>> len(tithe.plot.two_boundaries(models, X, y).get_legend().texts)
+    2
+    """
+    X = np.asarray(X, np.float64)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"A picture of boundaries needs rows of two columns, got an array of shape {X.shape}.")
+    classes = np.unique(y)
+    ax = axes_or_new(ax, 6.0, 5.1)
+    for label, marker, fill in zip(classes, _MARKERS, _FILLS, strict=False):
+        rows = X[y == label]
+        ax.scatter(*rows.T, marker=marker, s=28, facecolor=fill, edgecolor="#5b616b", linewidth=0.7)
+        ax.scatter(*rows.mean(axis=0), marker=marker, s=90, color="#24292f", zorder=3)
+    for mean, covariance in normals:
+        ax.plot(*_ellipse(np.asarray(mean, np.float64), np.asarray(covariance, np.float64)), "--", color=GREY)
+    low, high = X.min(axis=0), X.max(axis=0)
+    room = _EDGE * np.maximum(high - low, 1e-12)
+    ax.set_xlim(low[0] - room[0], high[0] + room[0])
+    ax.set_ylim(low[1] - room[1], high[1] + room[1])
+    for (name, model), colour in zip(models.items(), itertools.cycle(COLOURS_IN_TURN)):
+        margins = geometric_margins(model, X, y)
+        about = f"smallest {margins.quantiles[0]:.3g}, mean {margins.mean:.3g}, deviation {margins.variance**0.5:.3g}"
+        normal, offset = np.asarray(model.coef_, np.float64)[0], float(np.asarray(model.intercept_).reshape(-1)[0])
+        foot, along = -offset * normal / (normal @ normal), np.array([-normal[1], normal[0]])
+        ax.axline(foot, foot + along, color=colour, linewidth=1.8, label=plain(f"{name}: {about}"))
+    ax.set_aspect("equal", adjustable="box")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    legend_above(ax)
+    return ax
+
+
+def _ellipse(mean: Array, covariance: Array) -> Array:
+    """Points (2, 200) of the ellipse at the given number of standard deviations from the mean."""
+    angle = np.linspace(0.0, 2.0 * np.pi, 200)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    points: Array = mean[:, None] + _ELLIPSE_DEVIATIONS * np.linalg.cholesky(covariance) @ circle
+    return points
