@@ -6,6 +6,7 @@ from scipy import sparse
 from sklearn.datasets import make_blobs
 
 from tithe import choose_k
+from tithe.objectives.clustering import ClusteringObjective
 
 
 def planted(seed: int, *, n: int = 20_000, most: int = 30) -> tuple[np.ndarray, int]:
@@ -129,6 +130,34 @@ def test_curve_never_rises_and_solutions_belong_to_it(blobs: np.ndarray) -> None
     assert list(result.curve) == sorted(result.curve)
     assert np.all(np.diff(costs) <= 1e-9 * costs[0])
     assert all(len(result.centers[k]) == k for k in result.curve)
+
+
+@pytest.mark.parametrize("objective", ["kmeans", "kmedian"])
+@pytest.mark.parametrize("options", [{"rule": "budget", "budget": 150.0}, {"rule": "penalty", "penalty": 15.0}])
+def test_the_curve_never_rises_even_if_the_solver_gives_any_rows(options, objective: str, monkeypatch) -> None:
+    """Random rows as centres: costs of a larger k are often higher, and some k are tried after larger ones."""
+    X = np.random.default_rng(0).normal(size=(300, 2))
+
+    def any_rows(self, block, *, rng, init=None):
+        return block.X[rng.integers(len(block), size=self.n_clusters)]
+
+    monkeypatch.setattr(ClusteringObjective, "solve", any_rows)
+    for seed in range(5):
+        result = choose_k(X, max_clusters=30, objective=objective, coreset_size=300, random_state=seed, **options)
+        costs = np.array(list(result.curve.values()))
+        assert np.all(np.diff(costs) <= 0.0) and len(costs) > 4
+        for k, cost in result.curve.items():
+            gaps = np.linalg.norm(X[:, None] - result.centers[k], axis=2).min(axis=1)
+            assert len(result.centers[k]) == k
+            assert cost == pytest.approx((gaps**2 if objective == "kmeans" else gaps).sum())
+        assert result.met
+        if options["rule"] == "budget":
+            assert result.curve[result.k] <= 150.0 < min(c for k, c in result.curve.items() if k < result.k)
+
+
+def test_a_rule_without_its_number_is_refused_before_rows_are_read() -> None:
+    with pytest.raises(ValueError, match="needs a budget"):
+        choose_k(iter(()), rule="budget")
 
 
 @pytest.mark.parametrize(

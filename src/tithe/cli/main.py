@@ -8,6 +8,7 @@ import click
 
 from tithe import __version__
 from tithe.cli.build import build
+from tithe.cli.choose_k import choose_k
 from tithe.cli.cluster import cluster
 from tithe.cli.compare import compare
 from tithe.cli.demo import demo
@@ -37,7 +38,7 @@ def cli() -> None:
     """
 
 
-for command in (build, cluster, compare, demo, denoise, fit, inspect, merge, predict, size, stream):
+for command in (build, choose_k, cluster, compare, demo, denoise, fit, inspect, merge, predict, size, stream):
     cli.add_command(command)
 
 

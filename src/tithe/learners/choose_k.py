@@ -5,7 +5,9 @@ For the rule "separation", small pieces of the rows are joined until those that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.sources.arrays import as_block
 
+RULES = ("separation", "relative", "budget", "penalty")
 _MIN_PIECES, _MAX_PIECES = 16, 128  # the maximum is larger if max_clusters needs it
 _MIN_ROWS_PER_PIECE = 4  # effective rows: the variance of fewer is too uncertain
 _MAX_DIRECTIONS = 64  # directions in which pieces are compared
@@ -37,8 +40,8 @@ class KCurve:
     """Costs for several numbers of clusters, and the number that a rule chose.
 
     ``k`` is the choice of the rule on this data, not "the true k". ``curve`` maps each k that was tried to its cost
-    Phi(k) on the coreset, ``centers`` to its solution. ``met`` says whether the ``rule`` was satisfied within
-    ``max_clusters``; `choose_k` warns if not.
+    Phi(k) on the coreset, which never rises in k, and ``centers`` to its solution. ``met`` says whether the ``rule``
+    was satisfied within ``max_clusters``; `choose_k` warns if not.
     """
 
     k: int
@@ -54,7 +57,12 @@ class KCurve:
 
 
 class _Costs:
-    """Phi(k) on one coreset, computed when it is needed. It never rises in k."""
+    """Phi(k) on one coreset, computed when it is needed. It never rises in k, whatever the solver finds.
+
+    A solution of fewer centres, the last one repeated, is a solution of k centres of the same cost. It is taken where
+    the search found nothing better, from other starts or from these centres and new ones. A k that turns out to cost
+    less than a larger one that was tried before improves that one in the same way.
+    """
 
     def __init__(self, objective: ClusteringObjective, coreset: Coreset, seed: int) -> None:
         self.objective, self.coreset, self.seed = objective, coreset, seed
@@ -63,19 +71,35 @@ class _Costs:
 
     def __call__(self, k: int, init: Array | None = None) -> float:
         if k not in self.curve:
-            objective = replace(self.objective, n_clusters=k)
-            solutions = [objective.solve(self.coreset, rng=rng_for(self.seed, "k", k))]
+            self._try(k, self._solution(k, "k"))
             smaller = max((j for j in self.curve if j < k), default=None)
-            if smaller is not None:  # from the centres for a smaller k and new ones: the cost cannot rise
-                solutions.append(
-                    objective.solve(self.coreset, rng=rng_for(self.seed, "warm", k), init=self.centers[smaller])
-                )
+            if smaller is not None:
+                self._try(k, self._solution(k, "warm", self.centers[smaller]))
+                self._inherit(k, smaller)
             if init is not None:
-                solutions.append(objective.solve(self.coreset, rng=rng_for(self.seed, "given", k), init=init))
-            costs = [float(objective.cost(self.coreset, c) @ self.coreset.weights()) for c in solutions]
-            best = int(np.argmin(costs))
-            self.curve[k], self.centers[k] = costs[best], solutions[best]
+                self._try(k, self._solution(k, "given", init))
+            for larger in sorted(j for j in self.curve if j > k):
+                if self.curve[larger] > self.curve[k]:
+                    self._try(larger, self._solution(larger, "warm", self.centers[k]))
+                    self._inherit(larger, k)
         return self.curve[k]
+
+    def _solution(self, k: int, word: str, init: Array | None = None) -> Array:
+        objective = replace(self.objective, n_clusters=k)
+        return objective.solve(self.coreset, rng=rng_for(self.seed, word, k), init=init)
+
+    def _try(self, k: int, centers: Array) -> None:
+        """Keep the centres if none of lower cost are known."""
+        cost = float(self.objective.cost(self.coreset, centers) @ self.coreset.weights())
+        if k not in self.curve or cost < self.curve[k]:
+            self.curve[k], self.centers[k] = cost, centers
+
+    def _inherit(self, k: int, smaller: int) -> None:
+        """Take the solution of fewer centres if it costs less."""
+        if self.curve[smaller] < self.curve[k]:
+            centers = self.centers[smaller]
+            self.curve[k] = self.curve[smaller]
+            self.centers[k] = np.concatenate([centers, np.repeat(centers[-1:], k - len(centers), axis=0)])
 
 
 def choose_k(
@@ -138,6 +162,7 @@ def choose_k(
         raise ValueError(f"objective must be 'kmeans' or 'kmedian', got {objective!r}.")
     if max_clusters < 1:
         raise ValueError(f"max_clusters must be at least 1, got {max_clusters}.")
+    decide = _decision(rule, budget=budget, eta=eta, penalty=penalty)
     data = DataPass(
         check_no_extra_arrays(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight)
     )
@@ -147,28 +172,34 @@ def choose_k(
     coreset = reduce_rows(data, Plan.of(goal, construction, size, calibrate=True, seed=reduce_seed))
     goal = replace(goal, n_clusters=min(goal.n_clusters, coreset.n_seen))
     phi = _Costs(goal, coreset, seed)
-    if rule == "separation":
-        k, met = _separated(phi, goal.n_clusters)
-    elif rule == "budget":
-        if budget is None:
-            raise ValueError("rule='budget' needs a budget: the cost to get below.")
-        k, met = _within_budget(phi, budget, goal.n_clusters)
-    elif rule == "relative":
-        if not 0.0 < eta < 1.0:
-            raise ValueError(f"eta must lie between 0 and 1, got {eta}.")
-        k, met = _until_flat(phi, eta, goal.n_clusters)
-    elif rule == "penalty":
-        if penalty is None:
-            raise ValueError("rule='penalty' needs a penalty: the cost of one more cluster.")
-        k, met = _penalised(phi, penalty, goal.n_clusters)
-    else:
-        raise ValueError(f"rule must be 'separation', 'relative', 'budget' or 'penalty', got {rule!r}.")
+    k, met = decide(phi, goal.n_clusters)
     if not met:
         warn_caller(
             f"No number of clusters up to {goal.n_clusters} satisfies rule={rule!r}; the answer is {k}. "
             "Raise max_clusters, or take another rule.",
         )
     return KCurve(k=k, curve=dict(sorted(phi.curve.items())), centers=phi.centers, rule=rule, met=met, coreset=coreset)
+
+
+def _decision(
+    rule: str, *, budget: float | None, eta: float, penalty: float | None
+) -> Callable[[_Costs, int], tuple[int, bool]]:
+    """The function of costs and the largest k that a rule stands for; checked before a row is read."""
+    if rule == "separation":
+        return _separated
+    if rule == "budget":
+        if budget is None:
+            raise ValueError("rule='budget' needs a budget: the cost to get below.")
+        return partial(_within_budget, budget=budget)
+    if rule == "relative":
+        if not 0.0 < eta < 1.0:
+            raise ValueError(f"eta must lie between 0 and 1, got {eta}.")
+        return partial(_until_flat, eta=eta)
+    if rule == "penalty":
+        if penalty is None:
+            raise ValueError("rule='penalty' needs a penalty: the cost of one more cluster.")
+        return partial(_penalised, penalty=penalty)
+    raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}.")
 
 
 def _doublings(max_k: int) -> list[int]:
@@ -203,7 +234,7 @@ def _separated(phi: _Costs, max_k: int) -> tuple[int, bool]:
     return k, len(chosen) <= max_k and (len(chosen) < limit or limit == 1)
 
 
-def _within_budget(phi: _Costs, budget: float, max_k: int) -> tuple[int, bool]:
+def _within_budget(phi: _Costs, max_k: int, *, budget: float) -> tuple[int, bool]:
     low = 0
     for k in _doublings(max_k):
         if phi(k) <= budget:
@@ -221,7 +252,7 @@ def _within_budget(phi: _Costs, budget: float, max_k: int) -> tuple[int, bool]:
     return high, True
 
 
-def _until_flat(phi: _Costs, eta: float, max_k: int) -> tuple[int, bool]:
+def _until_flat(phi: _Costs, max_k: int, *, eta: float) -> tuple[int, bool]:
     k = 1
     while 2 * k <= max_k:
         if phi(k) == 0.0 or phi(2 * k) / phi(k) > 1.0 - eta:
@@ -230,20 +261,20 @@ def _until_flat(phi: _Costs, eta: float, max_k: int) -> tuple[int, bool]:
     return k, phi(k) == 0.0
 
 
-def _penalised(phi: _Costs, penalty: float, max_k: int) -> tuple[int, bool]:
+def _penalised(phi: _Costs, max_k: int, *, penalty: float) -> tuple[int, bool]:
     """Doubling brackets the minimum of Phi(k) + penalty k, and bisection on both sides of it narrows the bracket."""
-    ks = _doublings(max_k)
-    value = {k: phi(k) + penalty * k for k in ks}
+    tried = _doublings(max_k)
     while True:
-        tried = sorted(value)
+        for k in tried:
+            phi(k)
+        value = {k: phi(k) + penalty * k for k in tried}  # a smaller k may have improved larger ones
         at = tried.index(min(value, key=value.__getitem__))
         gaps = [
             (a + b) // 2 for a, b in zip(tried[max(0, at - 1) : at + 1], tried[at : at + 2], strict=False) if b - a > 1
         ]
-        new = [k for k in gaps if k not in value]
-        if not new:
+        if not gaps:
             return tried[at], tried[at] < max_k
-        value |= {k: phi(k) + penalty * k for k in new}
+        tried = sorted({*tried, *gaps})
 
 
 def separated_clusters(block: Block, centers: Array) -> Array:
