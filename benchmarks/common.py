@@ -99,6 +99,15 @@ def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
             print("  ".join("-" * w for w in width))
 
 
+def rounded(value: Any) -> Any:
+    """The value with all floats in it cut to five digits, so that a file of results stays small."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def save(name: str, results: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     about = {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__}

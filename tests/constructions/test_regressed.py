@@ -179,6 +179,18 @@ class _Exponential(GenericObjective):
         return block.weights() * np.exp(block.X[:, 0] - 0.5 * block.X[:, 1]) / block.total_weight
 
 
+def test_scores_larger_than_the_number_of_rows_are_told_apart() -> None:
+    """With a large lam the bounds on shares of margins are far above 1, and only their proportions count."""
+    block = _problem(1000, d=3)
+    ready = Regressed(norm_feature=True, sample_size=500).prepare(
+        block, MarginObjective(lam=1e6, classes=(0, 1)), rng=np.random.default_rng(0)
+    )
+    model, m = ready.sensitivity_model_, ready.known.values
+    assert m.min() > 1000.0 and model.clip_high_ == 1000.0 * m.mean()
+    predicted = model.score(block)
+    assert predicted.max() > 10.0 * predicted.min()
+
+
 def test_least_squares_are_least_squares(rng) -> None:
     from tithe.constructions.regressed import _least_squares
 

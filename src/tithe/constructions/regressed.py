@@ -48,9 +48,9 @@ class Regressed(Construction[BoundedObjective]):
     On a uniform sample of b rows, m = b s is computed from the bound of `Cablr` with clusters of the sample
     (logistic regression), or from the sensitivities at a pilot (all objectives that have some, as for `Sensitivity`).
     It is regressed on z = +-(x, 1) (two classes), on x and the class, or on x. Rows of the sample keep their m; all
-    others get the prediction, clipped to [5 % quantile of m, N], and for logistic regression, where m >= 1, to no
-    less than 1. Draws are unbiased even if predictions are wrong, but the guarantee of `Cablr` or `Sensitivity` is
-    lost. ``mix`` bounds every weight by N / (mix size).
+    others get the prediction, clipped to [5 % quantile of m, N mean(m)], or to [max(1, 5 % quantile), N] for logistic
+    regression, where m lies between 1 and N. Draws are unbiased even if predictions are wrong, but the guarantee of
+    `Cablr` or `Sensitivity` is lost. ``mix`` bounds every weight by N / (mix size).
 
     Sensitivities of clusters are no linear function of x: for these take a regressor that is not linear, such as a
     tree. Where predictions are poor (``r2`` in the provenance), so is the draw.
@@ -162,14 +162,16 @@ class Regressed(Construction[BoundedObjective]):
         rows = features(objective, sample, self.norm_feature)
         target = np.log(m) if self.log else m
         regressor, weights, raw = _regress(choice, rows, target)
-        low = float(np.quantile(m, 0.05))
+        low, high = float(np.quantile(m, 0.05)), float(n_rows)
         if isinstance(objective, ClusterBoundedObjective):
-            low = max(1.0, low)
+            low = max(1.0, low)  # these bounds lie between 1 / N and 1
+        else:
+            high *= max(1.0, float(m.mean()))  # bounds up to a factor: the row would be drawn nearly always
         spread = float(np.square(target - target.mean()).sum())
         residual = float(np.square(target - raw).sum())
         # exp(raw) adds up to less than m: a mean of logarithms is below the logarithm of the mean
         shift = float(np.log(m.sum()) - logsumexp(raw)) if self.log else None
-        predicted = raw if shift is None else np.exp(np.minimum(raw + shift, np.log(2.0 * n_rows)))
+        predicted = raw if shift is None else np.exp(np.minimum(raw + shift, np.log(2.0 * high)))
         return SensitivityModel(
             objective=objective,
             regressor=regressor,
@@ -181,7 +183,8 @@ class Regressed(Construction[BoundedObjective]):
             n_rows=n_rows,
             r2_=1.0 - residual / spread if spread > 0.0 else 0.0,
             clip_low_=low,
-            clipped_share_=float(np.mean((predicted < low) | (predicted > n_rows))),
+            clip_high_=high,
+            clipped_share_=float(np.mean((predicted < low) | (predicted > high))),
         )
 
     def scores(self, block: Block, *, codes: Array | None = None) -> tuple[Array, float]:

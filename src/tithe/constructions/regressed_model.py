@@ -40,7 +40,7 @@ class Linear(Storable):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SensitivityModel(Storable):
-    """Predicts m = N s of new rows, clipped to [clip_low_, n_rows].
+    """Predicts m = N s of new rows, clipped to [clip_low_, clip_high_].
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class SensitivityModel(Storable):
         What `exact` needs.
     n_rows : int
         Rows of the data.
-    r2_, clip_low_, clipped_share_ : float
-        On the rows it was fitted on: the share of the variance of m, or of ln m, explained; the smallest m that is
-        predicted; the share of predictions outside the bounds.
+    r2_, clip_low_, clip_high_, clipped_share_ : float
+        On the rows it was fitted on: the share of the variance of m, or of ln m, explained; the smallest and the
+        largest m that is predicted; the share of predictions outside these.
     """
 
     objective: BoundedObjective
@@ -70,6 +70,7 @@ class SensitivityModel(Storable):
     n_rows: int
     r2_: float
     clip_low_: float
+    clip_high_: float
     clipped_share_: float
 
     def _check_state(self) -> None:
@@ -79,6 +80,7 @@ class SensitivityModel(Storable):
                 "n_features": Integer(least=1),
                 "n_rows": Integer(least=1),
                 "clip_low_": Number(least=0.0),
+                "clip_high_": Number(least=0.0),
                 "log_shift": Optional(Number()),
             },
         )
@@ -104,7 +106,7 @@ class SensitivityModel(Storable):
 
     def predict(self, block: Block, codes: Array | None = None) -> tuple[Array, float]:
         """The predicted m of a block (n,), and the share that was clipped."""
-        low, high = self.clip_low_, max(self.clip_low_, float(self.n_rows))
+        low, high = self.clip_low_, max(self.clip_low_, self.clip_high_)
         if self.log_shift is None:
             return self._clipped(block, codes, low, high, 0.0)
         logarithms, outside = self._clipped(block, codes, float(np.log(low)), float(np.log(high)), self.log_shift)
