@@ -341,7 +341,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no method {min(unknown)!r}; there are: {', '.join(compared)}")
     compared = {name: method for name, method in compared.items() if name in (arguments.methods or compared)}
-    results: dict[str, Any] = {"clusters": CLUSTERS, "radius": arguments.radius, "cpu": arguments.cpu, "sets": {}}
+    about = {"clusters": CLUSTERS, "radius": arguments.radius, "cpu": arguments.cpu}
+    kind = ("_sweep_b" if arguments.sweep_b else "") + ("_quick" if arguments.quick else "")
     for name in arguments.sets:
         made = name == "generated"
         repetitions = min(arguments.repetitions, arguments.generated_repetitions if made else arguments.repetitions)
@@ -358,9 +359,7 @@ def main() -> None:
         outcomes = [each for seed in range(repetitions) for each in repeat(X, y, percents, seed, compared)]
         shape = f"{len(y) // 2:,} x {X.shape[1]} {X.dtype} for training, repetitions: {repetitions}"
         tables = {str(percent): report(name, percent, outcomes, shape) for percent in percents}
-        results["sets"][name] = {"tables": tables, "repetitions": repetitions}
-    kind = ("_sweep_b" if arguments.sweep_b else "") + ("_quick" if arguments.quick else "")
-    save("logistic_paper" + kind, rounded(results))
+        save(f"logistic_paper{kind}_{name}", rounded({**about, "repetitions": repetitions, "tables": tables}))
 
 
 if __name__ == "__main__":
