@@ -343,6 +343,7 @@ def main() -> None:
     compared = {name: method for name, method in compared.items() if name in (arguments.methods or compared)}
     about = {"clusters": CLUSTERS, "radius": arguments.radius, "cpu": arguments.cpu}
     kind = ("_sweep_b" if arguments.sweep_b else "") + ("_quick" if arguments.quick else "")
+    kind += "" if arguments.radius == "auto" else f"_radius_{arguments.radius}".replace(".", "_")
     for name in arguments.sets:
         made = name == "generated"
         repetitions = min(arguments.repetitions, arguments.generated_repetitions if made else arguments.repetitions)

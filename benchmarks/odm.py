@@ -1,6 +1,6 @@
 """Optimal margin distribution machines beside SVC, LinearSVC and LogisticRegression: accuracy, margins and time.
 
-python benchmarks/odm.py --data DIR [--only speed|tuned] [--rows 1500] [--candidates 20]
+python benchmarks/odm.py --data DIR [--only speed|tuned|block] [--rows 1500] [--candidates 20]
 
 Speed: `ODMClassifier` (Gaussian kernel, relative gap 1e-3) beside `sklearn.svm.SVC` (defaults) on growing
 parts of Covertype (class 2 against the rest, standardised), and on 30,000 pictures of ten digits. Seconds are those of
@@ -14,6 +14,8 @@ the kernel: gamma in 2^-4 ... 2^4 times its default, and C in 2^-4 ... 2^12. Lar
 more classes to 500, drawn at random, and all columns are standardised on the training part. Margins are those of the
 test parts of the sets with two classes, divided by |w|, so that no scale of f counts: mean, variance, and variance over
 the square of the mean.
+
+Block: microseconds for the multipliers of one row of K classes, which the paper finds by sorting in O(K log K).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from common import load_labelled, save, show, timed
+from tithe.kernels.odm.many_classes import best_multipliers
 from tithe.odm import LinearODMClassifier, ODMClassifier
 
 SETS = (
@@ -203,10 +206,32 @@ def tuned(folder: Path, names: list[str], n_rows: int, candidates: int) -> list[
     return results
 
 
+def block(sizes: tuple[int, ...] = (10, 100, 1000, 10_000, 100_000)) -> list[list[float]]:
+    """Seconds of the processor for the multipliers of one row, the rival's score fixed, by the number of classes."""
+    rng, table = np.random.default_rng(0), []
+    for k in sizes:
+        rest = rng.normal(size=k)
+        change, alpha, shift, spare = np.empty((4, k))
+
+        def once(rest=rest, change=change, alpha=alpha, shift=shift, spare=spare) -> None:  # type: ignore[no-untyped-def]
+            best_multipliers(rest, 0, -1, 0.5, 1.0, 0.1, 0.2, 0.8, 1.2, change, alpha, shift, spare)
+
+        once()
+        repeats, start = max(3, 300_000 // k), time.process_time()
+        for _ in range(repeats):
+            once()
+        micro = 1e6 * (time.process_time() - start) / repeats
+        table.append([k, micro, micro / (k * np.log(k))])
+    show("One row of K classes", ["K", "microseconds", "over K ln K"], table)
+    (a, slow, _), (b, slower, _) = table[-2:]
+    print(f"\ntime grows with the power {np.log(slower / slow) / np.log(b / a):.2f} of K from {a:,} on")
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", choices=("speed", "tuned"))
+    parser.add_argument("--only", choices=("speed", "tuned", "block"))
     parser.add_argument("--sizes", default="2500,5000,10000,20000")
     parser.add_argument("--digits", type=int, help="run the ten classes alone, on so many rows")
     parser.add_argument("--sets", default=",".join(SETS))
@@ -217,11 +242,13 @@ def main() -> None:
         print(digits(options.data, options.digits))
         return
     results: dict[str, Any] = {}
-    if options.only != "tuned":
+    if options.only in (None, "block"):
+        results["block"] = block()
+    if options.only in (None, "speed"):
         results["speed"] = speed(options.data, [int(n) for n in options.sizes.split(",")], 30_000)
-    if options.only != "speed":
+    if options.only in (None, "tuned"):
         results["tuned"] = tuned(options.data, options.sets.split(","), options.rows, options.candidates)
-    save("odm", results)
+    save("odm" if options.only is None else f"odm_{options.only}", results)
 
 
 if __name__ == "__main__":
