@@ -66,8 +66,9 @@ def build_coreset(
         ``LogisticObjective(classes=("no", "yes"))``.
     construction : str or construction
         How rows are chosen. For clusters: ``"sensitivity"``, ``"lightweight"``, ``"rings"``. For linear models:
-        ``"influence"``, ``"leverage"``. For logistic regression also ``"cablr"``, ``"acvs"``, ``"regressed"``; for
-        margins also ``"sensitivity"``. For all objectives: ``"uniform"`` and ``"ball_cover"``. ``"auto"`` takes the
+        ``"influence"``, ``"leverage"``. For logistic regression also ``"cablr"``, ``"acvs"``; for margins also
+        ``"sensitivity"``. Where there are sensitivities or the bounds of ``"cablr"``: ``"regressed"``, which predicts
+        them from a sample. For all objectives: ``"uniform"`` and ``"ball_cover"``. ``"auto"`` takes the
         construction that is best on real data for the objective and notes it in ``provenance``. If fewer rows than
         coefficients are kept, it compares this with a uniform draw.
     coreset_size : int or float
