@@ -341,7 +341,7 @@ class Construction(Storable, ABC, Generic[ObjectiveT]):
 
 
 class Source(ABC):
-    """Gives rows leaf by leaf. Needs ``n_features``, `tasks` and `sample`. Row ids are positions, skipped rows included."""
+    """Gives rows leaf by leaf. Needs ``n_features``, `tasks`, `sample`. Row ids are positions, skipped rows too."""
 
     n_features: int
     n_rows: int | None = None  # None where it is not known before all rows were read
@@ -372,7 +372,7 @@ class Source(ABC):
         return self.n_rows
 
     def n_leaves(self, leaf_rows: int | None = None) -> int | None:
-        """The number of leaves; None: not known. If known, sources are picklable and `tasks` begins anywhere at once."""
+        """The number of leaves; None: not known. If known, sources are picklable, and `tasks` begins anywhere."""
         return None
 
     def placement(self, first: int = 0, leaf_rows: int | None = None) -> Placement | None:
