@@ -66,6 +66,10 @@ def test_200_columns(rng) -> None:
         ({"eta": -1.0}, "eta must be None or a number of at least 0"),
         ({"temperature": 0.0}, "temperature must be"),
         ({"half_life": 0.0}, "half_life must be"),
+        ({"horizon": 0, "preset": "theory"}, "horizon must be"),
+        ({"horizon": 9}, "horizon is of preset='theory'"),
+        ({"inverse_temperature": 1.0, "preset": "package"}, "inverse_temperature is of preset='theory'"),
+        ({"inverse_temperature": 1.0, "horizon": 9, "preset": "theory"}, "give one of them"),
         ({"summary_size": 10}, "take at least 40"),
     ],
 )

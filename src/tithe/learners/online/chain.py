@@ -62,6 +62,8 @@ _OPTIONS = {
     "kernel": Text(KERNELS),
     "n_samples": Integer(least=1),
     "eta": Number(least=0.0),
+    "horizon": Optional(Integer(least=1)),
+    "inverse_temperature": Optional(Number(least=TINY)),
     "temperature": Number(least=TINY, finite=False),
     "half_life": Optional(Number(least=TINY)),
     "summary_size": Optional(Integer(least=2)),
@@ -220,8 +222,7 @@ class Chain(Storable):
         self._set_schedule()
 
     def _set_schedule(self) -> None:
-        o, d = self.options, self.centers.shape[1]
-        self.schedule = schedule(o["preset"], d, self.radius, o["eta"], o["temperature"], self.scale)
+        self.schedule = schedule(self.options, self.centers.shape[1], self.radius, self.scale)
 
     def _enlarge_radius(self, norm: float) -> None:
         """Double the radius until a row of this norm lies within."""
