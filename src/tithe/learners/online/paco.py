@@ -85,7 +85,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         ``history_`` records and the bound does not cover; or refuse the row.
     eta : float, optional
         The penalty of a centre; 1.25 with the preset ``"practical"`` (in units, see above), 1 with ``"theory"``.
-        With 0 there is no best k, since one more centre never raises the loss.
+        With 0 there is no best k, since one more centre never raises the loss. Rows without separate clusters are
+        one cluster, or few, with the default, whatever more centres would save; values of .1 to .5 give more centres
+        there and a lower loss.
     horizon : int, optional
         The number of rows T to come: lambda = (d + 2) / (2 R^2 sqrt(T)) for every row, the paper's Algorithm 1. Without
         it lambda_t falls, as in its Algorithm 2. Of the preset ``"theory"`` only.
@@ -95,7 +97,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         What lambda is divided by.
     half_life : float, optional
         A row h rows ago has the weight 2^(-h / half_life) in S_t, and t is the weight of all rows: clusters can vanish
-        and drift. This is an extension; the bound holds without it.
+        and drift. With the preset ``"practical"`` the rows of a cluster that got no row for a half-life, but should
+        have got a dozen by its share, count no more until it gets rows again: its centre vanishes within a survey, not
+        when the weights have faded. This is an extension; the bound holds without it.
     summary_size : int or None
         Rows of the past that are kept: all up to this number; then a coreset of this size for the old rows, with l_s
         and lambda_{s-1} as attributes, and up to as many of the latest rows. At least twice ``max_clusters``, better
