@@ -33,6 +33,13 @@ def test_a_smooth_cloud_is_one_cluster(rng) -> None:
     assert PACO(random_state=0).partial_fit(rng.normal(size=(2000, 1))).n_clusters_ == 1
 
 
+def test_a_small_eta_covers_a_smooth_cloud_with_centres(rng) -> None:
+    X = rng.normal(size=(1200, 2))
+    one, many = (PACO(random_state=0, eta=eta, summary_size=300).partial_fit(X) for eta in (1.25, 0.1))
+    assert one.n_clusters_ == 1 and many.n_clusters_ >= 3
+    assert many.history_["loss"][600:].sum() < 0.7 * one.history_["loss"][600:].sum()
+
+
 def test_the_preset_of_the_package_takes_the_steps_of_the_package() -> None:
     X, options = blobs(60, 2), {"n_samples": 20, "random_state": 0}
     package = PACO(4, preset="package", **options).partial_fit(X)
