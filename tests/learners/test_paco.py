@@ -40,6 +40,17 @@ def test_a_small_eta_covers_a_smooth_cloud_with_centres(rng) -> None:
     assert many.history_["loss"][600:].sum() < 0.7 * one.history_["loss"][600:].sum()
 
 
+def test_the_scale_of_the_present_centres_follows_a_curve_and_keeps_round_clusters(rng) -> None:
+    angle = rng.uniform(0.0, 1.5 * np.pi, size=1200)
+    curve = np.column_stack([np.cos(angle), np.sin(angle), 0.3 * angle]) + 0.02 * rng.normal(size=(1200, 3))
+    loss = {}
+    for scale in ("clusters", "centers"):
+        given = {"random_state": 0, "summary_size": 300, "scale": scale}
+        loss[scale] = PACO(**given).partial_fit(curve).history_["loss"][600:].sum()
+        assert PACO(**given).partial_fit(blobs(1000, 3)).n_clusters_ == 3
+    assert loss["centers"] < 0.85 * loss["clusters"]
+
+
 def test_the_preset_of_the_package_takes_the_steps_of_the_package() -> None:
     X, options = blobs(60, 2), {"n_samples": 20, "random_state": 0}
     package = PACO(4, preset="package", **options).partial_fit(X)
@@ -81,7 +92,7 @@ def test_clusters_are_born_and_with_a_half_life_die() -> None:
     X = np.concatenate([places[rng.integers(k, size=1000)] + rng.normal(size=(1000, 2)) for k in (4, 2)])
     kept = PACO(random_state=0, summary_size=500).partial_fit(X)
     fading = PACO(random_state=0, summary_size=500, half_life=200).partial_fit(X)
-    assert kept.n_clusters_ == 4 and (fading.history_["k"][1400:] == 2).mean() > 0.95
+    assert kept.n_clusters_ == 4 and (fading.history_["k"][1500:] == 2).mean() > 0.95
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ from tithe.learners.online.schedule import (
 )
 
 KERNELS = ("birth_death", "symmetric", "paper")
+SCALES = ("clusters", "centers")
 TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
 _SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
 
@@ -63,6 +64,7 @@ _OPTIONS = {
     "kernel": Text(KERNELS),
     "n_samples": Integer(least=1),
     "eta": Number(least=0.0),
+    "scale": Text(SCALES),
     "horizon": Optional(Integer(least=1)),
     "inverse_temperature": Optional(Number(least=TINY)),
     "temperature": Number(least=TINY, finite=False),
@@ -279,16 +281,17 @@ class Chain(Storable):
     def _measure(self) -> Scale:
         """The scale of the past. Rows of clusters that have ended lose their weight as long as no row comes there."""
         p, block = len(self.centers), self.past.block(self.state, self.n_rows)
+        k = int(self.state[K]) if self.options["scale"] == "centers" else 1
         if self.forgets and (block.weights() == 0.0).any():
             block = replace(block, sample_weight=self.past.weights_by_age(self.state, self.decay))
-        scale = measure_scale(block, p, rng_for(self.seed, self.n_rows, "scale"))
+        scale = measure_scale(block, p, rng_for(self.seed, self.n_rows, "scale"), k)
         if not self.forgets:
             return scale
         ended = stale_rows(block, scale.anchors[: scale.n_cut], self.n_rows, float(self.options["half_life"]))
         self.past.columns[0, : len(block)] = np.where(ended, 0.0, block.weights())
         if not ended.any():
             return scale
-        return measure_scale(block.take(np.flatnonzero(~ended)), p, rng_for(self.seed, self.n_rows, "scale"))
+        return measure_scale(block.take(np.flatnonzero(~ended)), p, rng_for(self.seed, self.n_rows, "scale"), k)
 
     def _survey(self) -> None:
         """Measure the scale of the past."""

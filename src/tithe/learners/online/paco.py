@@ -30,7 +30,7 @@ from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
 from tithe.learners.collections import lazy_on_collections
-from tithe.learners.online.chain import KERNELS, TINY, Chain, FinishedChain
+from tithe.learners.online.chain import KERNELS, SCALES, TINY, Chain, FinishedChain
 from tithe.learners.online.regret import regret_bounds
 from tithe.learners.online.river import RiverClusterer
 from tithe.learners.online.schedule import PRESETS, inverse_temperature
@@ -85,9 +85,13 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         ``history_`` records and the bound does not cover; or refuse the row.
     eta : float, optional
         The penalty of a centre; 1.25 with the preset ``"practical"`` (in units, see above), 1 with ``"theory"``.
-        With 0 there is no best k, since one more centre never raises the loss. Rows without separate clusters are
-        one cluster, or few, with the default, whatever more centres would save; values of .1 to .5 give more centres
-        there and a lower loss.
+        With 0 there is no best k, since one more centre never raises the loss. With the default a round cloud of rows
+        is one cluster, whatever more centres would save. Values of .1 to .5 cover it with several centres, for a lower
+        loss, but cut round clusters as well.
+    scale : {"clusters", "centers"}
+        Where v and h are measured with the preset ``"practical"``: at the clusters that lie apart, or at as many
+        clusters as there are centres now, if those are more. With ``"centers"`` rows on curves and sheets get many
+        centres, up to ``max_clusters``, and a lower loss; separate round clusters are found as before.
     horizon : int, optional
         The number of rows T to come: lambda = (d + 2) / (2 R^2 sqrt(T)) for every row, the paper's Algorithm 1. Without
         it lambda_t falls, as in its Algorithm 2. Of the preset ``"theory"`` only.
@@ -97,9 +101,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         What lambda is divided by.
     half_life : float, optional
         A row h rows ago has the weight 2^(-h / half_life) in S_t, and t is the weight of all rows: clusters can vanish
-        and drift. With the preset ``"practical"`` the rows of a cluster that got no row for a half-life, but should
-        have got a dozen by its share, count no more until it gets rows again: its centre vanishes within a survey, not
-        when the weights have faded. This is an extension; the bound holds without it.
+        and drift. With the preset ``"practical"`` the rows of a cluster that got no row for one and a half half-lives,
+        but should have got a dozen by its share, count no more until it gets rows again. Its centre need not wait until
+        the weights have faded. This is an extension; the bound holds without it.
     summary_size : int or None
         Rows of the past that are kept: all up to this number; then a coreset of this size for the old rows, with l_s
         and lambda_{s-1} as attributes, and up to as many of the latest rows. At least twice ``max_clusters``, better
@@ -146,6 +150,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         "radius": OneOf("auto") | RealNumber(above=0.0),
         "beyond_radius": OneOf("restart", "error"),
         "eta": OneOf(None) | RealNumber(least=0.0),
+        "scale": OneOf(*SCALES),
         "horizon": OneOf(None) | WholeNumber(least=1),
         "inverse_temperature": OneOf(None) | RealNumber(above=0.0),
         "temperature": RealNumber(above=0.0, finite=False),
@@ -163,6 +168,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         radius: float | str = "auto",
         beyond_radius: str = "restart",
         eta: float | None = None,
+        scale: str = "clusters",
         horizon: int | None = None,
         inverse_temperature: float | None = None,
         temperature: float = 1.0,
@@ -177,6 +183,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         self.radius = radius
         self.beyond_radius = beyond_radius
         self.eta = eta
+        self.scale = scale
         self.horizon = horizon
         self.inverse_temperature = inverse_temperature
         self.temperature = temperature
