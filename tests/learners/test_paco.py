@@ -34,20 +34,20 @@ def test_a_smooth_cloud_is_one_cluster(rng) -> None:
 
 
 def test_a_small_eta_covers_a_smooth_cloud_with_centres(rng) -> None:
-    X = rng.normal(size=(1200, 2))
-    one, many = (PACO(random_state=0, eta=eta, summary_size=300).partial_fit(X) for eta in (1.25, 0.1))
+    X = rng.normal(size=(700, 2))
+    one, many = (PACO(random_state=0, eta=eta, summary_size=200).partial_fit(X) for eta in (1.25, 0.1))
     assert one.n_clusters_ == 1 and many.n_clusters_ >= 3
-    assert many.history_["loss"][600:].sum() < 0.7 * one.history_["loss"][600:].sum()
+    assert many.history_["loss"][350:].sum() < 0.7 * one.history_["loss"][350:].sum()
 
 
 def test_the_scale_of_the_present_centres_follows_a_curve_and_keeps_round_clusters(rng) -> None:
-    angle = rng.uniform(0.0, 1.5 * np.pi, size=1200)
-    curve = np.column_stack([np.cos(angle), np.sin(angle), 0.3 * angle]) + 0.02 * rng.normal(size=(1200, 3))
+    angle = rng.uniform(0.0, 1.5 * np.pi, size=800)
+    curve = np.column_stack([np.cos(angle), np.sin(angle), 0.3 * angle]) + 0.02 * rng.normal(size=(800, 3))
     loss = {}
     for scale in ("clusters", "centers"):
-        given = {"random_state": 0, "summary_size": 300, "scale": scale}
-        loss[scale] = PACO(**given).partial_fit(curve).history_["loss"][600:].sum()
-        assert PACO(**given).partial_fit(blobs(1000, 3)).n_clusters_ == 3
+        given = {"random_state": 0, "summary_size": 200, "scale": scale}
+        loss[scale] = PACO(**given).partial_fit(curve).history_["loss"][400:].sum()
+        assert PACO(**given).partial_fit(blobs(400, 3)).n_clusters_ == 3
     assert loss["centers"] < 0.85 * loss["clusters"]
 
 

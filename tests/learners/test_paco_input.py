@@ -57,7 +57,7 @@ def test_200_columns(rng) -> None:
         ({"n_samples": 0}, "n_samples must be"),
         ({"preset": "best"}, "preset must be one of"),
         ({"kernel": "gibbs"}, "kernel must be one of"),
-        ({"scale": "rows"}, "scale must be one of"),
+        ({"scale": "rows"}, "scale must be"),
         ({"kernel": "symmetric"}, "up to max_clusters=8"),
         ({"radius": -1.0}, "radius must be"),
         ({"radius": "large"}, "radius must be"),

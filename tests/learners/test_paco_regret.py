@@ -57,11 +57,11 @@ def test_a_fixed_lambda_is_algorithm_1() -> None:
     rng, rate = np.random.default_rng(0), 0.8
     exact = np.array([algorithm_1(rows, rate, 0.5, rng) for _ in range(200)])
     ours = []
-    for seed in range(80):
+    for seed in range(50):
         model = PACO(2, preset="theory", radius=1.0, inverse_temperature=rate, eta=0.5, n_samples=40, random_state=seed)
         history = model.partial_fit(rows[:, None]).history_
         ours.append((history["loss"].sum(), history["k"].sum()))
-    error = 3.5 * np.hypot(exact.std(axis=0) / math.sqrt(200), np.std(ours, axis=0) / math.sqrt(80))
+    error = 3.5 * np.hypot(exact.std(axis=0) / math.sqrt(200), np.std(ours, axis=0) / math.sqrt(50))
     assert (np.abs(exact.mean(axis=0) - np.mean(ours, axis=0)) < error).all()
     hot = np.array([algorithm_1(rows, 0.0, 0.5, rng) for _ in range(200)]).mean(axis=0)
     assert np.mean(ours, axis=0)[0] < 0.7 * hot[0]  # where rows do not count, the loss is another one
