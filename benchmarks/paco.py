@@ -1,6 +1,8 @@
 """Online clustering: PACO beside river's STREAMKMeans, CluStream and DBSTREAM and sequential k-means.
 
     python benchmarks/paco.py --data ../shared/data
+    python benchmarks/paco.py --paper        # only what the paper states, see paco_paper.py
+    python benchmarks/paco.py --changes      # only how soon k is right after a change
 
 Everybody predicts each row by the nearest centre before it is seen; the loss is the squared distance. Planted streams
 are Gaussian blobs in three regimes of 10,000 rows, centres at least 10 deviations apart: clusters that appear
@@ -25,6 +27,7 @@ from river import cluster
 from sklearn.cluster import KMeans
 
 from common import load_rows, save, show
+from paco_paper import paper
 from tithe.online import PACO
 
 BURN_IN = 1000  # rows after a change that do not count for k
@@ -34,25 +37,27 @@ STREAMS = {
     "3, 5, 2": ((3, 5, 2), 300.0),
     "5 that move": ((5, 5, 5), 300.0),
 }
+CHANGES = ((4, 2, 6), (2, 6, 3))
 SETS = ("electricity", "occupancy_sensor", "eeg_eye_state", "image_segments", "kdd_http", "kddcup99_10pct")
 
 
-def planted(name: str, d: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def planted(
+    ks: tuple[int, ...], d: int, seed: int, *, regime: int = REGIME, move: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, the true number of clusters at each, and the cluster each is from."""
     rng = np.random.default_rng(seed)
-    ks = STREAMS[name][0]
     places: list[np.ndarray] = []
     while len(places) < max(ks):
         place = rng.uniform(-25.0, 25.0, size=d)
         if all(np.linalg.norm(place - other) >= 10.0 for other in places):
             places.append(place)
-    labels = np.concatenate([rng.integers(k, size=REGIME) for k in ks])
+    labels = np.concatenate([rng.integers(k, size=regime) for k in ks])
     X = np.array(places)[labels] + rng.normal(size=(len(labels), d))
-    if "move" in name:
+    if move:
         way = rng.normal(size=(max(ks), d))
         way *= 20.0 / np.linalg.norm(way, axis=1, keepdims=True)
         X += way[labels] * np.linspace(0.0, 1.0, len(X))[:, None]
-    return X, np.repeat(ks, REGIME), labels
+    return X, np.repeat(ks, regime), labels
 
 
 def oracle(X: np.ndarray, labels: np.ndarray, regime: int = REGIME) -> float:
@@ -156,10 +161,10 @@ def peers(X: np.ndarray, seed: int) -> dict[str, Callable[[int], Any]]:
 def planted_streams(seeds: int, slow_seeds: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for d in (2, 10):
-        for name, (_, half_life) in STREAMS.items():
+        for name, (ks, half_life) in STREAMS.items():
             outcomes: dict[str, list[dict[str, float]]] = {}
             for seed in range(seeds):
-                X, truth, labels = planted(name, d, seed)
+                X, truth, labels = planted(ks, d, seed, move="move" in name)
                 best = oracle(X, labels, 1000 if "move" in name else REGIME)
                 runs = {"PACO": run_paco(X, truth, half_life=half_life, random_state=seed)}
                 for peer, make in peers(X, seed).items():
@@ -169,6 +174,33 @@ def planted_streams(seeds: int, slow_seeds: int) -> dict[str, Any]:
                     outcomes.setdefault(method, []).append({**values, "loss / oracle": values["loss"] / best})
             table(f"{name}, d = {d}, {seeds} seeds (CluStream: {slow_seeds})", outcomes)
             results[f"{name}, d = {d}"] = outcomes
+    return results
+
+
+def rows_until(ks: np.ndarray, true_k: int) -> int:
+    """The number of rows before k is right for 50 rows in a row; all, if it never is."""
+    right = np.convolve(ks == true_k, np.ones(50), "valid") == 50
+    return int(right.argmax()) if right.any() else len(ks)
+
+
+def changes(seeds: int) -> dict[str, Any]:
+    """Rows until k is right after the number of clusters has changed: half-life 300, regimes of 2,500 rows."""
+    rows, results, regime = [], {}, 2500
+    for ks in CHANGES:
+        for d in (2, 5, 10):
+            waits, losses = [], []
+            for seed in range(seeds):
+                X, _, labels = planted(ks, d, seed, regime=regime)
+                history = PACO(half_life=300.0, random_state=seed).partial_fit(X).history_
+                parts = history["k"].reshape(len(ks), regime)
+                waits.append([rows_until(part, k) for part, k in zip(parts, ks, strict=True)])
+                losses.append(float(history["loss"].sum() / oracle(X, labels, regime)))
+            name = f"{', '.join(map(str, ks))}, d = {d}"
+            middle, worst = np.median(waits, axis=0), np.max(waits, axis=0)
+            rows.append([name, *middle.tolist(), *worst.tolist(), float(np.median(losses))])
+            results[name] = {"median": middle.tolist(), "worst": worst.tolist(), "loss / oracle": losses}
+    columns = ["k", "first", "second", "third", "worst", "worst", "worst", "loss / oracle"]
+    show(f"rows until k is right, median and worst of {seeds} seeds", columns, rows)
     return results
 
 
@@ -245,14 +277,25 @@ def real_sets(folder: Path, names: list[str], n_rows: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of .npz files with an array X")
+    parser.add_argument("--data", type=Path, help="folder of .npz files with an array X")
+    parser.add_argument("--paper", action="store_true", help="only the claims of the paper")
+    parser.add_argument("--changes", action="store_true", help="only how many rows after a change k is right")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--slow-seeds", type=int, default=1)
     parser.add_argument("--rows", type=int, default=10_000, help="of each real set, from its beginning")
     parser.add_argument("--long", type=int, default=200_000)
     arguments = parser.parse_args()
+    if arguments.paper:
+        paper(arguments.seeds)
+        return
+    if arguments.changes:
+        save("paco_changes", changes(arguments.seeds))
+        return
+    if arguments.data is None:
+        parser.error("name the folder of real sets: --data DIR")
     results = {
+        "changes": changes(arguments.seeds),
         "long": long_stream(arguments.long),
         "planted": planted_streams(arguments.seeds, arguments.slow_seeds),
         "sets": real_sets(arguments.data, arguments.sets, arguments.rows),

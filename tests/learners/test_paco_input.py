@@ -57,6 +57,7 @@ def test_200_columns(rng) -> None:
         ({"n_samples": 0}, "n_samples must be"),
         ({"preset": "best"}, "preset must be one of"),
         ({"kernel": "gibbs"}, "kernel must be one of"),
+        ({"scale": "rows"}, "scale must be"),
         ({"kernel": "symmetric"}, "up to max_clusters=8"),
         ({"radius": -1.0}, "radius must be"),
         ({"radius": "large"}, "radius must be"),
@@ -66,6 +67,10 @@ def test_200_columns(rng) -> None:
         ({"eta": -1.0}, "eta must be None or a number of at least 0"),
         ({"temperature": 0.0}, "temperature must be"),
         ({"half_life": 0.0}, "half_life must be"),
+        ({"horizon": 0, "preset": "theory"}, "horizon must be"),
+        ({"horizon": 9}, "horizon is of preset='theory'"),
+        ({"inverse_temperature": 1.0, "preset": "package"}, "inverse_temperature is of preset='theory'"),
+        ({"inverse_temperature": 1.0, "horizon": 9, "preset": "theory"}, "give one of them"),
         ({"summary_size": 10}, "take at least 40"),
     ],
 )

@@ -341,7 +341,7 @@ def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
         rows[j, i] = x[j]
     _assign_row(past, i, centers, state[K])
     loss = columns[NEAR, i]
-    curb = schedule[CURB] / math.sqrt(max(1.0, clock[0]))
+    curb = schedule[CURB] if schedule[LAG] == np.inf else schedule[CURB] / math.sqrt(max(1.0, clock[0]))
     if curb * loss > schedule[CURB_MOST]:
         curb = schedule[CURB_MOST] / loss
     columns[WEIGHT, i], columns[PREDICTED, i], columns[ROW_CURB, i] = 1.0, loss, curb
@@ -368,8 +368,8 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     weight of the past, which only scales the walk; a row sets it. At row t, with W the weight after it, the inverse
     temperature is schedule[RATE] / sqrt(max(1, W - schedule[LAG])) and the penalty schedule[ETA] + schedule[ETA_SHARE]
     * that * W; the row's own curb is schedule[CURB] / sqrt(max(1, W before it)), but at most schedule[CURB_MOST] over
-    its loss. A row whose loss is above schedule[SURPRISE] becomes one of the last anchors: a cluster may begin there.
-    ``clock[0]`` is the weight of all rows so far, ``clock[1]`` the norm of the row that stopped it.
+    its loss. With an infinite schedule[LAG] both stay as they are. A row whose loss is above schedule[SURPRISE] becomes
+    one of the last anchors. ``clock`` is the weight of all rows so far, and the norm of the row that stopped it.
     """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
     n_rows = X.shape[0]

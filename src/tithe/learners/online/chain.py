@@ -38,6 +38,7 @@ from tithe.kernels.online.birth_death import (
     run_chain,
 )
 from tithe.kernels.online.swap import LARGEST, swap_chain
+from tithe.learners.online.forgetting import stale_rows
 from tithe.learners.online.history import History
 from tithe.learners.online.memory import Past, with_zeros
 from tithe.learners.online.scale import Scale, check_levels, measure_scale
@@ -52,6 +53,7 @@ from tithe.learners.online.schedule import (
 )
 
 KERNELS = ("birth_death", "symmetric", "paper")
+SCALES = ("clusters", "centers")
 TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
 _SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
 
@@ -62,6 +64,9 @@ _OPTIONS = {
     "kernel": Text(KERNELS),
     "n_samples": Integer(least=1),
     "eta": Number(least=0.0),
+    "scale": Text(SCALES),
+    "horizon": Optional(Integer(least=1)),
+    "inverse_temperature": Optional(Number(least=TINY)),
     "temperature": Number(least=TINY, finite=False),
     "half_life": Optional(Number(least=TINY)),
     "summary_size": Optional(Integer(least=2)),
@@ -184,6 +189,11 @@ class Chain(Storable):
         expect(same, "temperatures do not follow from the rows")
 
     @property
+    def forgets(self) -> bool:
+        """Whether clusters that get no rows any more are forgotten at once."""
+        return self.options["half_life"] is not None and self.options["preset"] == "practical"
+
+    @property
     def current(self) -> Array:
         """The centres that the next row is predicted with: (k, d)."""
         return self.centers[: self.state[K]].copy()
@@ -220,8 +230,7 @@ class Chain(Storable):
         self._set_schedule()
 
     def _set_schedule(self) -> None:
-        o, d = self.options, self.centers.shape[1]
-        self.schedule = schedule(o["preset"], d, self.radius, o["eta"], o["temperature"], self.scale)
+        self.schedule = schedule(self.options, self.centers.shape[1], self.radius, self.scale)
 
     def _enlarge_radius(self, norm: float) -> None:
         """Double the radius until a row of this norm lies within."""
@@ -243,7 +252,7 @@ class Chain(Storable):
         try:
             while done < n:
                 if self.past.room(self.state) == 0:
-                    self.past.make_room(self.state, self.centers)
+                    self._make_room()
                 alone = swaps or self.n_rows + 1 >= self.next_survey
                 m = 1 if alone else min(n - done, self.past.room(self.state), self.next_survey - 1 - self.n_rows)
                 steps = 0 if alone or not self.radius else self.options["n_samples"]
@@ -263,10 +272,30 @@ class Chain(Storable):
             if done:
                 self.history.add(n_centers[:done], losses[:done], accepted[:done] / self.options["n_samples"])
 
+    def _make_room(self) -> None:
+        n_handed = self.past.n_handed
+        self.past.make_room(self.state, self.centers)
+        if self.forgets and self.past.n_handed > n_handed:
+            self._measure()  # rows of clusters that have ended came back with the summary
+
+    def _measure(self) -> Scale:
+        """The scale of the past. Rows of clusters that have ended lose their weight as long as no row comes there."""
+        p, block = len(self.centers), self.past.block(self.state, self.n_rows)
+        k = int(self.state[K]) if self.options["scale"] == "centers" else 1
+        if self.forgets and (block.weights() == 0.0).any():
+            block = replace(block, sample_weight=self.past.weights_by_age(self.state, self.decay))
+        scale = measure_scale(block, p, rng_for(self.seed, self.n_rows, "scale"), k)
+        if not self.forgets:
+            return scale
+        ended = stale_rows(block, scale.anchors[: scale.n_cut], self.n_rows, float(self.options["half_life"]))
+        self.past.columns[0, : len(block)] = np.where(ended, 0.0, block.weights())
+        if not ended.any():
+            return scale
+        return measure_scale(block.take(np.flatnonzero(~ended)), p, rng_for(self.seed, self.n_rows, "scale"), k)
+
     def _survey(self) -> None:
         """Measure the scale of the past."""
-        rng = rng_for(self.seed, self.n_rows, "scale")
-        self.scale = measure_scale(self.past.block(self.state, self.n_rows), len(self.centers), rng)
+        self.scale = self._measure()
         self._set_schedule()
         self.next_survey = self.n_rows + max(1, min(self.n_rows // _SURVEY_SHARE, _MAX_SURVEY_ROWS))
 

@@ -50,6 +50,7 @@ class Past(Storable):
                 random_state=seed,
             )
         self.old_ids = np.empty(0, np.int64)  # of the rows of the summary
+        self.old_weights = np.empty(0)  # their weights when the summary was made
         self.n_handed = 0  # rows that were passed to the summary
         self.rows = np.empty((n_features, 0))
         self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
@@ -67,7 +68,9 @@ class Past(Storable):
                 "labels": Integers(2, "room", dtypes=("int32",)),
             },
         )
-        Integers("old", least=0, below=max(1, self.n_handed)).check("old_ids", self.old_ids, {})
+        sizes: dict[str, int] = {}
+        Integers("old", least=0, below=max(1, self.n_handed)).check("old_ids", self.old_ids, sizes)
+        Floats("old", least=0.0, most=_MAX_WEIGHT).check("old_weights", self.old_weights, sizes)
         expect(len(self.rows) > 0, "rows have no columns")
         stream = self.stream
         expect((stream is None) == (self.summary_size is None), "a summary is missing, or there should be none")
@@ -121,14 +124,19 @@ class Past(Storable):
         if self.stream.n_rows == self.n_handed:  # if not, the last call was interrupted after the push
             self.stream.push(np.column_stack([self.rows[:, new].T, self.columns[1, new], self.columns[2, new]]))
         coreset = self.stream.coreset()
-        self.old_ids, self.n_handed = coreset.row_ids(), self.stream.n_rows
+        self.old_ids, self.old_weights, self.n_handed = coreset.row_ids(), coreset.weights(), self.stream.n_rows
         n_old = state[N] = self.n_old
         more = max(0, n_old + self.stream.leaf_size - self.rows.shape[1])
         self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
         self.rows[:, :n_old] = coreset.X[:, :-2].T
-        self.columns[0, :n_old] = coreset.weights()
+        self.columns[0, :n_old] = self.old_weights
         self.columns[1:3, :n_old] = coreset.X[:, -2:].T
         look_at_all(self.arrays, centers, state)
+
+    def weights_by_age(self, state: Array, decay: float) -> Array:
+        """The weights of the rows held by their age alone, whether their cluster has ended or not: (n,)."""
+        n_new = int(state[N]) - self.n_old
+        return np.concatenate([self.old_weights * decay**n_new, decay ** np.arange(n_new - 1.0, -1.0, -1.0)])
 
     def widen(self, more: int) -> None:
         """Add ``more`` columns, which are 0 in all rows so far."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError, RowsNotSavedError
@@ -31,9 +30,10 @@ from tithe.kernels.online.birth_death import SLACK
 from tithe.kernels.online.swap import LARGEST
 from tithe.learners.bases import BaseEstimator, ClusterMixin
 from tithe.learners.collections import lazy_on_collections
-from tithe.learners.online.chain import KERNELS, TINY, Chain, FinishedChain
+from tithe.learners.online.chain import KERNELS, SCALES, TINY, Chain, FinishedChain
+from tithe.learners.online.regret import regret_bounds
 from tithe.learners.online.river import RiverClusterer
-from tithe.learners.online.schedule import PRESETS
+from tithe.learners.online.schedule import PRESETS, inverse_temperature
 from tithe.learners.results import Described, named_values
 from tithe.learners.tables import checked_block
 from tithe.sources.arrays import is_frame
@@ -77,18 +77,33 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         once, from Student distributions around a k-means solution of the past; it mixes badly, since the order of the
         centres must match. ``"symmetric"`` proposes the same in any order, for ``max_clusters`` up to 8.
     radius : float or "auto"
-        R. By default the norm of the first row that is not zero.
+        R. By default the norm of the first row that is not zero. Rows up to that one are predicted by a single centre
+        at the origin, since the prior has no ball before. With a number, the first row is predicted by a draw from
+        the prior.
     beyond_radius : {"restart", "error"}
         What to do with a row beyond the radius: double R as often as needed and continue with the same past, which
         ``history_`` records and the bound does not cover; or refuse the row.
     eta : float, optional
         The penalty of a centre; 1.25 with the preset ``"practical"`` (in units, see above), 1 with ``"theory"``.
-        With 0 there is no best k, since one more centre never raises the loss.
+        With 0 there is no best k, since one more centre never raises the loss. With the default a round cloud of rows
+        is one cluster, whatever more centres would save. Values of .1 to .5 cover it with several centres, for a lower
+        loss, but cut round clusters as well.
+    scale : {"clusters", "centers"}
+        Where v and h are measured with the preset ``"practical"``: at the clusters that lie apart, or at as many
+        clusters as there are centres now, if those are more. With ``"centers"`` rows on curves and sheets get many
+        centres, up to ``max_clusters``, and a lower loss; separate round clusters are found as before.
+    horizon : int, optional
+        The number of rows T to come: lambda = (d + 2) / (2 R^2 sqrt(T)) for every row, the paper's Algorithm 1. Without
+        it lambda_t falls, as in its Algorithm 2. Of the preset ``"theory"`` only.
+    inverse_temperature : float, optional
+        lambda for every row, in place of ``horizon``.
     temperature : float
-        What lambda_t is divided by.
+        What lambda is divided by.
     half_life : float, optional
         A row h rows ago has the weight 2^(-h / half_life) in S_t, and t is the weight of all rows: clusters can vanish
-        and drift. This is an extension; the bound holds without it.
+        and drift. With the preset ``"practical"`` the rows of a cluster that got no row for one and a half half-lives,
+        but should have got a dozen by its share, count no more until it gets rows again. Its centre need not wait until
+        the weights have faded. This is an extension; the bound holds without it.
     summary_size : int or None
         Rows of the past that are kept: all up to this number; then a coreset of this size for the old rows, with l_s
         and lambda_{s-1} as attributes, and up to as many of the latest rows. At least twice ``max_clusters``, better
@@ -135,6 +150,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         "radius": OneOf("auto") | RealNumber(above=0.0),
         "beyond_radius": OneOf("restart", "error"),
         "eta": OneOf(None) | RealNumber(least=0.0),
+        "scale": OneOf(*SCALES),
+        "horizon": OneOf(None) | WholeNumber(least=1),
+        "inverse_temperature": OneOf(None) | RealNumber(above=0.0),
         "temperature": RealNumber(above=0.0, finite=False),
         "half_life": OneOf(None) | RealNumber(above=0.0),
         "summary_size": OneOf(None) | WholeNumber(least=2),
@@ -150,6 +168,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         radius: float | str = "auto",
         beyond_radius: str = "restart",
         eta: float | None = None,
+        scale: str = "clusters",
+        horizon: int | None = None,
+        inverse_temperature: float | None = None,
         temperature: float = 1.0,
         half_life: float | None = None,
         summary_size: int | None = 1000,
@@ -162,6 +183,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         self.radius = radius
         self.beyond_radius = beyond_radius
         self.eta = eta
+        self.scale = scale
+        self.horizon = horizon
+        self.inverse_temperature = inverse_temperature
         self.temperature = temperature
         self.half_life = half_life
         self.summary_size = summary_size
@@ -192,56 +216,6 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         rows = self._checked(X, reset="_chain" not in self.__dict__)
         self._take(rows, options)
         return self
-
-    def learn_one(self, x: Mapping[Any, float]) -> None:
-        """Take one row, a dict of values by feature name. river's pipelines call this.
-
-        A feature that is missing is 0. A new one becomes one more column, which is 0 in all rows before. The columns
-        have the order of the frame that came first, then that of their names among those that came together.
-        """
-        options, names, first = self._options(), self._names_of(x), "_chain" not in self.__dict__
-        names = names + in_order(name for name in x if name not in names)
-        self._take(self._one(x, names), options)
-        self._names, self.n_features_in_ = names, len(names)
-        if first or len(names) > len(self.__dict__.get("feature_names_in_", names)):
-            self.__dict__.pop("feature_names_in_", None)
-            if all(isinstance(name, str) for name in names):
-                self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
-
-    def predict_one(self, x: Mapping[Any, float]) -> int:
-        """The number of the nearest centre of one row; 0 before the first row.
-
-        A feature that is missing is 0. A feature that no row had is left out.
-        """
-        if "_chain" not in self.__dict__:
-            return 0
-        gap = self._chain.current - self._one(x, self._names_of(x))
-        return int(np.einsum("ij,ij->i", gap, gap).argmin())
-
-    @property
-    def centers(self) -> dict[int, dict[Any, float]]:
-        """``cluster_centers_`` as river's clusterers give them: by number, and by the name of the feature."""
-        names = self.__dict__.get("_names", self.__dict__.get("feature_names_in_", range(self.n_features_in_)))
-        rows = self.cluster_centers_.tolist()
-        return {number: dict(zip(names, row, strict=True)) for number, row in enumerate(rows)}
-
-    def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
-        """The known features in their order; those of ``x`` if rows had no names so far."""
-        if "_names" in self.__dict__:
-            return list(self._names)
-        if "_chain" not in self.__dict__:
-            return []
-        if hasattr(self, "feature_names_in_"):
-            return list(self.feature_names_in_)
-        if len(x) != self.n_features_in_:
-            raise ValueError(
-                f"The row has {len(x)} features, those before it had {self.n_features_in_} without names: the first "
-                "row with names must have as many."
-            )
-        return in_order(x)
-
-    def _one(self, x: Mapping[Any, float], names: list[Any]) -> Array:
-        return np.asarray(check_array([[x.get(name, 0.0) for name in names]], dtype=np.float64))
 
     def _take(self, rows: Array, options: dict[str, Any]) -> None:
         first = "_chain" not in self.__dict__
@@ -304,6 +278,26 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         if isinstance(chain, FinishedChain):
             raise RowsNotSavedError("PACO has no summary_")
         return chain.past.block(chain.state, chain.n_rows)
+
+    def regret_bound(self) -> Array:
+        """By how much the expected loss so far can exceed that of the best k centres in hindsight: (max_clusters,).
+
+        Entry k - 1 is for k centres within R of the origin. It is the bound of the paper's Corollary 1 (fixed lambda),
+        2 (``horizon``, after as many rows) or 3 (lambda_t that falls); see `tithe.learners.online.regret`.
+        The norms of the rows are bounded by R. The corollaries are about exact draws from the quasi-posterior. A chain
+        of ``n_samples`` steps approximates them, and so does a summary of more rows than ``summary_size``.
+        """
+        chain = self._chain_for("regret_bound")
+        if self.preset != "theory" or self.half_life is not None or self.radius == "auto" or chain.restarts:
+            raise ValueError(
+                "The regret is bounded for preset='theory' with half_life=None and a radius that no row was beyond."
+            )
+        d, options = self.n_features_in_, self._options()
+        rate = inverse_temperature(options, d, chain.radius, chain.n_rows)
+        return regret_bounds(
+            self.max_clusters, d, chain.n_rows, chain.radius, rate, options["eta"],
+            falling=self.horizon is None and self.inverse_temperature is None,
+        )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
         """The number of rows so far, and the centres."""
@@ -392,11 +386,11 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
             raise ValueError(f"radius must be between {TINY:g} and {1 / TINY:g}, got {self.radius!r}: scale the rows.")
         if self.radius == "auto" and self.beyond_radius == "error":
             raise ValueError("beyond_radius='error' needs a radius: name the largest norm that a row may have.")
+        fixed = [name for name in ("horizon", "inverse_temperature") if options[name] is not None]
+        if fixed and self.preset != "theory":
+            raise ValueError(f"{fixed[0]} is of preset='theory', not of {self.preset!r}: name that preset.")
+        if len(fixed) == 2:
+            raise ValueError("Both horizon and inverse_temperature say what lambda is: give one of them.")
         if options["kernel"] == "symmetric" and self.max_clusters > LARGEST:
             raise ValueError(f"The symmetric kernel goes up to max_clusters={LARGEST}: take that, or birth_death.")
         return options
-
-
-def in_order(names: Iterable[Any]) -> list[Any]:
-    """Names of features in a fixed order."""
-    return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))

@@ -25,7 +25,7 @@ _ROWS_PER_PIECE = 3  # effective rows, on average
 
 @dataclass(frozen=True, kw_only=True)
 class Scale(Storable):
-    """Statistics of the past, which depend on the rows only, not on the state of the chain.
+    """Statistics of the past, which depend on the rows and on the number of centres at the time of the survey.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Scale(Storable):
     anchors, weights : (a, d), (a,)
         Means and weights of the clusters of Ward's tree, at all levels.
     n_cut : int
-        The number of clusters by which variance and split were measured. They are the first anchors.
+        The number of clusters that were found apart from each other. They are the first anchors.
     levels : (p + 1, p)
         In row k, the anchors that are the k clusters of the tree at this level; -1 if there are fewer.
     """
@@ -65,7 +65,7 @@ class Scale(Storable):
         check_levels(self.levels)
 
 
-def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> Scale:
+def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1) -> Scale:
     """Cut the rows into many pieces, join them by Ward's method, and find the level that is consistent with its scale.
 
     The search goes from fine to coarse. With v the variance in a direction within the clusters of a level and W the
@@ -73,6 +73,10 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
     at. Separate cells of a smooth cloud save less than this price, so they are joined until the cloud is one cluster;
     k clusters must be about 2 sqrt(k) standard deviations apart. Then clusters that save 1.5 times what cutting the
     largest one in two saves are separated at this scale.
+
+    If there are ``n_centers`` centres already, and more than these clusters, variance and split are those of so many
+    clusters of the tree: what one more centre must save is measured by what the present ones leave. Rows in a curve or
+    a sheet then get as many centres as it takes, since every cut of it saves more than that of a round cluster.
 
     For n rows in d dimensions the largest sample variance in a direction is (1 + sqrt(d / n))^2 times the true one
     (Marchenko and Pastur). Cuts seem to save more by this factor, so the price is multiplied by it.
@@ -102,14 +106,16 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator) -> 
     price = _SPLIT_FACTOR * split * total * _variance(block, nodes[cut]) / free[at]
     at = int((loss[: at + 1] + price * levels[: at + 1]).argmin())
     cut = _cut(at, pairs, len(mass))
+    present = min(at, max(0, len(mass) - n_centers))
+    measured = _cut(present, pairs, len(mass))
     others = np.setdiff1d(np.arange(len(nodes)), cut)
     order = np.concatenate([cut, others])
     levels, place = np.full((max_clusters + 1, max_clusters), -1), np.argsort(order)
     for k in range(1, min(max_clusters, len(mass)) + 1):
         levels[k, :k] = place[_cut(len(mass) - k, pairs, len(mass))]
     return Scale(
-        variance=_variance(block, nodes[cut]) / float(free[at]),
-        split=_largest_split(weights[cut] / total, effective, block.n_features),
+        variance=_variance(block, nodes[measured]) / float(free[present]),
+        split=_largest_split(weights[measured] / total, effective, block.n_features),
         anchors=nodes[order],
         weights=weights[order],
         n_cut=len(cut),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +43,22 @@ PRESETS = {
 }
 
 
-def schedule(preset: str, d: int, radius: float, eta: float, temperature: float, scale: Scale | None) -> Array:
+def inverse_temperature(options: Mapping[str, Any], d: int, radius: float, t: float) -> float:
+    """lambda_t of the preset ``"theory"``: given, or (d + 2) / (2 R^2 sqrt(T)), with t for T if there is no horizon."""
+    if options["inverse_temperature"] is not None:
+        return float(options["inverse_temperature"] / options["temperature"])
+    rows = t if options["horizon"] is None else options["horizon"]
+    return float((d + 2) / (2.0 * radius**2 * math.sqrt(rows) * options["temperature"]))
+
+
+def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | None) -> Array:
     """Numbers from which `tithe.kernels.online.birth_death.run_chain` computes temperatures, curbs and penalties."""
+    preset, eta, temperature = options["preset"], options["eta"], options["temperature"]
     hot, never = (d + 2) / (2.0 * radius**2), np.inf
     if preset == "theory":
-        return np.array([hot / temperature, 0.0, hot / temperature, never, eta, 0.0, never])
+        falls = options["horizon"] is None and options["inverse_temperature"] is None
+        rate = inverse_temperature(options, d, radius, 1.0)
+        return np.array([rate, 0.0 if falls else np.inf, rate, never, eta, 0.0, never])
     if preset == "package":
         rate, curb = 5.0 * (d + 2) / (radius * temperature), (d + 2) / (1.5 * radius) ** 4
         return np.array([rate, 1.0, curb, never, eta, 0.0, never])
