@@ -40,7 +40,8 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
     """Predict with MODEL, a file that tithe fit or save_model wrote: row_id and prediction for every row.
 
-    row_id counts the rows from 0; --row-id names a column that is written beside it.
+    Of a dictionary the codes are written: row_id, and a column for each atom. row_id counts the rows from 0; --row-id
+    names a column that is written beside it.
 
     The columns that the model was fitted on are looked up by name, in whatever order and file format; others, such as
     the target, are left alone. Numbers are scaled, gaps filled and text is encoded as for the fit. A row that cannot be
@@ -61,7 +62,8 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     check_apart(output, where)
     with on_this_machine(model) as path:
         fitted = load_model(path)
-    if get_tags(fitted).estimator_type not in ("classifier", "regressor", "clusterer"):
+    tags = get_tags(fitted)
+    if tags.estimator_type not in ("classifier", "regressor", "clusterer") and tags.transformer_tags is None:
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
@@ -120,7 +122,7 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
     from tithe.core.files import replacing
 
     def table(block: Any) -> Any:
-        columns = {"row_id": block.row_ids(), "prediction": model.predict(block.X)} if len(block) else {}
+        columns = {"row_id": block.row_ids(), **_answers(model, block.X)} if len(block) else {}
         if proba and len(block):
             chances = model.predict_proba(block.X)
             columns |= {f"probability_{c}": chances[:, j] for j, c in enumerate(model.classes_)}
@@ -147,6 +149,13 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
             if writer is not None:
                 writer.close()
     return n_rows, n_empty
+
+
+def _answers(model: Any, X: Any) -> dict[str, Any]:
+    """A column of predictions, or of a model that only transforms rows its columns."""
+    if hasattr(model, "predict"):
+        return {"prediction": model.predict(X)}
+    return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
 
 
 def _with_empty_rows(table: Any, first: int, last: int) -> Any:
