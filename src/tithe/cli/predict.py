@@ -56,14 +56,15 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     from sklearn.utils import get_tags
 
     from tithe.core.files import check_output
+    from tithe.dictionary import KSVD
     from tithe.storage.models import load_model
 
     check_output(output)
     check_apart(output, where)
     with on_this_machine(model) as path:
         fitted = load_model(path)
-    tags = get_tags(fitted)
-    if tags.estimator_type not in ("classifier", "regressor", "clusterer") and tags.transformer_tags is None:
+    predicts = get_tags(fitted).estimator_type in ("classifier", "regressor", "clusterer")
+    if not predicts and not isinstance(fitted, KSVD):
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
@@ -152,10 +153,12 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
 
 
 def _answers(model: Any, X: Any) -> dict[str, Any]:
-    """A column of predictions, or of a model that only transforms rows its columns."""
-    if hasattr(model, "predict"):
-        return {"prediction": model.predict(X)}
-    return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
+    """A column of predictions; of a dictionary a column of coefficients for each atom."""
+    from tithe.dictionary import KSVD
+
+    if isinstance(model, KSVD):
+        return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
+    return {"prediction": model.predict(X)}
 
 
 def _with_empty_rows(table: Any, first: int, last: int) -> Any:

@@ -321,6 +321,17 @@ def cosine_atoms(k: int, d: int) -> Array:
     return unit(products[np.sort(order[:k])])
 
 
+def stacked_cosines(k: int, side: int) -> Array:
+    """k atoms (k, 3 side^2) for patches of three planes: cosines, half of them of the first plane."""
+    counts, d = (k - 2 * (k // 4), k // 4, k // 4), side * side
+    atoms, row = np.zeros((k, 3 * d)), 0
+    for plane, count in enumerate(counts):
+        if count:
+            atoms[row : row + count, plane * d : (plane + 1) * d] = cosine_atoms(count, d)
+        row += count
+    return atoms
+
+
 def _cosines(d: int, k: int) -> Array:
     waves = np.cos(np.outer(np.arange(k), np.arange(d) + 0.5) * np.pi / max(k, d))
     waves[1:] -= waves[1:].mean(axis=1, keepdims=True)

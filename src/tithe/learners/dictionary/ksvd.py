@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Self
@@ -14,28 +13,26 @@ from tithe.certify import Certificate
 from tithe.certify.held_out import exact_mean_certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.params import WholeNumber, check_params, check_value
+from tithe.core.params import WholeNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
-from tithe.learners.base import CoresetLearner, limits_threads
+from tithe.learners.base import limits_threads
 from tithe.learners.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.learners.dictionary.fitted import FittedDictionary
-from tithe.learners.dictionary.options import CONSTRAINTS, OPTIONS
+from tithe.learners.dictionary.parameters import DictionaryParameters
 from tithe.learners.dictionary.rows import Centring, check_dense, check_magnitude, initial_atoms, offset, sampled
 from tithe.learners.fitted import FLOATS, FittedAttribute
-from tithe.objectives.dictionary import DictionaryObjective
-from tithe.solvers.ksvd import REFINING, VARIANTS, Coding, Learned, Variant, learn_dictionary
+from tithe.solvers.ksvd import REFINING, VARIANTS, Learned, Variant, learn_dictionary
 from tithe.sources.mapped import MappedSource
 
-_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM = 5000, 100  # kept of rows that do not come as one array
 _REFINE_ROWS = 80_000  # rows of an iteration of refine_iter
 _MAX_LAST_ROWS, _MAX_LAST_NUMBERS = 300_000, 32_000_000  # of the last one
 _CERTIFICATE_ROWS = 10_000  # rows that the error of atoms from a coreset is estimated on
 
 
-class KSVD(FittedDictionary, CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Dictionary learning by K-SVD, on all rows or on a coreset.
 
     Finds k unit atoms D (k, d) and codes a_i of at most T nonzero entries with small sum_i u_i |y_i - a_i D|^2 over
@@ -125,7 +122,6 @@ class KSVD(FittedDictionary, CoresetLearner, ClassNamePrefixFeaturesOutMixin, Tr
     """
 
     calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
-    options = OPTIONS
 
     mean_: Array | None
     coreset_ = FittedAttribute[Coreset | None](holds_rows=True)
@@ -134,8 +130,6 @@ class KSVD(FittedDictionary, CoresetLearner, ClassNamePrefixFeaturesOutMixin, Tr
     best_iter_ = FittedAttribute[int]()
     n_iter_ = FittedAttribute[int]()
     certificate_ = FittedAttribute[Certificate | None]()
-
-    _constraints = CONSTRAINTS
 
     def __init__(
         self,
@@ -226,6 +220,23 @@ class KSVD(FittedDictionary, CoresetLearner, ClassNamePrefixFeaturesOutMixin, Tr
                 self.certificate_ = self._error_on(sampled(rows, _CERTIFICATE_ROWS, rng_for(seed, "certify")))
         return self
 
+    @limits_threads
+    def fit_drawn(self, coreset: Coreset) -> Self:
+        """Learn the atoms from a coreset that was drawn for `DictionaryObjective`, and do not keep it.
+
+        A reference that is included is the one that the coreset was drawn by. There is no certificate.
+        """
+        self._check_options()
+        rows = self._signals(coreset.X, coreset.sample_weight, reset=True)
+        self._start_fit()
+        self._coding()
+        self.mean_ = offset(DataPass(rows), self.center)
+        rows = Centring(self.center, self.mean_)(rows)
+        drawn = replace(coreset, X=rows.X, sample_weight=rows.sample_weight)
+        self._learn(drawn, None, as_seed(self.random_state))
+        self.coreset_ = None
+        return self
+
     @available_if(lambda learner: learner.center != "global")
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add rows, which need not be kept. The atoms are learned when an attribute is read.
@@ -253,16 +264,6 @@ class KSVD(FittedDictionary, CoresetLearner, ClassNamePrefixFeaturesOutMixin, Tr
         self._coding()
         self.mean_ = None
         return Centring(self.center)(check_magnitude(block))
-
-    def _objective(self) -> DictionaryObjective:
-        coding = self._pursuit()
-        return DictionaryObjective(
-            n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive, **self._drawing()
-        )
-
-    def _drawing(self) -> dict[str, Any]:
-        """The parameters of the objective that have the same names here."""
-        return {name: getattr(self, name) for name in ("reference", "n_reference", "beta", "include_reference")}
 
     def _training_rows(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> Block:
         """The centred rows to learn from: all with a positive weight, or a coreset."""
@@ -348,51 +349,6 @@ class KSVD(FittedDictionary, CoresetLearner, ClassNamePrefixFeaturesOutMixin, Tr
     def _signals(self, X: Any, sample_weight: Any, *, reset: bool) -> Any:
         rows = self._validate_rows(check_dense(X), None, sample_weight, reset=reset)
         return check_magnitude(rows) if isinstance(rows, Block) else rows
-
-    def _n_atoms(self) -> int:
-        return self.n_features_in_ if self.n_components is None else int(self.n_components)
-
-    def _check_options(self) -> None:
-        check_params(self, self._constraints)
-        if self.positive and self.center != "none":
-            raise ValueError("positive=True needs center='none': rows without their means have negative entries.")
-        if self.include_reference and self.coding == "lasso":
-            raise ValueError("include_reference=True needs coding='omp'.")
-        DictionaryObjective(positive=self.positive, **self._drawing())
-        self._check_names()
-
-    def _coding(self) -> Coding:
-        """How rows are coded, with a reference among the atoms if it is included."""
-        coding = self._pursuit()
-        if not self.include_reference:
-            return coding
-        return replace(coding, n_reference=self._objective().n_included(self.n_features_in_))
-
-    def _pursuit(self) -> Coding:
-        """How rows are coded. More atoms per row than there are atoms or columns are refused."""
-        d, k, n_nonzero = self.n_features_in_, self._n_atoms(), self.n_nonzero_coefs
-        if self.coding == "lasso":
-            return Coding(n_nonzero=min(k, max(1, d // 10)), penalty=float(self.alpha), positive=bool(self.positive))
-        if n_nonzero is None:
-            n_nonzero = min(k, d if self.tol is not None else max(1, d // 10))
-        elif n_nonzero > min(d, k):
-            raise ValueError(f"n_nonzero_coefs={n_nonzero} is more than the {k} atoms or the {d} columns.")
-        return Coding(n_nonzero=int(n_nonzero), target=float(self.tol or 0.0), positive=bool(self.positive))
-
-    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
-        return max(_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM * self._n_atoms())
-
-    def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
-        learner = copy(self)
-        learner.n_features_in_ = n_features  # the objective depends on it, and it is not known before a fit
-        return super(KSVD, learner).planned(n_rows, n_features)
-
-    def _size(self, n_rows: int | None, n_features: int) -> int:
-        k, size = self._n_atoms(), super()._size(n_rows, n_features)
-        if size < k:
-            advice = "ask for some hundred rows per atom."
-            raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows, fewer than {k} atoms: {advice}")
-        return size
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
