@@ -144,7 +144,9 @@ def sizes(n: int, trials: int, low: float, scale: float) -> list[dict[str, Any]]
 def noise(path: Path, runs: int, crop: int | None, sigma: float = 50.0) -> dict[str, Any]:
     """Figure 4: a photograph in grey with noise, several runs."""
     clean = np.asarray(Image.open(path).convert("L"))
-    clean = clean if crop is None else clean[:crop, :crop]
+    if crop is not None:
+        top, left = (max(0, (length - crop) // 2) for length in clean.shape)
+        clean = clean[top : top + crop, left : left + crop]
     ways: dict[str, dict[str, Any]] = {
         "coreset, as published": {"max_iter": 40, "refine_iter": 0, "variant": "plain"},
         "uniform, as published": {"max_iter": 40, "refine_iter": 0, "variant": "plain", "construction": "uniform"},

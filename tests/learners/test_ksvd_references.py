@@ -9,7 +9,7 @@ from planted_rows import planted
 from tithe.core.seeding import rng_for
 from tithe.dictionary import KSVD
 from tithe.kernels.dictionary.atoms import users_of
-from tithe.solvers.ksvd import VARIANTS, Coding, data_atoms, exchange, learn_dictionary, replace_idle
+from tithe.solvers.ksvd import REFINING, VARIANTS, Coding, data_atoms, exchange, learn_dictionary, replace_idle
 
 
 def matching_pursuit(y: np.ndarray, atoms: np.ndarray, most: int) -> np.ndarray:
@@ -46,6 +46,20 @@ def test_plain_variant_is_the_textbook_method() -> None:
     )
     assert learned.best_number == 3
     np.testing.assert_allclose(np.abs((want * learned.atoms).sum(axis=1)), 1.0, rtol=1e-9)
+
+
+def test_refining_ends_with_updates_for_the_codes_before() -> None:
+    """With one atom a signal, the error for codes that are kept is |y|^2 - (y . d)^2, d the updated atom of before."""
+    X, _ = planted(500, d=8, k=6, most=1, noise=0.2)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 500)
+    start = data_atoms(X, 6, np.random.default_rng(3))
+    chosen = Coding(n_nonzero=1)(X, start)[0][:, 0]
+    learned = learn_dictionary(
+        X, weight, start, Coding(n_nonzero=1), max_iter=1, rng=np.random.default_rng(0), variant=REFINING
+    )
+    errors = (X**2).sum(axis=1) - (X * learned.atoms[chosen]).sum(axis=1) ** 2
+    assert learned.best_number == 1 and learned.curve[1] < learned.curve[0]
+    assert learned.curve[1] == pytest.approx(np.average(errors, weights=weight), rel=1e-12)
 
 
 def test_variants_of_the_estimator_differ() -> None:
