@@ -32,6 +32,7 @@ from tithe import build_coreset
 from tithe.core.data import Block, Coreset
 from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.images.patches import PatchSource
+from tithe.images.planes import as_colours
 from tithe.images.quality import psnr
 from tithe.objectives import DictionaryObjective
 
@@ -202,6 +203,9 @@ def prepared(path: Path, colours: bool, arguments: argparse.Namespace) -> tuple[
     """All patches, and what a dictionary of all of them costs and takes."""
     source = patch_source(path, colours=colours, max_patches=arguments.max_patches)
     rows = source.sample(source.n_rows, rng=np.random.default_rng(0))
+    if colours:  # red, green and blue, of which the constant is grey
+        planes = np.moveaxis(rows.X.reshape(len(rows), 3, -1), 1, 2)
+        rows = Block(X=np.ascontiguousarray(np.moveaxis(as_colours(planes), 2, 1)).reshape(len(rows), -1))
     every, seconds = cpu(lambda: learned(rows, None, arguments.iterations, 0, **INCLUDED))
     about = {"picture": path.name, "colours": colours, "patches": len(rows), "d": rows.n_features}
     return rows, about | {"error_all": -every.score(rows.X), "seconds_all": seconds}

@@ -41,7 +41,8 @@ class PatchSource(Source):
     this order. A leaf holds the patches of a stripe of the picture, so all patches are never in memory together.
 
     With ``stacked`` a row (n, planes * side * side) holds the patches of all planes at one place, one after the other.
-    The planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours.
+    The planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours. But grey
+    is a constant in the first plane alone: draw patches by their error at the constant only if they are ``centred``.
 
     Parameters
     ----------
