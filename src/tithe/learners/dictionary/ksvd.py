@@ -112,9 +112,9 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
     -----
     Where a coreset pays: on patches of pictures, where few rows hold most of the error. Dictionaries of 500 patches of
     16 x 16 pixels, drawn by their error, have .16 (a cartoon) to .94 times the error on all patches of those drawn
-    uniformly with weights; of 2,000 .26 to 1.02. Signals that are all alike, such as sums of random atoms, gain nothing:
-    there ``construction="uniform"`` leads to atoms as near to the planted ones, without a pass over the data. Use it if
-    rows are of one kind. See ``benchmarks/dictionary_paper.py``.
+    uniformly with weights; of 2,000 .26 to 1.02. Noisy patches, and signals that are all alike, such as sums of random
+    atoms, gain nothing: there ``construction="uniform"`` leads to a dictionary as good, without a pass over the data.
+    Use it if rows are of one kind. See ``benchmarks/dictionary_paper.py``.
 
     Examples
     --------
