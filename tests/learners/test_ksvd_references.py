@@ -152,6 +152,7 @@ def test_fixed_atoms_are_neither_replaced_nor_split() -> None:
         ({"beta": 0.0}, "beta=0 needs include_reference=True"),
         ({"n_reference": 2}, "is one vector"),
         ({"include_reference": True, "reference": "ksvd"}, "leaves no atom to learn"),
+        ({"include_reference": True, "reference": "projective", "n_reference": 6}, "more than n_components=5"),
         ({"include_reference": True, "reference": "singular", "positive": True}, "negative entries"),
         ({"include_reference": True, "coding": "lasso"}, "coding='omp'"),
         ({"variant": "best"}, "variant"),

@@ -141,7 +141,7 @@ def test_error_halves_as_rows_quadruple() -> None:
     [
         ({"beta": 0.0}, "beta=0 needs include_reference"),
         ({"n_reference": 3}, "one vector"),
-        ({"include_reference": True, "positive": True, "reference": "ksvd"}, "negative entries"),
+        ({"include_reference": True, "positive": True, "reference": "singular"}, "negative entries"),
         ({"beta": 1.5}, "beta"),
         ({"reference": "median"}, "reference"),
         ({"n_components": 0}, "n_components"),

@@ -112,6 +112,11 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
                 f"n_reference={self.n_reference}: the reference {self.reference!r} is one vector. Leave n_reference "
                 "out, or take 'singular', 'ksvd' or 'projective'."
             )
+        if self.include_reference and self.n_reference is None and self.reference in ("ksvd", "projective"):
+            raise ValueError(
+                f"include_reference=True: the reference {self.reference!r} has as many vectors as the dictionary, "
+                "which leaves no atom to learn. Set n_reference to fewer."
+            )
         if self.include_reference and self.positive and self.reference not in _SINGLE_VECTORS:
             raise ValueError(
                 f"positive=True: the reference {self.reference!r} has negative entries, and cannot be included. Take "
@@ -256,10 +261,10 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
                 count = min(d, self.n_reference or max_nonzero)
             else:
                 count = max_nonzero * self._n_subspaces(max_nonzero)
-        if count >= self.n_components:
+        if count > self.n_components:
             raise ValueError(
-                f"include_reference=True keeps {count} vectors of {self.reference!r}, and n_components="
-                f"{self.n_components} leaves no atom to learn. Set n_reference to fewer, or n_components to more."
+                f"include_reference=True keeps {count} vectors of {self.reference!r}, more than n_components="
+                f"{self.n_components}. Set n_reference to fewer, or n_components to more."
             )
         return count
 
