@@ -141,14 +141,15 @@ def with_noise(clean: np.ndarray, sigma: float, seed: int = 1) -> np.ndarray:
     return noisy
 
 
-def one_photograph(path: str, size: int | None, step: int, sigma: float) -> None:
+def one_photograph(path: str, size: int | None, step: int, sigma: float, construction: str) -> None:
     """In a process of its own: denoise, and print figures as JSON."""
     import resource
 
     clean = np.asarray(Image.open(path).convert("RGB"))
     noisy = with_noise(clean, sigma)
     ImageDenoiser(sigma, n_components=64, coreset_size=500, max_iter=1).fit_denoise(noisy[:64, :64])  # compiled
-    model = ImageDenoiser(sigma, coreset_size=size, step=step, data_range=255.0, random_state=0)
+    options: dict[str, Any] = {"coreset_size": size, "step": step, "construction": construction}
+    model = ImageDenoiser(sigma, data_range=255.0, random_state=0, **options)
     result, seconds = timed(lambda: model.fit_denoise(noisy))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     np.clip(result, 0, 255, out=result)
@@ -172,11 +173,13 @@ def whole(folder: Path, names: list[str], sigma: float, all_of: list[str]) -> li
     """Whole photographs in colour, each in its own process."""
     rows, table = [], []
     for name in names:
-        ways = [("coreset", 10_000, 1), ("coreset, step 2", 10_000, 2)]
+        ways = [("coreset", 10_000, 1, "auto"), ("coreset, step 2", 10_000, 2, "auto")]
+        ways.append(("uniform", 10_000, 1, "uniform"))
         if name in all_of:
-            ways.append(("all patches", None, 1))
-        for way, size, step in ways:
+            ways.append(("all patches", None, 1, "auto"))
+        for way, size, step, construction in ways:
             command = [sys.executable, __file__, "--one", str(folder / name), str(size or 0), str(step), str(sigma)]
+            command.append(construction)
             outcome = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             rows.append({"picture": name, "way": way, **outcome})
             cells = [outcome[key] for key in ("megapixels", "before", "after")] + [outcome["after"] - outcome["before"]]
@@ -202,6 +205,8 @@ def peers() -> dict[str, Any]:
 
     outcome = {
         "tithe, coreset": ours(),
+        "tithe, weighted uniform": ours(construction="uniform"),
+        "tithe, coreset, stacked colours": ours(colours="stacked"),
         "tithe, coreset, step 2": ours(step=2),
         "tithe, all patches": ours(coreset_size=None),
     }
@@ -277,8 +282,8 @@ def draw(results: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     if "--one" in sys.argv:
-        path, size, step, sigma = sys.argv[2:6]
-        one_photograph(path, int(size) or None, int(step), float(sigma))
+        path, size, step, sigma, construction = sys.argv[2:7]
+        one_photograph(path, int(size) or None, int(step), float(sigma), construction)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with images/")

@@ -110,6 +110,7 @@ def test_scikit_learn_checks_with_few_rows_kept_by_more_learners(estimator, chec
         KSVD(center="row"),
         KSVD(coding="lasso"),
         KSVD(positive=True),
+        KSVD(3, include_reference=True, beta=0.0, variant="plain", n_init=2),
         PACO(8, kernel="symmetric", half_life=100.0),
         CoresetEstimator(LogisticRegression()),
     ]

@@ -115,7 +115,7 @@ def test_stripes_and_threads_change_no_bit(dtype) -> None:
         results = []
         for stripe, threads in ((1000, 1), (1, 2), (7, 3)):
             with limit_threads(threads):
-                coder = Coder(model.components_, 32, model._target())
+                coder = Coder(model.components_, 32, model._target(64))
                 results.append(
                     np.concatenate([part for _, part in averaged(source, coder, 1.2, stripe=stripe)], axis=1)
                 )

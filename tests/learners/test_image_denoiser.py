@@ -110,7 +110,7 @@ def test_stripes_and_threads_change_no_bit(clean) -> None:
         whole = None
         for stripe, threads in ((1000, 1), (1, 1), (2, 2), (7, 3), (20, 2)):
             with limit_threads(threads):
-                coder = Coder(model.components_, 32, model._target())
+                coder = Coder(model.components_, 32, model._target(64))
                 parts = [part for _, part in averaged(source, coder, 1.2, stripe=stripe)]
             taken = np.concatenate(parts, axis=1)
             assert taken.shape == (3, 96, 120)

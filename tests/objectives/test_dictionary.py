@@ -11,6 +11,7 @@ from tithe.core.registry import make
 from tithe.kernels.dictionary.pursuit import pursue
 from tithe.objectives import DictionaryObjective
 from tithe.objectives.dictionary import Reference
+from tithe.reduce.distortion import distortion
 from tithe.testing import check_construction, objective_checks
 
 REFERENCES = get_args(Reference)
@@ -86,7 +87,7 @@ def test_flat_rows_are_drawn_and_the_draw_is_unbiased() -> None:
     queries = [q / np.linalg.norm(q, axis=1, keepdims=True) for q in queries]
     full = np.array([objective.cost(block, q).sum() for q in queries])
     results = []
-    for seed in range(2000):
+    for seed in range(600):
         small = build_coreset(X, objective=objective, coreset_size=60, calibrate=False, random_state=seed)
         results.append([small.weights() @ objective.cost(small, q) for q in queries])
     gap = np.mean(results, axis=0) - full
@@ -138,7 +139,9 @@ def test_error_halves_as_rows_quadruple() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beta": 0.0}, "beta"),
+        ({"beta": 0.0}, "beta=0 needs include_reference"),
+        ({"n_reference": 3}, "one vector"),
+        ({"include_reference": True, "positive": True, "reference": "singular"}, "negative entries"),
         ({"beta": 1.5}, "beta"),
         ({"reference": "median"}, "reference"),
         ({"n_components": 0}, "n_components"),
@@ -172,3 +175,51 @@ def test_scores_at_any_scale(scale: float) -> None:
     X = np.random.default_rng(0).normal(size=(300, 8)) * scale
     coreset = build_coreset(X, objective=DictionaryObjective(n_components=6), coreset_size=50, random_state=0)
     assert coreset.weights().sum() == pytest.approx(300)
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 2), (2, 2), (5, 2), (16, 3)])
+def test_errors_of_singular_vectors(count: int, most: int) -> None:
+    """Orthonormal vectors: the best code takes the largest coefficients, at most ``most`` of them."""
+    X = patches(300)
+    objective = DictionaryObjective(n_components=8, n_nonzero_coefs=most, reference="singular", n_reference=count)
+    block = Block(X=X)
+    pilot = objective.pilot(block, rng=np.random.default_rng(0))
+    squares = np.sort((X @ np.linalg.svd(X, full_matrices=False)[2][:count].T) ** 2, axis=1)
+    want = (X**2).sum(axis=1) - squares[:, -most:].sum(axis=1)
+    np.testing.assert_allclose(objective.survey(block, pilot).cost, want, atol=1e-9)
+
+
+def test_numbers_of_atoms_and_subspaces_of_a_reference() -> None:
+    block, rng = Block(X=patches(300)), np.random.default_rng(0)
+    objective = DictionaryObjective(n_components=8, n_nonzero_coefs=2, reference="ksvd", n_reference=5)
+    assert objective.pilot(block, rng=rng).shape == (5, 16)
+    objective = DictionaryObjective(n_components=8, n_nonzero_coefs=2, reference="projective", n_reference=3)
+    assert objective.pilot(block, rng=rng).shape == (3, 2, 16)
+
+
+@pytest.mark.parametrize("options", [{}, {"reference": "singular", "n_reference": 2}])
+def test_draws_by_error_alone(options) -> None:
+    """p = err / cost, as in the paper. Rows that are never drawn have no error in dictionaries with the reference."""
+    X = patches(1000)
+    block, rng = Block(X=X), np.random.default_rng(0)
+    objective = DictionaryObjective(n_components=6, n_nonzero_coefs=2, beta=0.0, include_reference=True, **options)
+    pilot = objective.pilot(block, rng=rng)
+    survey = objective.survey(block, pilot)
+    p = objective.sensitivity(block, survey).at()
+    np.testing.assert_allclose(p, survey.cost / survey.cost.sum(), rtol=1e-12)
+    for atoms in [*objective.random_params(block, n_bases=2, rng=rng), objective.solve(block, rng=rng)]:
+        count = objective.n_included(16)
+        np.testing.assert_allclose(np.abs(atoms[:count] @ objective.reference_atoms(pilot).T), np.eye(count), atol=1e-9)
+        cost = objective.cost(block, atoms)
+        assert cost[p < 1e-20].sum() < 1e-20
+        assert (cost <= survey.cost * (1.0 + 1e-12) + 1e-20).all()  # property (ii) of the paper
+
+
+def test_random_queries_measure_the_distortion() -> None:
+    X = patches(3000, flat=0.2)
+    objective = DictionaryObjective(n_components=6, n_nonzero_coefs=2)
+    queries = objective.random_params(Block(X=X), n_bases=2, rng=np.random.default_rng(0))
+    assert len(queries) == 6 and {q.shape for q in queries} == {(6, 16)}
+    coreset = build_coreset(X, objective=objective, coreset_size=600, random_state=0)
+    result = distortion(X, coreset, objective, queries={"random": queries}).summary()["random"]
+    assert 0.0 < result[1] < 0.2

@@ -71,6 +71,19 @@ def mean_certificate(sums: Array, scale: float, n_rows: int, training_error: flo
     )
 
 
+def exact_mean_certificate(error: float, n_rows: int) -> Certificate:
+    """Of a mean squared error on all rows, which were all learned from."""
+    return Certificate(
+        kind="exact",
+        quantity="mse",
+        value=error,
+        coreset_error=0.0,
+        n_rows=n_rows,
+        passes=1,
+        sentence=f"The mean squared error is exactly {error:.6g} on all {n_rows} rows, which were all learned from.",
+    )
+
+
 def n_coreset_rows_in(block: Block, coreset: Coreset) -> int:
     """The number of coreset rows that the block holds under the same row id."""
     block_ids, coreset_ids = block.row_ids(), coreset.row_ids()

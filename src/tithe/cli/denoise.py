@@ -43,6 +43,13 @@ class Sigma(click.ParamType):
     help="Noise in grey levels of the picture (0 to 255, or to 65535 for 16 bits).",
 )
 @click.option("--patch", type=click.IntRange(min=2), default=8, show_default=True, help="Side of a patch in pixels.")
+@click.option(
+    "--colours",
+    type=click.Choice(["planes", "stacked"]),
+    default="planes",
+    show_default=True,
+    help="Whether each colour plane has patches of its own, or a patch has all colours.",
+)
 @click.option("-k", "--atoms", type=click.IntRange(min=1), default=256, show_default=True, help="Atoms to learn.")
 @click.option("-m", "--size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Patches to keep.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Pixels between coded patches.")
@@ -57,7 +64,7 @@ class Sigma(click.ParamType):
 @click.option("--show", type=click.Path(dir_okay=False), help="Picture of the atoms to write.")
 @limit_option
 @seed_option
-def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference, show, limits, seed):  # type: ignore[no-untyped-def]
+def denoise(source, output, sigma, patch, colours, atoms, size, step, clipped, reference, show, limits, seed):  # type: ignore[no-untyped-def]
     """Take the noise out of the picture IN and write it to OUT.
 
     A dictionary is learned from a small weighted share of the picture's own patches; then all patches are coded in
@@ -85,6 +92,7 @@ def denoise(source, output, sigma, patch, atoms, size, step, clipped, reference,
     model = ImageDenoiser(
         sigma,
         patch_size=patch,
+        colours=colours,
         n_components=atoms,
         coreset_size=size,
         step=step,

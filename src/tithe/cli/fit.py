@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from inspect import cleandoc
+from inspect import cleandoc, signature
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -52,20 +52,13 @@ class LearnerGroup(click.Group):
             return Command(
                 name,
                 params=[parameter_option, *_fit.params],
-                callback=partial(run, name=name, cls=partial(installed_estimator, name), polish=0),
+                callback=partial(run, name=name, cls=partial(installed_estimator, name)),
                 help=f"{name}, an installed estimator, on a coreset.\n\n{cleandoc(_fit.help or '')}",
             )
         try:
             cls = resolve("learner", name)
         except ValueError as error:
             raise click.UsageError(f"{error} Or an installed estimator: sklearn.naive_bayes.GaussianNB.") from error
-        rounds = click.Option(
-            ["--polish"],
-            type=Value(POLISH, name="ROUNDS|auto"),
-            default=default_of(cls, "polish"),
-            show_default=True,
-            help="Passes that improve the solution.",
-        )
         summary = (cls.__doc__ or "").strip().partition("\n\n")[0]
         callback, more = partial(run, name=name, cls=cls), []
         if name in names("semi_supervised"):
@@ -73,11 +66,26 @@ class LearnerGroup(click.Group):
             callback, more = partial(run_either, run, name, cls, semi_cls), semi_options(cls, semi_cls)
         return Command(
             name,
-            params=[*parameter_options(cls), rounds, *more, *_fit.params],
+            params=[*parameter_options(cls), *_polish_option(cls), *more, *_fit.params],
             callback=callback,
             help=f"{cleandoc(summary)}\n\n{cleandoc(_fit.help or '')}",
             short_help=summary,
         )
+
+
+def _polish_option(cls: Any) -> list[click.Option]:
+    """``--polish``, of a learner that has this parameter."""
+    if "polish" not in signature(cls).parameters:
+        return []
+    return [
+        click.Option(
+            ["--polish"],
+            type=Value(POLISH, name="ROUNDS|auto"),
+            default=default_of(cls, "polish"),
+            show_default=True,
+            help="Passes that improve the solution.",
+        )
+    ]
 
 
 @click.group(cls=LearnerGroup)
@@ -92,6 +100,7 @@ def fit() -> None:
       tithe fit kmeans data/ -k 20 -o result
       tithe fit logistic 'data/*.parquet' --target y -o result
       tithe fit odm 'data/*.parquet' --target y --lam 1000 -o result
+      tithe fit ksvd signals.npy -k 50 --n-nonzero-coefs 3 -o result
       tithe fit odm rows.csv --target y --semi --links pairs.csv -o result
       tithe fit sklearn.ensemble.HistGradientBoostingClassifier data/ --target y --predict new.csv -o result
     """
@@ -122,7 +131,7 @@ def fit() -> None:
 @engine_options
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
-    name, cls, where, how, output, size, eps, polish, holdout, test, new, keep_rows, seed, jobs, engine, scheduler,
+    name, cls, where, how, output, size, eps, holdout, test, new, keep_rows, seed, jobs, engine, scheduler,
     checkpoint, checkpoint_every, resume, dry_run, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
@@ -137,7 +146,7 @@ def _fit(  # type: ignore[no-untyped-def]
             raise click.UsageError("Give --size or --eps, not both.")
     if new is not None:
         how.format_of([new])  # it must be there before the work begins
-    model = cls(polish=polish, random_state=seed, **parameters)
+    model = cls(random_state=seed, **parameters)
     if is_coreset(where):
         options = {"output": output, "test": test, "keep_rows": keep_rows, "jobs": jobs}
         results, held_out = fit_coreset(model, name, where[0], how, **options)
@@ -158,7 +167,7 @@ def _fit(  # type: ignore[no-untyped-def]
         if dry_run:
             _print_plan(source, model, where, output, jobs, seed, scored, why)
             return
-        second = "certifying" if polish == 0 else "polishing"
+        second = "certifying" if model.polish == 0 else "polishing"
         with (
             saying_how_to_go_on(checkpoint),
             ProgressBar(source.n_rows, "reducing", second, done=earlier.n_rows) as reading,

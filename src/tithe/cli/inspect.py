@@ -15,7 +15,13 @@ from tithe.cli.text import print_result_tables, print_table
 
 _MAX_ROWS = 20  # of a table of results
 _MAX_NAMES = 20  # of columns
-_TABLES = ("cluster_weights", "clusters", "centers", "coefficients")  # parts of a summary that are shown as tables
+_TABLES = (
+    "cluster_weights",
+    "clusters",
+    "centers",
+    "coefficients",
+    "atoms",
+)  # shown as tables
 
 
 @click.command(cls=Command)

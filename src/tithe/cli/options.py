@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tithe.cli.messages import Command
-from tithe.core.params import CORESET_SIZE, Constraint, OneOf, Option
+from tithe.core.params import CORESET_SIZE, Boolean, Constraint, OneOf, Option
 from tithe.core.registry import names, resolve
 
 _OBJECTIVE = "kmeans"  # unless another is named
@@ -76,6 +76,9 @@ def parameter_options(cls: Any) -> list[click.Option]:
 def _as_click(cls: Any, option: Option) -> click.Option:
     flags = option.flags or (f"--{option.parameter.replace('_', '-')}",)
     default = default_of(cls, option.parameter)
+    if isinstance(option.constraint, Boolean):
+        flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",)
+        return click.Option([*flags, option.parameter], default=default, show_default=True, help=option.help)
     words = option.constraint.values if isinstance(option.constraint, OneOf) else ("NUMBER",)
     name = "|".join(word for word in words if word is not None)
     kind = Value(option.constraint, name=name, keep_integers=not isinstance(default, float))

@@ -40,7 +40,8 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
     """Predict with MODEL, a file that tithe fit or save_model wrote: row_id and prediction for every row.
 
-    row_id counts the rows from 0; --row-id names a column that is written beside it.
+    Of a dictionary the codes are written: row_id, and a column for each atom. row_id counts the rows from 0; --row-id
+    names a column that is written beside it.
 
     The columns that the model was fitted on are looked up by name, in whatever order and file format; others, such as
     the target, are left alone. Numbers are scaled, gaps filled and text is encoded as for the fit. A row that cannot be
@@ -55,13 +56,15 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     from sklearn.utils import get_tags
 
     from tithe.core.files import check_output
+    from tithe.dictionary import KSVD
     from tithe.storage.models import load_model
 
     check_output(output)
     check_apart(output, where)
     with on_this_machine(model) as path:
         fitted = load_model(path)
-    if get_tags(fitted).estimator_type not in ("classifier", "regressor", "clusterer"):
+    predicts = get_tags(fitted).estimator_type in ("classifier", "regressor", "clusterer")
+    if not predicts and not isinstance(fitted, KSVD):
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
@@ -120,7 +123,7 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
     from tithe.core.files import replacing
 
     def table(block: Any) -> Any:
-        columns = {"row_id": block.row_ids(), "prediction": model.predict(block.X)} if len(block) else {}
+        columns = {"row_id": block.row_ids(), **_answers(model, block.X)} if len(block) else {}
         if proba and len(block):
             chances = model.predict_proba(block.X)
             columns |= {f"probability_{c}": chances[:, j] for j, c in enumerate(model.classes_)}
@@ -147,6 +150,15 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
             if writer is not None:
                 writer.close()
     return n_rows, n_empty
+
+
+def _answers(model: Any, X: Any) -> dict[str, Any]:
+    """A column of predictions; of a dictionary a column of coefficients for each atom."""
+    from tithe.dictionary import KSVD
+
+    if isinstance(model, KSVD):
+        return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
+    return {"prediction": model.predict(X)}
 
 
 def _with_empty_rows(table: Any, first: int, last: int) -> Any:

@@ -50,6 +50,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "poisson": "tithe.learners.poisson:CoresetPoissonRegressor",
         "huber": "tithe.learners.huber:CoresetHuberRegressor",
         "odm": "tithe.learners.odm.linear_classifier:LinearODMClassifier",
+        "ksvd": "tithe.learners.dictionary.ksvd:KSVD",
     },
     # learners of `tithe fit NAME --semi`, for rows of which only some have a label
     "semi_supervised": {

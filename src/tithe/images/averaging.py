@@ -10,7 +10,7 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.core.parallel import single_blas_thread
 from tithe.core.progress import Progress
-from tithe.images.patches import LEAF, PatchSource, covers
+from tithe.images.patches import PatchSource, covers
 from tithe.kernels.dictionary.patches import add_patches
 from tithe.kernels.dictionary.pursuit import pursue
 
@@ -63,22 +63,24 @@ def averaged(
     planes, side = source.planes, source.patch_size
     tops, lefts = source.tops, source.lefts
     down, across = covers(planes.height, side, tops), covers(planes.width, side, lefts)
-    stripe = max(1, LEAF // len(lefts)) if stripe is None else stripe
+    stripe = source.leaf_lines if stripe is None else stripe
     carried: Any = np.zeros((planes.n_planes, 0, planes.width))
     for number, first in enumerate(range(0, len(tops), stripe)):
         last = min(len(tops), first + stripe)
         base = int(tops[first])
         total = np.zeros((planes.n_planes, int(tops[last - 1]) + side - base, planes.width))
         total[:, : carried.shape[1]] = carried
-        for plane in range(planes.n_planes):
+        for number_of_group, group in enumerate(source.groups):
             with single_blas_thread():
-                X, energy, strength = source.lines(plane, first, last)
+                X, energy, strength = source.lines(number_of_group, first, last)
                 residual = code(X, energy)
-            if strength is not None:
-                residual *= strength[:, None].astype(residual.dtype)
-            add_patches(residual, tops[first:last] - base, lefts, side, total[plane])
+            for i, plane in enumerate(group):
+                part = np.ascontiguousarray(residual[:, i * side * side : (i + 1) * side * side])
+                if strength is not None:
+                    part *= strength[:, i, None].astype(part.dtype)
+                add_patches(part, tops[first:last] - base, lefts, side, total[plane])
         end = planes.height if last == len(tops) else int(tops[last])
         carried = total[:, end - base :]
         yield base, total[:, : end - base] / (pixel_weight + np.multiply.outer(down[base:end], across))
         if progress is not None:
-            progress(2, number + 1, planes.n_planes * last * len(lefts))
+            progress(2, number + 1, len(source.groups) * last * len(lefts))

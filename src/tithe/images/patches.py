@@ -40,6 +40,10 @@ class PatchSource(Source):
     Patches are ordered plane by plane (`Planes`), from the top and from the left. The id of a row is its position in
     this order. A leaf holds the patches of a stripe of the picture, so all patches are never in memory together.
 
+    With ``stacked`` a row (n, planes * side * side) holds the patches of all planes at one place, one after the other.
+    The planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours. But grey
+    is a constant in the first plane alone: draw patches by their error at the constant only if they are ``centred``.
+
     Parameters
     ----------
     image : array (h, w) or (h, w, 3), or Planes
@@ -54,6 +58,8 @@ class PatchSource(Source):
     clipping : ClippedNoise, optional
         How noise was cut off. Patches are divided by the strength of the noise that is left, which is less near black
         and white, so that it is the same in all patches.
+    stacked : bool
+        Whether the planes of a place are one row.
 
     Examples
     --------
@@ -73,6 +79,7 @@ class PatchSource(Source):
         centred: bool = True,
         above: float = -1.0,
         clipping: ClippedNoise | None = None,
+        stacked: bool = False,
     ) -> None:
         self.planes = image if isinstance(image, Planes) else Planes(image)
         h, w = self.planes.height, self.planes.width
@@ -91,11 +98,13 @@ class PatchSource(Source):
         self.patch_size, self.step, self.centred = int(patch_size), int(step), bool(centred)
         self.above, self.clipping = float(above), clipping
         self.tops, self.lefts = corners(h, patch_size, step), corners(w, patch_size, step)
-        self.n_rows = self.planes.n_planes * len(self.tops) * len(self.lefts)
-        self.n_features = self.patch_size**2
+        numbers = range(self.planes.n_planes)
+        self.groups = [tuple(numbers)] if stacked else [(number,) for number in numbers]  # planes of one row
+        self.n_rows = len(self.groups) * len(self.tops) * len(self.lefts)
+        self.n_features = len(self.groups[0]) * self.patch_size**2
         self.row_bytes = 4 * self.n_features
-        self._lines = max(1, LEAF // len(self.lefts))  # rows of patches in a leaf
-        self.leaf_rows = LEAF
+        self.leaf_rows = LEAF // len(self.groups[0])
+        self.leaf_lines = max(1, self.leaf_rows // len(self.lefts))  # rows of patches in a leaf
 
     @cached_property
     def identity(self) -> str:
@@ -105,12 +114,13 @@ class PatchSource(Source):
         for rows in self.planes.stripes():
             digest.update(np.ascontiguousarray(image[rows]).tobytes())
         about = f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centred} {self.above} {self.clipping}"
+        about += " stacked" if len(self.groups) < self.planes.n_planes else ""
         return f"patches {digest.hexdigest()} {about}"
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on; a leaf has whole rows of patches."""
-        n_lines, across = self.planes.n_planes * len(self.tops), len(self.lefts)
-        step = self._lines if leaf_rows is None else -(-leaf_rows // across)
+        n_lines, across = len(self.groups) * len(self.tops), len(self.lefts)
+        step = self.leaf_lines if leaf_rows is None else -(-leaf_rows // across)
         for line in range(first * step, n_lines, step):
             yield partial(self._load, line, min(n_lines, line + step))
 
@@ -120,10 +130,10 @@ class PatchSource(Source):
         X, energy = np.empty((len(ids), self.n_features), np.float32), np.empty(len(ids))
         at = 0
         while line < stop:  # a leaf may end one plane and begin the next
-            plane, row = divmod(line, down)
+            group, row = divmod(line, down)
             lines = min(stop - line, down - row)
             part = slice(at * across, (at + lines) * across)
-            X[part], energy[part], _ = self.lines(plane, row, row + lines)
+            X[part], energy[part], _ = self.lines(group, row, row + lines)
             line, at = line + lines, at + lines
         return self._selected(X, energy, ids)
 
@@ -131,13 +141,24 @@ class PatchSource(Source):
         keep = np.flatnonzero(energy > self.above)
         return Block(X=X, indices=ids) if len(keep) == len(X) else Block(X=X[keep], indices=ids[keep])
 
-    def lines(self, plane: int, first: int, last: int) -> tuple[Array, Array, Array | None]:
-        """Patches of the rows of patches ``first`` to ``last`` of a plane, their energies, and their divisors."""
-        tops = self.tops[first:last]
-        return self._cut(plane, np.repeat(tops, len(self.lefts)), np.tile(self.lefts, len(tops)))
+    def lines(self, group: int, first: int, last: int) -> tuple[Array, Array, Array | None]:
+        """Patches of the rows of patches ``first`` to ``last``, their energies, and their divisors (n, planes).
 
-    def _cut(self, plane: int, tops: Array, lefts: Array) -> tuple[Array, Array, Array | None]:
-        """Patches of a plane at upper left corners that are sorted from the top."""
+        ``group`` is the number of the plane, or 0 for all planes if they are stacked.
+        """
+        tops = self.tops[first:last]
+        return self._cut(group, np.repeat(tops, len(self.lefts)), np.tile(self.lefts, len(tops)))
+
+    def _cut(self, group: int, tops: Array, lefts: Array) -> tuple[Array, Array, Array | None]:
+        """Patches of the planes of a group at upper left corners that are sorted from the top."""
+        parts = [self._cut_plane(plane, tops, lefts) for plane in self.groups[group]]
+        X, energy, strength = zip(*parts, strict=True)
+        strengths = None if self.clipping is None else np.stack(strength, axis=1)
+        if len(parts) == 1:
+            return X[0], energy[0], strengths
+        return np.concatenate(X, axis=1), np.add.reduce(energy), strengths
+
+    def _cut_plane(self, plane: int, tops: Array, lefts: Array) -> tuple[Array, Array, Array | None]:
         top, bottom = int(tops[0]), int(tops[-1]) + self.patch_size
         stripe = self.planes.read(plane, top, bottom)
         X, energy = cut_patches(stripe, tops - top, lefts, self.patch_size, centred=self.centred)
@@ -154,13 +175,13 @@ class PatchSource(Source):
         ids = np.sort(rng.choice(n, size, replace=False))
         line, left = np.divmod(ids, len(self.lefts))
         X, energy = np.empty((size, self.n_features), np.float32), np.empty(size)
-        # stripe by stripe, because the planes are not stored
-        edges = np.searchsorted(line, np.arange(0, self.planes.n_planes * len(self.tops) + self._lines, self._lines))
+        step = self.leaf_lines  # stripe by stripe, because the planes are not stored
+        edges = np.searchsorted(line, np.arange(0, len(self.groups) * len(self.tops) + step, step))
         for start, stop in pairwise(edges):
             while start < stop:
-                plane = int(line[start]) // len(self.tops)
-                end = min(int(stop), int(np.searchsorted(line, (plane + 1) * len(self.tops))))
-                tops = self.tops[line[start:end] - plane * len(self.tops)]
-                X[start:end], energy[start:end], _ = self._cut(plane, tops, self.lefts[left[start:end]])
+                group = int(line[start]) // len(self.tops)
+                end = min(int(stop), int(np.searchsorted(line, (group + 1) * len(self.tops))))
+                tops = self.tops[line[start:end] - group * len(self.tops)]
+                X[start:end], energy[start:end], _ = self._cut(group, tops, self.lefts[left[start:end]])
                 start = end
         return self._selected(X, energy, ids)

@@ -104,6 +104,12 @@ class Planes:
         return rows
 
 
+def as_colours(planes: Array) -> Array:
+    """Values (..., 3) of the three planes as red, green and blue."""
+    colours: Array = planes @ (_COLOUR_MATRIX / _MATRIX_NORMS[:, None])
+    return colours
+
+
 def as_pixels(values: Array, dtype: Any) -> Array:
     """Numbers as pixels of a type: rounded and clipped to its range if it is an integer type."""
     if np.dtype(dtype).kind == "f":

@@ -12,6 +12,7 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.core.files import replacing
 from tithe.images.deep import write_deep
+from tithe.images.planes import as_colours
 from tithe.images.read import Picture
 
 _ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
@@ -83,23 +84,28 @@ def _as_bytes(values: Array) -> Array:
 def atoms_picture(atoms: Array) -> Array:
     """A picture (h, w) of uint8 that shows the atoms (k, side * side), smooth ones first.
 
-    Grey is zero. Each atom is scaled by its largest entry.
+    Grey is zero. Each atom is scaled by its largest entry. Atoms (k, 3 * side * side) of stacked planes are shown in
+    their colours: (h, w, 3).
     """
     k, d = atoms.shape
     side = round(d**0.5)
-    if side * side != d:
+    n_planes = 1 if side * side == d else 3
+    side = round((d / n_planes) ** 0.5)
+    if n_planes * side * side != d:
         raise ValueError(f"Atoms of {d} entries are no square patches.")
-    squares = atoms.reshape(k, side, side).astype(np.float64)
-    squares /= np.maximum(np.abs(squares).max(axis=(1, 2), keepdims=True), 1e-300)
-    roughness = (np.diff(squares, axis=1) ** 2).sum(axis=(1, 2)) + (np.diff(squares, axis=2) ** 2).sum(axis=(1, 2))
-    roughness /= (squares**2).sum(axis=(1, 2)) + 1e-300
+    squares = np.moveaxis(atoms.reshape(k, n_planes, side, side).astype(np.float64), 1, 3)
+    squares = squares if n_planes == 1 else as_colours(squares)
+    squares /= np.maximum(np.abs(squares).max(axis=(1, 2, 3), keepdims=True), 1e-300)
+    roughness = sum((np.diff(squares, axis=axis) ** 2).sum(axis=(1, 2, 3)) for axis in (1, 2))
+    roughness /= (squares**2).sum(axis=(1, 2, 3)) + 1e-300
     squares = squares[np.argsort(roughness, kind="stable")]
     across = int(np.ceil(k**0.5))
     zoom = _PIXELS_PER_ENTRY
     tile = side * zoom + _LINE_PIXELS
-    page = np.full((-(-k // across) * tile + _LINE_PIXELS, across * tile + _LINE_PIXELS), _BACKGROUND, np.uint8)
+    shape = (-(-k // across) * tile + _LINE_PIXELS, across * tile + _LINE_PIXELS, n_planes)
+    page = np.full(shape, _BACKGROUND, np.uint8)
     for i, square in enumerate(squares):
         y, x = (_LINE_PIXELS + tile * at for at in divmod(i, across))
         shade = np.rint(127.5 + 127.5 * square).astype(np.uint8)
-        page[y : y + side * zoom, x : x + side * zoom] = np.kron(shade, np.ones((zoom, zoom), np.uint8))
-    return page
+        page[y : y + side * zoom, x : x + side * zoom] = np.kron(shade, np.ones((zoom, zoom, 1), np.uint8))
+    return page[..., 0] if n_planes == 1 else page

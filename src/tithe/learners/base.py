@@ -77,7 +77,7 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
     coreset_size: Any
     construction: Any
     calibrate: bool
-    polish: Any
+    polish: Any = 0  # of a learner without this parameter
     engine: Any
     n_jobs: int | None
     verbose: int

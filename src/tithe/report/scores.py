@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
+from tithe.learners.dictionary.ksvd import KSVD
 from tithe.report.errors import confusion, reliability, residuals
 
 
@@ -26,7 +27,8 @@ class HeldOut:
     scores : dict
         Classifiers: ``accuracy``, ``log_loss`` if there are probabilities, and ``auc`` if there are two classes.
         Regressors: ``r2`` and ``rmse``, the root of the mean squared error. Clusters: ``cost_per_row``, and
-        ``training_cost_per_row``, the same of the rows that were learned from.
+        ``training_cost_per_row``, the same of the rows that were learned from. Dictionaries: ``mse`` and
+        ``training_mse``, the mean squared error of an entry of a row.
     details : dict
         Where the model is wrong. Classifiers: ``confusion`` of up to 20 classes, and ``reliability`` of the chance of
         the second of two classes, or of the predicted class if there are more (``chance_of`` says which). Regressors:
@@ -59,6 +61,8 @@ SCORE_NAMES = {
     "rmse": "root mean squared error",
     "cost_per_row": "cost per row",
     "training_cost_per_row": "cost per row of the rows learned from",
+    "mse": "mean squared error",
+    "training_mse": "mean squared error on the rows learned from",
 }
 
 
@@ -67,6 +71,8 @@ def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
 
     Rows of classes that the model does not know count as wrong, and are left out of log-loss and AUC.
     """
+    if isinstance(fitted, KSVD):
+        return _dictionary_scores(fitted, data, rows)
     if not (is_classifier(fitted) or is_regressor(fitted) or (is_clusterer(fitted) and hasattr(fitted, "inertia_"))):
         return None
     parts = [part for part in data.each(lambda leaf: _answers(fitted, leaf)) if part is not None]
@@ -88,6 +94,12 @@ def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
         scores = {"cost_per_row": float(answers["cost"].sum() / weight.sum()), **training}
     n_rows = len(weight) if "cost" not in answers else data.n_rows
     return HeldOut(rows=rows, n_rows=n_rows, scores=scores, details=details)
+
+
+def _dictionary_scores(fitted: KSVD, data: DataPass, rows: str) -> HeldOut | None:
+    certificate = fitted.certify(data.rows)
+    scores = {"mse": certificate.value, "training_mse": fitted.summary()["mean_squared_error"]}
+    return HeldOut(rows=rows, n_rows=certificate.n_rows, scores=scores)
 
 
 def _answers(fitted: Any, leaf: Block) -> dict[str, Array] | None:

@@ -30,6 +30,8 @@ def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]
         tables.append(_clusters(results["clusters"], most))
     if results.get("centers"):
         tables.append(_centers(results["centers"], most))
+    if results.get("atoms"):
+        tables.append(_atoms(results["atoms"], most))
     if results.get("columns"):
         tables.append(_columns(results["columns"]))
     return tables
@@ -70,6 +72,21 @@ def _centers(centers: list[dict[str, float]], most: int) -> ResultTable:
     names = list(centers[0])[:MAX_CENTER_COLUMNS]
     rows = [[str(i), *(number(center[name]) for name in names)] for i, center in enumerate(centers[:most])]
     return ResultTable(title="Centres", columns=["cluster", *names], rows=rows)
+
+
+def _atoms(atoms: list[dict[str, Any]], most: int) -> ResultTable:
+    """The atoms that most rows use, and their largest entries."""
+    shown = sorted(atoms, key=lambda atom: -(atom["share"] or 0.0))[:most]
+    rows = [
+        [
+            str(atom["atom"]),
+            "not known" if atom["share"] is None else f"{atom['share']:.1%}",
+            ", ".join(f"{name} {number(value)}" for name, value in list(atom["entries"].items())[:MAX_CENTER_COLUMNS]),
+        ]
+        for atom in shown
+    ]
+    title = "Atoms" if len(atoms) <= most else f"The {most} atoms that most rows use"
+    return ResultTable(title=title, columns=["atom", "rows that use it", "largest entries"], rows=rows)
 
 
 def described_columns(schema: TableSchema | None) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.kernels.parts import column_means, column_sums
+from tithe.kernels.sampling import sample_rows
 from tithe.solvers.ksvd import Coding, cosine_atoms, data_atoms, unit
 
 _CHUNK_ROWS = 1 << 15  # rows coded at a time, which limits the memory for their codes
@@ -115,6 +116,12 @@ def offset(data: DataPass, mean: str) -> Array | None:
     sums: Array = data.total(lambda leaf: np.append(column_sums(leaf.X, leaf.sample_weight), leaf.total_weight))
     mean_row: Array = sums[:-1] / sums[-1]
     return mean_row
+
+
+def sampled(rows: Any, size: int, rng: np.random.Generator) -> Block:
+    """About ``size`` rows of a block or a source, drawn uniformly."""
+    sample: Block = sample_rows(rows, size, rng) if isinstance(rows, Block) else rows.sample(size, rng=rng)
+    return sample
 
 
 def check_dense(X: Any) -> Any:
