@@ -26,11 +26,13 @@ import numpy as np
 
 from common import load_labelled, load_rows, save, show
 from tithe import Block, Coreset, CoresetStream, build_coreset, merge_coresets
+from tithe.core.contracts import Objective
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 
 Numbers = dict[str, list[float]]  # by the name of what was measured, one number for each seed
-MAX_ROWS = 150_000
+MAX_ROWS = 300_000
+SMALL_LEAF = 8192  # rows of a leaf for sets that would fit into a few leaves of the default size
 
 
 def thinned(X: np.ndarray, n_rows: int = MAX_ROWS) -> slice:
@@ -38,10 +40,20 @@ def thinned(X: np.ndarray, n_rows: int = MAX_ROWS) -> slice:
     return slice(None, None, -(-len(X) // n_rows))
 
 
+def streamed(objective: Objective, X: np.ndarray, y: np.ndarray | None, size: int, seed: int) -> Coreset:
+    """The coreset of a stream of the rows, in their order."""
+    leaf_size = None if len(X) >= 200_000 else SMALL_LEAF
+    stream = CoresetStream(objective, coreset_size=size, leaf_size=leaf_size, random_state=seed)
+    for start in range(0, len(X), 10_000):
+        at = slice(start, start + 10_000)
+        stream = stream.push(X[at], None if y is None else y[at])
+    return stream.coreset()
+
+
 # -- logistic streams ----------------------------------------------------------------------------------------------
 
 
-def drifting(n: int = 100_000, d: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def drifting(n: int = 300_000, d: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The column means and the line move along the stream."""
     rng = np.random.default_rng(1)
     time = np.linspace(0.0, 1.0, n)[:, None]
@@ -51,7 +63,7 @@ def drifting(n: int = 100_000, d: int = 10) -> tuple[np.ndarray, np.ndarray]:
     return X, (rng.random(n) < chance).astype(np.int32)
 
 
-def late_class(n: int = 100_000, d: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def late_class(n: int = 300_000, d: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """Three classes, the last one only among the last fifth of the rows."""
     rng = np.random.default_rng(2)
     y = rng.integers(2, size=n)
@@ -62,7 +74,7 @@ def late_class(n: int = 100_000, d: int = 10) -> tuple[np.ndarray, np.ndarray]:
 def logistic_sets(data: Path | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     yield "drift", *drifting()
     yield "late class", *late_class()
-    for name in [] if data is None else ["electricity", "covtype", "skin_nonskin", "occupancy_sensor"]:
+    for name in [] if data is None else ["electricity", "covtype", "skin_nonskin"]:
         X, y = load_labelled(data, name)
         at = thinned(X)
         yield name, np.ascontiguousarray(X[at]), y[at]
@@ -82,13 +94,10 @@ def logistic_streams(data: Path | None, seeds: int) -> dict[str, Numbers]:
         options: dict[str, Any] = {"objective": objective, "coreset_size": size}
         numbers = results.setdefault(f"logistic streams: {name}", {})
         for seed in range(seeds):
-            stream = CoresetStream(objective, coreset_size=size, leaf_size=8192, random_state=seed)
-            for start in range(0, len(X), 10_000):
-                stream = stream.push(X[start : start + 10_000], y[start : start + 10_000])
             ways = {
                 "uniform": build_coreset(X, y, construction="uniform", calibrate=False, random_state=seed, **options),
                 "all rows at once": build_coreset(X, y, random_state=seed, **options),
-                "stream": stream.coreset(),
+                "stream": streamed(objective, X, y, size, seed),
             }
             for way, coreset in ways.items():
                 numbers.setdefault(f"{way}, excess", []).append(excess(coreset) / least - 1.0)
@@ -120,7 +129,7 @@ class Clusters:
         return build_coreset(self.block.X, objective=self.objective, coreset_size=size, random_state=seed, **options)
 
 
-def late_cluster(n: int = 100_000, k: int = 10, d: int = 10) -> np.ndarray:
+def late_cluster(n: int = 300_000, k: int = 10, d: int = 10) -> np.ndarray:
     """The last cluster, a far one, has the last hundredth of the rows."""
     rng = np.random.default_rng(3)
     centers = rng.normal(size=(k, d)) * 3.0
@@ -140,13 +149,10 @@ def kmeans_streams(data: Path | None, seeds: int) -> dict[str, Numbers]:
         clusters, size = Clusters(X, 10), 1000
         numbers = results.setdefault(f"k-means streams: {name}", {})
         for seed in range(seeds):
-            stream = CoresetStream(clusters.objective, coreset_size=size, leaf_size=8192, random_state=seed)
-            for start in range(0, len(X), 10_000):
-                stream = stream.push(X[start : start + 10_000])
             ways = {
                 "uniform": clusters.built(size, seed, construction="uniform", calibrate=False),
                 "all rows at once": clusters.built(size, seed),
-                "stream": stream.coreset(),
+                "stream": streamed(clusters.objective, X, None, size, seed),
             }
             for way, coreset in ways.items():
                 numbers.setdefault(f"{way}, cost of a fit", []).append(clusters.fitted_cost(coreset))
