@@ -7,7 +7,7 @@ Each case has generated sets and, with --data, open ones. Weighted uniform sampl
 - ``logistic streams``: rows that drift, or with a class that comes late; open sets in the order of their files. The
   excess of the loss on all rows of a fit on the coreset of the stream, beside one of all rows at once.
 - ``k-means streams``: the last cluster comes late; open sets in the order of their files. The cost on all rows of a fit
-  on the coreset, above the least cost of all fits on that set, and the largest distortion of random queries.
+  on the coreset above that of a fit on all rows, and the largest distortion of random queries.
 - ``heavy tails``: Pareto, log-normal and t-distributed columns. Distortion of random queries.
 - ``few rows``: 20 coresets of 100 rows for k = 20, and their union. The weight that they keep, and the distortion.
 
@@ -86,11 +86,11 @@ def logistic_streams(data: Path | None, seeds: int) -> dict[str, Numbers]:
         objective = LogisticObjective(classes=tuple(np.unique(y).tolist()))
         block, size = Block(X=X, y=y), 2000
 
-        def excess(coreset: Coreset, block: Block = block, objective: LogisticObjective = objective) -> float:
-            params = objective.solve(coreset, rng=np.random.default_rng(0))
+        def loss(rows: Block, block: Block = block, objective: LogisticObjective = objective) -> float:
+            params = objective.solve(rows, rng=np.random.default_rng(0))
             return float(objective.evaluate(block, params).value)
 
-        least = excess(block)
+        least = loss(block)
         options: dict[str, Any] = {"objective": objective, "coreset_size": size}
         numbers = results.setdefault(f"logistic streams: {name}", {})
         for seed in range(seeds):
@@ -100,7 +100,7 @@ def logistic_streams(data: Path | None, seeds: int) -> dict[str, Numbers]:
                 "stream": streamed(objective, X, y, size, seed),
             }
             for way, coreset in ways.items():
-                numbers.setdefault(f"{way}, excess", []).append(excess(coreset) / least - 1.0)
+                numbers.setdefault(f"{way}, excess", []).append(loss(coreset) / least - 1.0)
     return results
 
 
@@ -114,6 +114,11 @@ class Clusters:
         self.block, self.objective = Block(X=X), KMeansObjective(n_clusters=k)
         self.queries = random_queries(self.block, self.objective, n_bases=6, seed=99)
         self.costs = total_costs(self.block, self.objective, self.queries)
+        self.cost_of_all = self._cost(KMeansObjective(n_clusters=k, n_init=2), self.block)
+
+    def _cost(self, objective: KMeansObjective, rows: Block) -> float:
+        """The cost on all rows of a fit on some of them."""
+        return float(objective.cost(self.block, objective.solve(rows, rng=np.random.default_rng(0))).sum())
 
     def distortions(self, coreset: Coreset) -> tuple[float, float]:
         """The median and the largest of all queries."""
@@ -121,9 +126,9 @@ class Clusters:
         errors = [ratio_error(a, b) for a, b in zip(small, self.costs, strict=True)]
         return float(np.median(errors)), max(errors)
 
-    def fitted_cost(self, coreset: Coreset) -> float:
-        centers = self.objective.solve(coreset, rng=np.random.default_rng(0))
-        return float(self.objective.cost(self.block, centers).sum())
+    def excess(self, coreset: Coreset) -> float:
+        """The cost of a fit on the coreset above that of a fit on all rows, as a share of it; often below zero."""
+        return self._cost(self.objective, coreset) / self.cost_of_all - 1.0
 
     def built(self, size: int, seed: int, **options: Any) -> Coreset:
         return build_coreset(self.block.X, objective=self.objective, coreset_size=size, random_state=seed, **options)
@@ -155,12 +160,8 @@ def kmeans_streams(data: Path | None, seeds: int) -> dict[str, Numbers]:
                 "stream": streamed(clusters.objective, X, None, size, seed),
             }
             for way, coreset in ways.items():
-                numbers.setdefault(f"{way}, cost of a fit", []).append(clusters.fitted_cost(coreset))
+                numbers.setdefault(f"{way}, excess of a fit", []).append(clusters.excess(coreset))
                 numbers.setdefault(f"{way}, largest distortion", []).append(clusters.distortions(coreset)[1])
-        least = min(min(values) for what, values in numbers.items() if what.endswith("fit"))
-        for what, values in numbers.items():
-            if what.endswith("fit"):
-                numbers[what] = [value / least - 1.0 for value in values]
     return results
 
 
@@ -194,11 +195,7 @@ def heavy_tails(data: Path | None, seeds: int) -> dict[str, Numbers]:
                 numbers.setdefault(f"{way}, median distortion", []).append(median)
                 numbers.setdefault(f"{way}, largest distortion", []).append(largest)
                 if way != "uniform":
-                    numbers.setdefault(f"{way}, cost of a fit", []).append(clusters.fitted_cost(coreset))
-        least = min(min(values) for what, values in numbers.items() if what.endswith("fit"))
-        for what, values in numbers.items():
-            if what.endswith("fit"):
-                numbers[what] = [value / least - 1.0 for value in values]
+                    numbers.setdefault(f"{way}, excess of a fit", []).append(clusters.excess(coreset))
     return results
 
 
