@@ -46,13 +46,13 @@ class Folders(Storable):
 class CoresetStream(Storable):
     """A coreset of all rows pushed so far, at any time.
 
-    Rows are kept until a leaf of ``leaf_size`` is full. It is reduced to half its rows, or to ``coreset_size`` if that is
-    more, and coresets of equal level are merged and reduced again, like carries of a binary counter. Memory is one leaf
-    and log2(n / leaf_size) times half a leaf. The error of a fixed query grows by at most the square root of two if costs
-    are balanced, and at worst linearly in the number of levels. Calibration to the exact totals of all rows pushed then
-    removes most of it. `coreset` reduces the result to ``coreset_size``, at a pilot of all rows: those of a class or a
-    cluster that comes late are scored as well as those of the first leaf. The result has the same bits for any division
-    of the rows into pushes.
+    Rows are kept until a leaf of ``leaf_size`` is full. It is reduced to half its rows, or to ``coreset_size`` if that
+    is more, and coresets of equal level are merged and reduced again, like carries of a binary counter. Memory is one
+    leaf and log2(n / leaf_size) times half a leaf. The error of a fixed query grows by at most the square root of two
+    if costs are balanced, and at worst linearly in the number of levels. Calibration to the exact totals of all rows
+    pushed then removes most of it. `coreset` reduces the result to ``coreset_size``, at a pilot of all rows: those of
+    a class or a cluster that comes late are scored as well as those of the first leaf. The result has the same bits
+    for any division of the rows into pushes.
 
     Parameters
     ----------
