@@ -158,6 +158,28 @@ class TestDraw:
         assert np.all(np.diff(rows) > 0)
         np.testing.assert_allclose((weight * score[rows]).sum(), score.sum(), rtol=1e-12)
 
+    def test_rows_with_a_score_of_one_draw_or_more_are_kept_with_their_own_weight(self) -> None:
+        """The largest rows of a heavy tail were drawn 0 to 3 times by chance, and most of the cost with them."""
+        score = np.random.default_rng(5).pareto(1.1, size=5000)
+        largest = np.argsort(score)[::-1]
+        estimates = []
+        for seed in range(400):
+            rows, weight = draw(score, 60, np.random.default_rng(seed))
+            assert len(rows) <= 60
+            of_row = dict(zip(rows.tolist(), weight.tolist(), strict=True))
+            # the second is large enough only once the first is kept
+            assert of_row[int(largest[0])] == of_row[int(largest[1])] == 1.0
+            assert (weight * score[rows]).sum() == pytest.approx(score.sum(), rel=1e-12)
+            estimates.append(weight.sum())
+        spread = np.std(estimates) / np.sqrt(400)
+        assert abs(np.mean(estimates) - 5000.0) < 4.0 * spread
+
+    def test_few_rows_with_a_score_are_all_kept(self) -> None:
+        score = np.zeros(10_000)
+        score[[3, 5000, 9000]] = 1.0, 2.0, 3.0
+        rows, weight = draw(score, 4, np.random.default_rng(0))
+        assert rows.tolist() == [3, 5000, 9000] and weight.tolist() == [1.0, 1.0, 1.0]
+
     def test_a_block_that_ends_in_zeros(self) -> None:
         score = np.zeros(10_000)
         score[4000] = 1.0

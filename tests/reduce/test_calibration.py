@@ -78,11 +78,31 @@ def test_infeasible_totals_leave_finite_positive_weights(problem) -> None:
 
 
 def test_a_group_nothing_was_drawn_from(problem) -> None:
+    """Its weight and its cost are not lost, and the report says what the other groups were moved by."""
     weight, moments, totals = problem
-    more = np.vstack([totals, np.full((1, 4), 50.0)])
-    new, report = calibrate(weight, moments, more)
-    np.testing.assert_allclose(new, calibrate(weight, moments, totals)[0])
+    missed = np.array([[900.0, 2000.0, 0.0, 0.0]])
+    new, report = calibrate(weight, moments, np.vstack([totals, missed]))
+    reached = sums(new, moments)[:, :2].sum(axis=0)
+    np.testing.assert_allclose(reached, totals[:, :2].sum(axis=0) + missed[0, :2], rtol=1e-3)
+    assert new.sum() == pytest.approx(totals[:, 0].sum() + 900.0, rel=1e-12)
     assert report.n_totals < report.n_known
+    assert report.residual == pytest.approx(900.0 / 5000.0, rel=0.2)
+    assert calibrate(weight, moments, totals)[1].residual < 1e-3
+
+
+def test_few_rows_for_many_clusters_keep_the_total_weight(rng: np.random.Generator) -> None:
+    """With 100 rows for 40 pilot clusters some have none: a union of such coresets lost a tenth of the cost."""
+    centers = rng.normal(size=(20, 6)) * 4.0
+    parts = [centers[rng.integers(20, size=1500)] + rng.normal(size=(1500, 6)) for _ in range(6)]
+    objective = KMeansObjective(n_clusters=20)
+    coresets = [
+        build_coreset(part, objective=objective, coreset_size=100, random_state=i) for i, part in enumerate(parts)
+    ]
+    for coreset in coresets:
+        assert coreset.weights().sum() == pytest.approx(1500.0, rel=1e-9)
+    X, weight = np.concatenate([c.X for c in coresets]), np.concatenate([c.weights() for c in coresets])
+    full = objective.cost(Block(X=np.concatenate(parts)), centers).sum()
+    assert objective.cost(Block(X=X), centers) @ weight == pytest.approx(full, rel=0.04)
 
 
 def test_permutations(problem, rng: np.random.Generator) -> None:

@@ -95,7 +95,8 @@ class Uniform(Construction[Objective]):
 class Sensitivity(Construction[SensitivityObjective]):
     """p_i = s_i / S with the objective's sensitivities s at its pilot; draws weigh u_i / (m p_i).
 
-    Feldman and Langberg (2011). One pass besides the pilot's sample.
+    Feldman and Langberg (2011), but for rows with m p_i >= 1: they are kept with their own weight, and the others share
+    the remaining draws (`tithe.kernels.sampling.draw`). One pass besides the pilot's sample.
     """
 
     name: ClassVar[str] = "sensitivity"

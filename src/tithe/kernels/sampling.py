@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numba import njit
@@ -11,6 +12,7 @@ from tithe.core.data import Array, Block, Scores
 from tithe.core.parallel import over_parts
 
 BLOCK_ROWS = 4096
+_LEAST_KEPT = 0.25  # of the score of one draw: rows of smaller scores are never kept for certain
 
 
 @njit(cache=True, nogil=True)
@@ -51,6 +53,41 @@ def _locate(cost, labels, slope, base, weight, starts, targets, positions):
         positions[t] = at
 
 
+@njit(cache=True, nogil=True)
+def _large_scores(cost, labels, slope, base, weight, least, positions, values):
+    """Positions and scores of the rows with a score of at least ``least``, ascending; their number."""
+    n_large = 0
+    for i in range(cost.shape[0]):
+        score = _score(cost, labels, slope, base, weight, i)
+        if score >= least and n_large < positions.shape[0]:
+            positions[n_large], values[n_large] = i, score
+            n_large += 1
+    return n_large
+
+
+def _kernel_arguments(scores: Scores) -> tuple[Array, Array, float, Array, Array]:
+    labels = np.empty(0, np.int32) if scores.labels is None else scores.labels
+    weight = np.empty(0) if scores.weight is None else scores.weight
+    return scores.cost, labels, float(scores.slope), scores.base, weight
+
+
+def _block_starts(scores: Scores) -> Array:
+    """The sum of the scores before each block of rows, and that of all."""
+    arguments = _kernel_arguments(scores)
+    n_blocks = -(-len(scores.cost) // BLOCK_ROWS)
+    sums = np.empty(n_blocks)
+    over_parts(lambda first, last: _block_sums(*arguments, sums, first, last), n_blocks, serial=n_blocks < 64)
+    return np.concatenate([[0.0], np.cumsum(sums)])
+
+
+def _located(scores: Scores, starts: Array, size: int, rng: np.random.Generator) -> Array:
+    """Positions of ``size`` draws in ascending order, one in each equal slice of the total score."""
+    targets = (np.arange(size) + rng.random(size)) * (starts[-1] / size)
+    positions = np.empty(size, np.int64)
+    _locate(*_kernel_arguments(scores), starts, targets, positions)
+    return positions
+
+
 def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[Array, float]:
     """``size`` draws with probability proportional to the scores, one in each equal slice of their total.
 
@@ -60,23 +97,10 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
     """
     if not isinstance(scores, Scores):
         scores = Scores(cost=scores)
-    labels = np.empty(0, np.int32) if scores.labels is None else scores.labels
-    weight = np.empty(0) if scores.weight is None else scores.weight
-    cost, slope, base = scores.cost, float(scores.slope), scores.base
-    n_blocks = -(-len(cost) // BLOCK_ROWS)
-    sums = np.empty(n_blocks)
-    over_parts(
-        lambda first, last: _block_sums(cost, labels, slope, base, weight, sums, first, last),
-        n_blocks,
-        serial=n_blocks < 64,
-    )
-    starts = np.concatenate([[0.0], np.cumsum(sums)])
+    starts = _block_starts(scores)
     total = float(starts[-1])
     _check_total(total)
-    targets = (np.arange(size) + rng.random(size)) * (total / size)
-    positions = np.empty(size, np.int64)
-    _locate(cost, labels, slope, base, weight, starts, targets, positions)
-    return positions, total
+    return _located(scores, starts, size, rng), total
 
 
 def _check_total(total: float) -> None:
@@ -100,12 +124,47 @@ def sample_rows(block: Block, size: int, rng: np.random.Generator) -> Block:
 def draw(scores: Scores | Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Distinct positions drawn, ascending, and their weights ``count * total / (size * score)``.
 
-    ``sum(weights * f)`` over the drawn rows estimates ``sum(f)`` over all of them without bias.
+    ``sum(weights * f)`` over the drawn rows estimates ``sum(f)`` over all of them without bias. A row that would be
+    drawn once or more on average is not drawn but kept, with a weight of 1, and the others share the remaining draws:
+    otherwise the weights of the very rows that matter most, those of heavy tails, would be random.
     """
-    draws, total = locate_draws(scores, size, rng)
-    positions, counts = np.unique(draws, return_counts=True)
-    score = scores.at(positions) if isinstance(scores, Scores) else scores[positions]
-    return positions, counts * (total / size) / score
+    if not isinstance(scores, Scores):
+        scores = Scores(cost=scores)
+    starts = _block_starts(scores)
+    _check_total(float(starts[-1]))
+    kept = _rows_to_keep(scores, float(starts[-1]), size)
+    if len(kept):
+        others = np.ones(len(scores.cost)) if scores.weight is None else scores.weight.copy()
+        others[kept] = 0.0
+        scores = replace(scores, weight=others)
+        starts = _block_starts(scores)
+        size -= len(kept)
+    total = float(starts[-1])
+    positions, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    if total > 0.0:
+        positions, counts = np.unique(_located(scores, starts, size, rng), return_counts=True)
+    weights = counts * (total / size) / scores.at(positions)
+    if len(kept) == 0:
+        return positions, weights
+    positions, weights = np.concatenate([positions, kept]), np.concatenate([weights, np.ones(len(kept))])
+    order = np.argsort(positions, kind="stable")
+    return positions[order], weights[order]
+
+
+def _rows_to_keep(scores: Scores, total: float, size: int) -> Array:
+    """Positions of the rows whose score is at least that of one draw from them and all rows with smaller scores.
+
+    Each row that is kept lowers the score of one draw. Scores below a quarter of the first one are not looked at.
+    """
+    least = _LEAST_KEPT * total / size
+    positions, values = np.empty(int(size / _LEAST_KEPT) + 1, np.int64), np.empty(int(size / _LEAST_KEPT) + 1)
+    n_large = _large_scores(*_kernel_arguments(scores), least, positions, values)
+    order = np.argsort(-values[:n_large], kind="stable")[: size - 1]  # at least one draw is left for all others
+    largest = values[order]
+    without_larger = total - np.concatenate([[0.0], np.cumsum(largest)[:-1]]) if len(largest) else largest
+    too_small = largest * (size - np.arange(len(largest))) < without_larger
+    n_kept = int(np.argmax(too_small)) if too_small.any() else len(largest)
+    return positions[order[:n_kept]]
 
 
 @njit(cache=True, nogil=True)

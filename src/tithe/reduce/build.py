@@ -23,7 +23,7 @@ from tithe.core.progress import Checkpoint, Progress, timed
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
 from tithe.core.tree import Tree
-from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, resolve_pair
+from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for, resolve_pair
 from tithe.sources.arrays import as_block, block_identity, is_frame
 from tithe.sources.batches import BatchSource, is_like
 from tithe.sources.dask_collections import dask_source, is_dask_collection
@@ -134,6 +134,8 @@ def reduce_rows(
     if leaf_rows is None:
         leaf_rows = leaf_rows_for(plan.size)
         leaf_rows = leaf_rows if isinstance(rows, Block) else max(leaf_rows, rows.leaf_rows)
+    if not isinstance(rows, Block) and not rows.replayable and pilot is None:
+        plan = replace(plan, node_size=node_rows_for(plan.size, leaf_rows))
     # totals at the solution on the drawn rows are better, and another pass over rows in memory is cheap
     later = plan.calibrate and pilot is None and isinstance(rows, Block) and plan.objective.totals_at_solution
     build = _Build(data, plan, leaf_rows, later, pilot)
@@ -190,6 +192,7 @@ class _Build:
             "source": block_identity(rows) if isinstance(rows, Block) else rows.identity,
             "leaf_rows": self.leaf_rows,
             "seed": plan.seed,
+            "node_size": plan.node_size,
             "pilot": None if self.pilot is None else sha256(self.pilot.tobytes()).hexdigest(),
         }
 

@@ -22,6 +22,10 @@ group from being steered by what its rows cannot know:
 
 Columns beyond the basic ones are used only where every basic column passes these guards: a
 group whose cost is carried by a few rows has directions that are carried by fewer still.
+
+A group without a drawn row has no weight to change. If there is one, all rows are at last calibrated
+together, to the sums of the basic totals over all groups: the total weight is exact, and at a pilot the
+cost is. The totals of single groups are then off by what was missed.
 """
 
 from __future__ import annotations
@@ -77,25 +81,30 @@ def calibrate(
     """
     values = moments.values
     new = weight.astype(np.float64, copy=True)
-    before, after, clipped, used, beyond = 0.0, 0.0, 0, 0, 0
-    rows_of = _rows_of_groups(moments.groups, len(totals))
-    for rows, total in zip(rows_of, totals[:, : values.shape[1]], strict=True):
-        if len(weight[rows]) == 0 or not total[0] > 0:
-            continue  # no row was drawn: the total cannot be reproduced, as n_totals in the report shows
-        solved = _solve_group(weight[rows], values[rows], total, moments, ridge, clip, guard)
-        new[rows] = solved.weight
-        before, after = max(before, solved.before), max(after, solved.after)
-        clipped += solved.n_clipped
-        used += solved.n_used
-        beyond += solved.n_beyond
+    groups: list[tuple[Array | slice, _Solved]] = []
+    missed = False  # whether a group that carries weight has no drawn row
+    for rows, total in zip(_rows_of_groups(moments.groups, len(totals)), totals[:, : values.shape[1]], strict=True):
+        if not total[0] > 0:
+            continue
+        if len(weight[rows]) == 0:
+            missed = True
+            continue
+        groups.append((rows, _solve_group(weight[rows], values[rows], total, moments, ridge, clip, guard)))
+        new[rows] = groups[-1][1].weight
+    solved = [group for _, group in groups]
+    if missed and groups:
+        whole = totals[:, : moments.n_basic].sum(axis=0)
+        overall = _solve_group(new, values[:, : moments.n_basic], whole, moments, ridge, clip, guard)
+        new = overall.weight
+        solved = [overall, *(replace(group, after=group.error_of(new[rows])) for rows, group in groups)]
     ratio = new / weight
     return new, CalibrationReport(
-        before=before,
-        residual=after,
+        before=max((part.before for part in solved), default=0.0),
+        residual=max((part.after for part in solved), default=0.0),
         largest_change=float(max(ratio.max(initial=1.0), 1.0 / ratio.min(initial=1.0))),
-        share_clipped=clipped / max(1, len(weight)),
-        n_totals=used,
-        n_beyond=beyond,
+        share_clipped=min(1.0, sum(part.n_clipped for part in solved) / max(1, len(weight))),
+        n_totals=sum(group.n_used for _, group in groups),
+        n_beyond=sum(group.n_beyond for _, group in groups),
         n_known=int(totals.size),
     )
 
@@ -125,12 +134,21 @@ def calibrated(coreset: Coreset, objective: SampledObjective) -> tuple[Coreset, 
 
 @dataclass(frozen=True)
 class _Solved:
+    """New weights of a group, and their errors relative to its ``goal``: the totals of ``basis`` (m, q)."""
+
     weight: Array
+    basis: Array
+    goal: Array
+    mass: float
     before: float
     after: float
     n_clipped: int
     n_used: int
     n_beyond: int
+
+    def error_of(self, weight: Array) -> float:
+        """The largest error of a total with other weights."""
+        return float((np.abs(weight @ self.basis - self.goal) / self.mass).max())
 
 
 def _solve_group(
@@ -158,6 +176,9 @@ def _solve_group(
     error = np.abs((w * g) @ basis - goal) / mass
     return _Solved(
         weight=w * g,
+        basis=basis,
+        goal=goal,
+        mass=mass,
         before=float((np.abs(drawn @ basis - goal) / mass).max()),
         after=float(error.max()),
         n_clipped=int(((g <= low) | (g >= high)).sum()),

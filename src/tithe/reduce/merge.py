@@ -82,8 +82,9 @@ def merge_coresets(
       for the rows themselves, but free of the error of the reduction. The new pilot is the attribute ``pilot``, so
       that the sites can use it when they build again.
 
-    Calibration leaves out the weight of a pilot cluster from which no row was drawn. With few rows at each site this
-    adds up: let a coreset for k clusters have 20 k rows and more, or build it with ``calibrate=False``.
+    Calibration gives the weight of a pilot cluster from which no row was drawn to the rows of all others. With few rows
+    at each site this bias adds up: let a coreset for k clusters have 20 k rows and more, or build it with
+    ``calibrate=False``.
 
     *The reduction* draws rows of the union by their scores and weights them by w / (m p), which is unbiased for the
     union's cost and, by the law of iterated expectations, for that of all rows if the sites' draws were unbiased.

@@ -13,27 +13,27 @@ from tithe.core.contracts import Construction, ConvexObjective, Objective, Sampl
 from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.registry import make, resolve
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import (
-    Integer,
-    Number,
-    Optional,
-    Storable,
-    check_fields,
-    expect,
-)
+from tithe.core.state_checks import Integer, Number, Optional, Storable, check_fields, expect
 from tithe.reduce.calibration import calibrated
-
-_FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
-_TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
+from tithe.reduce.few_rows import safe_with_few_rows
 
 LEAF_ROWS = 65_536
 Notes = dict[str, str | int | float]
+_LAST_DRAW = (61, 0)  # seeds the draw from the last node: above all levels of a tree
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 def leaf_rows_for(coreset_size: int) -> int:
     """Rows of a leaf for a coreset of that size: enough that reducing one is worth it."""
     return max(LEAF_ROWS, 4 * coreset_size)
+
+
+def node_rows_for(coreset_size: int, leaf_rows: int) -> int:
+    """Rows of a node in the tree of a stream, whose rows cannot be read again: more than the coreset has.
+
+    What comes later than the first leaf is scored at a pilot that does not know it. Only more rows make up for that.
+    """
+    return max(coreset_size, leaf_rows // 2)
 
 
 def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:
@@ -89,6 +89,8 @@ class Plan(Storable):
         Rows after which a weight has halved; None: weights stay.
     auto : bool
         Whether the construction is the default of the objective.
+    node_size : int or None
+        The largest number of rows of a node of the tree, if it is more than ``size``: see `Reducer.finish`.
     """
 
     objective: Objective
@@ -98,10 +100,14 @@ class Plan(Storable):
     seed: int
     half_life: float | None = None
     auto: bool = False
+    node_size: int | None = None
 
     def _check_state(self) -> None:
         seed, half_life = Integer(most=2**64), Optional(Number(least=_TINY))
-        check_fields(self, {"size": Integer(least=1), "seed": seed, "half_life": half_life})
+        table = {"size": Integer(least=1), "seed": seed, "half_life": half_life}
+        # files of earlier versions have no node_size: their trees go on with nodes of ``size`` rows
+        check_fields(self, {**table, "node_size": Optional(Integer(least=1))}, optional=("node_size",))
+        expect(self.n_kept >= self.size, "nodes of a tree are smaller than its coreset")
         check_together(self.objective, self.construction, calibrate=self.calibrate)
 
     @classmethod
@@ -114,6 +120,7 @@ class Plan(Storable):
         calibrate: bool,
         seed: int,
         half_life: float | None = None,
+        node_size: int | None = None,
     ) -> Plan:
         """From names or instances. Raises ValueError if they do not work together."""
         objective, construction, auto = resolve_pair(objective, construction, calibrate=calibrate)
@@ -125,7 +132,13 @@ class Plan(Storable):
             seed=seed,
             half_life=half_life,
             auto=auto,
+            node_size=node_size,
         )
+
+    @property
+    def n_kept(self) -> int:
+        """The largest number of rows of a node of the tree."""
+        return self.size if self.node_size is None else self.node_size
 
     @property
     def notes(self) -> Notes:
@@ -157,9 +170,9 @@ class Plan(Storable):
         """The reducer, with its pilot and construction prepared on the rows at hand.
 
         ``n_rows`` is the number of all rows, if known, and ``classes`` are all classes, if the rows at hand may lack
-        some. ``later``: totals are taken in a second pass, at the solution
-        on the drawn rows. If not, and the objective wants its totals at the solution, the pilot is the solution on
-        the rows at hand. A ``pilot`` that is given is used in its place.
+        some. ``later``: totals are taken in a second pass, at the solution on the drawn rows. If not, and the
+        objective wants its totals at the solution, the pilot is the solution on the rows at hand. A ``pilot`` that is
+        given is used in its place.
         """
         labelled = at_hand if classes is None else Block(X=np.empty((len(classes), 0)), y=classes)
         objective, construction = self.objective.for_rows(labelled), self.construction
@@ -175,7 +188,7 @@ class Plan(Storable):
         reducer = Reducer(plan=self, objective=objective, construction=construction, totals=totals, pilot=pilot)
         if not self.auto or not isinstance(objective, ConvexObjective):
             return reducer
-        return _safe_with_few_rows(reducer, objective, at_hand, n_rows)
+        return safe_with_few_rows(reducer, objective, at_hand, n_rows)
 
     def _new_pilot(
         self,
@@ -236,7 +249,8 @@ class Reducer(Storable):
     def belongs_to(self, plan: Plan) -> bool:
         """Whether a reducer from a file was started by the plan, or by a fork of it."""
         ours, theirs = self.plan, plan
-        same = (ours.size, ours.half_life, self.totals) == (theirs.size, theirs.half_life, theirs.calibrate)
+        sizes = (ours.size, ours.n_kept) == (theirs.size, theirs.n_kept)
+        same = sizes and (ours.half_life, self.totals) == (theirs.half_life, theirs.calibrate)
         return same and type(ours.objective) is type(theirs.objective) and ours.construction == theirs.construction
 
     @property
@@ -266,10 +280,10 @@ class Reducer(Storable):
         return self.objective
 
     def _draw(self, block: Block, pilot: Array | None, survey: Survey | None, key: tuple[int, int]) -> Block:
-        if len(block) <= self.plan.size:
+        if len(block) <= self.plan.n_kept:
             return block.take(np.flatnonzero(block.weights() > 0), None)
         rng = rng_for(self.plan.seed, *key, "draw")
-        return self.construction.reduce(block, self.objective, self.plan.size, pilot=pilot, survey=survey, rng=rng)
+        return self.construction.reduce(block, self.objective, self.plan.n_kept, pilot=pilot, survey=survey, rng=rng)
 
     def leaf(self, block: Block, key: tuple[int, int]) -> Coreset | None:
         """Score, draw, and take the exact totals, in one pass; None if no row has a positive weight."""
@@ -300,7 +314,7 @@ class Reducer(Storable):
         left, right = self._aged(left, last_row), self._aged(right, last_row)
         both = concat([left, right])
         local_pilot, survey = self.pilot, None
-        if len(both) > self.plan.size and self.pilot is not None and self.construction.needs_survey:
+        if len(both) > self.plan.n_kept and self.pilot is not None and self.construction.needs_survey:
             local_pilot = self.construction.pilot(both, self.objective, rng=rng_for(self.plan.seed, *key, "pilot"))
             survey = self.sampled.survey(both, local_pilot)
         return Coreset(
@@ -326,18 +340,41 @@ class Reducer(Storable):
             totals=None if coreset.totals is None else coreset.totals * factor,
         )
 
-    def finish(self, coreset: Coreset) -> Coreset:
-        """The last coreset, calibrated to its totals, with complete provenance."""
-        is_whole = coreset.n_seen <= self.plan.size
-        notes: Notes = {"construction": "all"} if is_whole else dict(coreset.provenance)
-        coreset = replace(
-            coreset,
+    def finish(self, node: Coreset) -> Coreset:
+        """The last coreset, of at most ``size`` rows, with complete provenance.
+
+        The node is calibrated to its exact totals. If it has more rows, they are reduced as all rows of a data set are:
+        scored at a pilot of their own, and calibrated to their own totals. So rows that came long after the first
+        pilot are treated like all others. ``totals`` and ``pilot`` of the result stay the exact ones.
+        """
+        node = self.calibrated(node)
+        if len(node) <= self.plan.size:
+            return node
+        plan = replace(self.plan, objective=self.objective, node_size=None, half_life=None)
+        rows = Block(**_rows(node))
+        later = plan.calibrate and self.objective.totals_at_solution
+        reducer = plan.start(rows, n_rows=len(rows), later=later)
+        drawn = reducer.leaf(rows, _LAST_DRAW)
+        assert drawn is not None
+        if later:
+            solution = reducer.objective.solve(drawn, rng=rng_for(plan.seed, "solve"))
+            drawn = replace(drawn, totals=reducer.sampled.survey(rows, solution).totals, pilot=solution)
+        drawn = reducer.calibrated(drawn)
+        provenance = {**node.provenance, **drawn.provenance, "rows_in_tree": len(node)}
+        return replace(node, **_rows(drawn), provenance=provenance)
+
+    def calibrated(self, node: Coreset) -> Coreset:
+        """A node, calibrated to its totals, with complete provenance."""
+        is_whole = node.n_seen <= self.plan.size
+        notes: Notes = {"construction": "all"} if is_whole else dict(node.provenance)
+        node = replace(
+            node,
             is_whole=is_whole,
             objective=self.objective,
             half_life=self.plan.half_life,
             provenance={**self._notes(), **notes, "calibrated": 0},
         )
-        return coreset if coreset.totals is None else calibrated(coreset, self.sampled)[0]
+        return node if node.totals is None else calibrated(node, self.sampled)[0]
 
     def _notes(self) -> Notes:
         name = self.construction.name
@@ -361,36 +398,3 @@ def _check_given_pilot(pilot: Array, objective: Objective, rows: Block) -> None:
 
 def _rows(block: Block) -> dict[str, Any]:
     return {"X": block.X, "y": block.y, "sample_weight": block.sample_weight, "indices": block.row_ids()}
-
-
-def _safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: Block, n_rows: int | None) -> Reducer:
-    """The reducer, or a uniform one if that gives the smaller loss; only with few rows per coefficient.
-
-    If the rows at hand are all rows, the final draws are compared, otherwise three draws of each kind.
-    """
-    all_at_hand = n_rows == len(at_hand)
-    if len(at_hand) <= reducer.plan.size:
-        return reducer
-    rows_each = objective.rows_per_coefficient(at_hand, reducer.plan.size)
-    if rows_each >= _FEW_ROWS_PER_COEFFICIENT:
-        return reducer
-    if not all_at_hand and n_rows is not None:  # the penalty is added to the sum over all rows
-        at_hand = replace(at_hand, sample_weight=at_hand.weights() * (n_rows / len(at_hand)), mean=None)
-    plan, uniform = reducer.plan, make("construction", "uniform")
-    seeds = [plan.seed]
-    if not all_at_hand:
-        seeds = [int(rng_for(plan.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
-    draws = [replace(reducer, totals=False, plan=replace(plan, seed=seed)) for seed in seeds]
-    loss = np.median([_trial_loss(draw, objective, at_hand) for draw in draws])
-    if np.median([_trial_loss(replace(draw, construction=uniform), objective, at_hand) for draw in draws]) < loss:
-        reducer = replace(reducer, construction=uniform)
-    return replace(reducer, rows_per_coefficient=rows_each)
-
-
-def _trial_loss(reducer: Reducer, objective: ConvexObjective, rows: Block) -> float:
-    """The loss on the rows of a fit on a draw from them."""
-    coreset = reducer.leaf(rows, (0, 0))
-    if coreset is None:
-        return np.inf
-    solution = objective.solve(coreset, rng=rng_for(reducer.plan.seed, "trial"), init=reducer.pilot)
-    return objective.evaluate(rows, solution).value

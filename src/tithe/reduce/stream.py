@@ -18,7 +18,7 @@ from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resol
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Instance, Storable, check_fields, expect
 from tithe.reduce.deletion import catch_up, check_deletable, delete_rows
-from tithe.reduce.plan import Plan, leaf_rows_for
+from tithe.reduce.plan import Plan, leaf_rows_for, node_rows_for
 from tithe.reduce.stream_state import StreamState, absorb, collapse, push, restored, saved
 from tithe.sources.batches import LeafBuffer
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
@@ -46,16 +46,18 @@ class Folders(Storable):
 class CoresetStream(Storable):
     """A coreset of all rows pushed so far, at any time.
 
-    Rows are kept until a leaf of ``leaf_size`` is full. It is reduced to ``coreset_size`` rows, and coresets of equal
-    level are merged and reduced again, like carries of a binary counter. Memory is one leaf and
-    log2(n / leaf_size) coresets. The error of a fixed query grows by at most the square root of two if costs are
-    balanced, and at worst linearly in the number of levels. Calibration to the exact totals of all rows pushed then
-    removes most of it. The result has the same bits for any division of the rows into pushes.
+    Rows are kept until a leaf of ``leaf_size`` is full. It is reduced to half its rows, or to ``coreset_size`` if that
+    is more, and coresets of equal level are merged and reduced again, like carries of a binary counter. Memory is one
+    leaf and log2(n / leaf_size) times half a leaf. The error of a fixed query grows by at most the square root of two
+    if costs are balanced, and at worst linearly in the number of levels. Calibration to the exact totals of all rows
+    pushed then removes most of it. `coreset` reduces the result to ``coreset_size``, at a pilot of all rows: those of
+    a class or a cluster that comes late are scored as well as those of the first leaf. The result has the same bits
+    for any division of the rows into pushes.
 
     Parameters
     ----------
     objective, construction, calibrate : see `build_coreset`
-        The pilot comes from the first leaf and stays, so that totals add up.
+        The pilot of the totals comes from the first leaf and stays, so that they add up.
     coreset_size : int
     leaf_size : int, optional
         Rows of a leaf; by default 65,536 or four times ``coreset_size``, whichever is larger.
@@ -119,6 +121,7 @@ class CoresetStream(Storable):
             calibrate=calibrate,
             seed=as_seed(random_state),
             half_life=None if half_life is None else float(half_life),
+            node_size=node_rows_for(size, leaf_size),
         )
         self.state = StreamState(plan=plan, rows=LeafBuffer(leaf_size=leaf_size), window=window)
         self.notes: dict[str, Any] = {}

@@ -188,7 +188,7 @@ def absorb(state: StreamState, other: StreamState, archive: LeafStore | None = N
     reducer, node = _collapsed(other)
     other_pilot: Any = node.pilot
     if node.totals is not None and own_reducer.pilot is not None and not np.array_equal(other_pilot, own_reducer.pilot):
-        node = reducer.finish(node)
+        node = reducer.calibrated(node)
         totals = own_reducer.sampled.survey(node, own_reducer.pilot).totals
         node = replace(node, totals=totals, pilot=own_reducer.pilot, provenance={"totals": "partly estimated"})
     node = replace(node, indices=node.row_ids() + offset, last_row=node.last_row + offset)
