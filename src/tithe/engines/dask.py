@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -21,6 +21,7 @@ from tithe.engines.workers import kind_of_worker, warn_if_kinds_differ
 
 try:
     import cloudpickle
+    import dask
     from dask.sizeof import sizeof
     from distributed import Client, Future, fire_and_forget, get_client
     from distributed.client import FutureCancelledError
@@ -174,6 +175,8 @@ class _Run:
             tasks[key] = task
             return key
 
+        homes = self._homes(graph)
+        places: defaultdict[str, list[str]] = defaultdict(list)
         method, keys = FoldWork.run_each if n_trees is None else FoldWork.run, []
         for group in groups:
             parts = []
@@ -183,11 +186,20 @@ class _Run:
                     values = [add("cut", _cut, value, part.start, part.stop) for value in values]
                 parts.append([part.number, part.start, values])
             keys.append(add(label, method, work.key, group.first, group.stop, parts))
+            if len(group.parts) == 1:
+                places[keys[-1]] = homes.get(group.parts[0].keys[0], [])
         while n_trees is not None and len(keys) > n_trees:
             trees = (keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN))
             keys = [add("merge", FoldWork.join, work.key, together) for together in trees]
-        futures: list[Future] = self._client.get(tasks, keys, sync=False, retries=_RETRIES)
+        # a task is also near the worker that holds the source, which every task needs: where its rows lie must be said
+        with dask.annotate(workers=places.__getitem__, allow_other_workers=True):
+            futures: list[Future] = self._client.get(tasks, keys, sync=False, retries=_RETRIES)
         return futures
+
+    def _homes(self, graph: Mapping[Any, Any]) -> dict[Any, list[str]]:
+        """The workers that hold the partitions which are persisted, by key."""
+        persisted = [value for value in graph.values() if isinstance(value, Future)]
+        return {key: list(workers) for key, workers in self._client.who_has(persisted).items()} if persisted else {}
 
     def results(self, futures: Iterator[Future], n_waiting: int) -> Iterator[Any]:
         """The results in order; at most ``n_waiting`` are asked for beforehand."""
