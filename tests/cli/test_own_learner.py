@@ -84,7 +84,7 @@ def test_it_is_fitted_saved_reported_and_predicts(folder, capsys) -> None:
     assert type(model).__name__ == "TinyRidge" and model.alpha == 2.0
     results = json.loads(Path("out/results.json").read_text())
     assert results["squared_error"] == model.certificate_.value and results["rows_kept"] <= 200
-    assert Path("out/report.html").read_text().count("data:image/png;base64,") == 2
+    assert Path("out/report.html").read_text().count("data:image/png;base64,") == 3
     assert load_coreset("out/coreset.parquet").y.dtype.kind == "f"
     assert run("predict", "out/model.skops", folder, "-o", "p.parquet") == 0
     X = pd.concat(pd.read_parquet(path) for path in sorted(folder.iterdir()))[["c0", "c1", "c2"]].to_numpy()

@@ -14,6 +14,7 @@ from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel, features
 from tithe.core.contracts import BoundedObjective
 from tithe.core.data import Block, Scores
+from tithe.kernels.sampling import draw
 from tithe.objectives import DictionaryObjective, GenericObjective, KMeansObjective, KMedianObjective, MarginObjective
 from tithe.objectives.logistic import LogisticObjective
 from tithe.storage.models import object_bytes, object_from
@@ -110,11 +111,10 @@ def test_with_all_rows_in_the_sample_it_is_sensitivity_sampling(objective, block
     s = scores.at() if isinstance(scores, Scores) else scores
     np.testing.assert_allclose(ready.scores(block)[0], s * block.total_weight / block.weights(), rtol=1e-12)
     drawn = ready.reduce(block, objective, 100, pilot=None, survey=None, rng=np.random.default_rng(0))
-    if drawn.y is None:  # each draw of a row weighs u S / (100 s)
-        ids = drawn.row_ids()
-        draws = drawn.weights() / block.weights()[ids] * s[ids] * 100 / s.sum()
-        np.testing.assert_allclose(draws, np.rint(draws), rtol=1e-9)
-        assert np.rint(draws).sum() == 100
+    if drawn.y is None:
+        positions, weight = draw(s, 100, np.random.default_rng(0))
+        np.testing.assert_array_equal(drawn.row_ids(), positions)
+        np.testing.assert_allclose(drawn.weights(), weight * block.weights()[positions], rtol=1e-9)
     assert "radius" not in drawn.notes
 
 

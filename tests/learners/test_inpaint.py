@@ -75,7 +75,7 @@ def test_a_hole_larger_than_a_patch_closes_from_its_edges() -> None:
     mask[20:40, 22:44] = True
     result = denoiser().fit_inpaint(np.where(mask, 0.0, clean), mask)
     assert np.isfinite(result).all()
-    assert np.abs(result - clean)[mask].mean() < 0.5 * np.abs(clean[~mask].mean() - clean)[mask].mean()
+    assert np.abs(result - clean)[mask].mean() < 0.6 * np.abs(clean[~mask].mean() - clean)[mask].mean()
 
 
 def test_colour_of_8_bits(rng) -> None:

@@ -29,6 +29,7 @@ CORESET = Block(X=np.random.default_rng(0).normal(size=(40, 3)), sample_weight=n
 
 class _Machine:
     classes_ = np.array([0, 1])
+    coef_, intercept_ = np.array([[1.0, 0.0]]), np.zeros(1)
 
     def decision_function(self, X):
         return X[:, 0]
@@ -43,6 +44,7 @@ FIGURES = {
     "weights": (CORESET,),
     "atoms": (np.random.default_rng(0).normal(size=(10, 16)),),
     "k_over_time": ({"row": np.arange(5), "k": np.array([1, 2, 2, 3, 3])},),
+    "two_boundaries": ({"a": _Machine(), "b": _Machine()}, CORESET.X[:, :2], (CORESET.X[:, 0] > 0).astype(int)),
     "polish_curve": (SimpleNamespace(objective_curve_=[3.0, 2.0, 1.9]),),
 }
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.parallel import limit_threads, single_blas_thread
@@ -135,8 +136,9 @@ def _column_names(learner: Any, name: str, answer: Any) -> list[Any] | None:
         return None
     if name == "transform":
         return list(learner.get_feature_names_out())
-    numbers = range(np.shape(answer)[1])
-    return list(numbers if name == "predict" else getattr(learner, "classes_", numbers))
+    if name != "predict" and is_classifier(learner):
+        return list(learner.classes_)
+    return list(range(np.shape(answer)[1]))
 
 
 # -- Spark ------------------------------------------------------------------------------------
