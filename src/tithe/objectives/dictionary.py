@@ -72,6 +72,15 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     less than seeds do. `KSVD` therefore does not calibrate.
 
     A solution is atoms (k, d); a pilot may also be a point (d,) or subspaces (g, j, d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import DictionaryObjective
+    >>> objective = DictionaryObjective(n_components=2, n_nonzero_coefs=1)
+    >>> objective.cost(Block(X=np.array([[3.0, 1.0], [0.0, 2.0]])), np.eye(2)).round(6)
+    array([1., 0.])
     """
 
     n_components: int = 64

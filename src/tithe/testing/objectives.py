@@ -26,7 +26,15 @@ Check = Callable[[], None]
 
 
 def objective_checks(objective: Objective) -> Iterator[tuple[str, Check]]:
-    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
+    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`.
+
+    Examples
+    --------
+    >>> from tithe.objectives import KMeansObjective
+    >>> from tithe.testing import objective_checks
+    >>> next(name for name, check in objective_checks(KMeansObjective(n_clusters=2)))
+    'a copy is equal'
+    """
     yield "a copy is equal", partial(check_value, objective)
     yield "cost is finite, not negative, one number a row", partial(_cost, objective)
     yield "solve is the same for the same seed", partial(_same_seed, objective)
@@ -48,7 +56,14 @@ def objective_checks(objective: Objective) -> Iterator[tuple[str, Check]]:
 
 
 def check_objective(objective: Objective) -> None:
-    """Run every check; the first broken promise raises AssertionError with its name."""
+    """Run every check; the first broken promise raises AssertionError with its name.
+
+    Examples
+    --------
+    >>> from tithe.objectives import KMeansObjective
+    >>> from tithe.testing import check_objective
+    >>> check_objective(KMeansObjective(n_clusters=2))
+    """
     _run(objective_checks(objective))
 
 

@@ -93,7 +93,7 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
     ----------
     components_ : array (k, d)
         The atoms: unit rows, the largest entry of each positive.
-    objective_curve_ : array (n_iter_ + 1,)
+    objective_curve_ : array of shape (``n_iter_`` + 1,)
         Mean squared error of an entry at the start and after each iteration, on the rows learned from: all rows, the
         coreset (an estimate, see ``certify``), then those of ``refine_iter``.
     mean_ : array (d,) or None
