@@ -152,7 +152,7 @@ class Cablr(_Clustered):
     n_clusters : int
         Clusters, or clusters of each class where there are more than two.
     radius : float, "auto" or "pilot"
-        R. "auto": 3 / sqrt(mean squared distance to the centres); "pilot": 1.5 times the norm of a
+        The radius R. "auto": 3 / sqrt(mean squared distance to the centres); "pilot": 1.5 times the norm of a
         pilot fit. It includes the intercept: standardise the columns.
     certified, repair : bool, "means" or "mass"
         How the bound is made valid; see the objective's `cluster_bound`.

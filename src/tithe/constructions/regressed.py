@@ -61,7 +61,7 @@ class Regressed(Construction[BoundedObjective]):
         With fewer than 2 (d + 1) rows in the sample, "ridge" is used instead of any other name. Columns are
         standardised before a penalised fit, and penalties are chosen by cross-validation.
     sample_size : int or None
-        b. None: 1 % of the rows, but at least 500 and at most 20,000.
+        Their number b. None: 1 % of the rows, but at least 500 and at most 20,000.
     norm_feature : bool
         Regress on |(x, 1)| as well.
     log : bool

@@ -54,7 +54,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     Parameters
     ----------
     n_clusters : int
-        k. A coreset for k serves every smaller k as well.
+        The number k. A coreset for k serves every smaller k as well.
     n_init, max_iter, tol : int, int, float
         How `solve` searches: ``n_init`` seedings race, the better half going on after every few
         steps, and the winner is improved until the cost falls by less than ``tol`` of itself in a

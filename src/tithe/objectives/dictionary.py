@@ -43,7 +43,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     n_components : int
         k, the number of atoms.
     n_nonzero_coefs : int
-        T. At most the number of atoms and the number of columns.
+        The number T of atoms in a code. At most the number of atoms and the number of columns.
     reference : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"}
         The rough dictionary D0 that rows are scored by: the constant signal, which needs no pass over the data;
         the line through the mean row; the mean row itself, whose error is |y - mean|^2; top singular vectors; atoms
