@@ -18,7 +18,7 @@ from tithe.odm import IncrementalODMClassifier
 rng = np.random.default_rng(0)
 X, y = make_moons(300, noise=0.2, random_state=0)
 X[:12] = rng.normal(loc=[1.9, 1.0], scale=0.12, size=(12, 2))
-y[:12] = 1
+y[:12] = 0
 customer = np.where(np.arange(len(X)) < 12, 17, rng.integers(100, 140, size=len(X)))
 
 machine = IncrementalODMClassifier(gamma=2.0).partial_fit(X, y)
