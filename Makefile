@@ -51,7 +51,7 @@ cluster: $(READY)  ## the tests on clusters and stores; installs Dask, Spark and
 
 docs: $(READY)  ## the documentation, in docs/_build/html; warnings are errors
 	$(call install,dev$(comma)docs) || { echo "Sphinx and its extensions cannot be installed here."; exit 1; }
-	time $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	time $(BIN)/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
 
 matrix: $(READY)  ## all tests on every Python that can be had, with the lowest and the newest versions; an hour or more
 	$(BIN)/python tools/matrix.py

@@ -84,7 +84,7 @@ def test_the_page_of_the_commands_names_every_command_and_option(monkeypatch: py
 def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     """What ``make docs`` does, examples of the gallery included."""
     pytest.importorskip("sphinx_gallery")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
+    command = [sys.executable, "-m", "sphinx", "-E", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "reference" / "generated" / "tithe.CoresetKMeans.html").exists()
