@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DATA ?= ../shared/data
 export TIMEFORMAT := -- %R s, %U s of CPU
 
-.PHONY: demo test quick bits slow cluster matrix lint bench clean help
+.PHONY: demo test quick bits slow cluster docs matrix lint bench clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -49,6 +49,10 @@ cluster: $(READY)  ## the tests on clusters and stores; installs Dask, Spark and
 	time $(BIN)/python -m pytest -m 'slow or not slow' tests/engines tests/cli/test_engine_option.py \
 		tests/sources/test_dask_collections.py tests/sources/test_spark_frames.py tests/sources/test_stores.py
 
+docs: $(READY)  ## the documentation, in docs/_build/html; warnings are errors
+	$(call install,dev$(comma)docs) || { echo "Sphinx and its extensions cannot be installed here."; exit 1; }
+	time $(BIN)/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
+
 matrix: $(READY)  ## all tests on every Python that can be had, with the lowest and the newest versions; an hour or more
 	$(BIN)/python tools/matrix.py
 
@@ -88,4 +92,5 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build
+	rm -rf docs/_build docs/gallery docs/reference docs/sg_execution_times.rst
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

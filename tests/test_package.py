@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import ismodule
 from pathlib import Path
 
@@ -20,6 +21,21 @@ def test_public_names_import_and_are_documented(name: str) -> None:
     thing = getattr(tithe, name)
     assert callable(thing)
     assert (thing.__doc__ or "").strip()
+
+
+def test_every_public_name_has_an_example_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pytest runs the doctests of all modules; here it is checked that each name has one, on its own docstring."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs" / "_ext"))
+    public = import_module("reference_pages").public_names()
+    assert {"tithe", "tithe.odm", "tithe.objectives", "tithe.testing"} <= {*public}
+    assert "DaskEngine" in public["tithe.engines"] or find_spec("distributed") is None
+    lacking = [
+        f"{module}.{name}"
+        for module, names in public.items()
+        for name in names
+        if ">>> " not in (getattr(import_module(module), name).__doc__ or "")
+    ]
+    assert lacking == []
 
 
 @pytest.mark.parametrize("package", tithe._PACKAGES)

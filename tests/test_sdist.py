@@ -11,7 +11,7 @@ from pathlib import Path
 from tithe import __version__
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("src", "tests", "benchmarks", "docs", "tools", ".ci")
+PARTS = ("src", "tests", "benchmarks", "tools", "docs", "examples", ".ci")
 FILES = (
     ".gitignore",
     "CHANGELOG.md",
@@ -24,7 +24,7 @@ FILES = (
     "SECURITY.md",
     "pyproject.toml",
 )
-MADE = ("__pycache__", "*.egg-info", "*.pyc", "results")  # by running, installing and measuring
+MADE = ("__pycache__", "*.egg-info", "*.pyc", "results", "_build", "gallery", "reference", "sg_execution_times.rst")
 
 
 def test_the_source_distribution_is_complete(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -181,18 +180,3 @@ def test_nearly_only_rows_of_the_sample_travel(client: Any, folder: Path, monkey
     monkeypatch.setattr(held_out.Reservoir, "keep", lambda self, block: (sizes.append(len(block)), kept(self, block)))
     rows, is_training_data = held_out.sample_source(DataPass(source, "dask"), coreset, 7)
     assert len(rows) == 400 and is_training_data and sum(sizes) < 800
-
-
-def test_what_the_readme_shows(
-    client: Any, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    client.run(os.chdir, tmp_path)  # where a cluster would be that was started here
-    (tmp_path / "data").mkdir()
-    shown = frame[["x0", "x1", "label"]].set_axis(["a", "b", "y"], axis=1)
-    shown.to_parquet(tmp_path / "data" / "rows.parquet", row_group_size=3000, index=False)
-    (block,) = re.findall(r"```py\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), flags=re.DOTALL)
-    assert "client = Client()" in block
-    names: dict[str, Any] = {"client": client}
-    exec(block.replace("client = Client()", ""), names)
-    assert isinstance(names["model"].predict(names["frame"][["a", "b"]]), dd.Series)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -173,3 +173,15 @@ def test_generic_refuses_unknown_classes() -> None:
     block = Block(X=np.zeros((3, 1)), y=np.array([0, 1, 2]))
     with pytest.raises(ValueError, match=r"0 \.\. 1"):
         GenericObjective(n_classes=2).survey(block, np.zeros((3, 2)))
+
+
+def test_the_checks_run_on_an_objective_that_is_not_registered() -> None:
+    """Files may not hold such an objective, so no checkpoint is tried."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Renamed(KMeansObjective):
+        name = "renamed"
+
+    for name, check in objective_checks(Renamed(n_clusters=2)):
+        if "checkpointed" in name:
+            check()

@@ -45,6 +45,17 @@ class Certificate(Storable):
         Times that each of them was read.
     sentence : str
         The same in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import CoresetKMeans
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> certificate = CoresetKMeans(n_clusters=3, coreset_size=200, random_state=0).fit(X).certificate_
+    >>> certificate.kind, certificate.quantity, certificate.n_rows
+    ('exact', 'cost', 2000)
+    >>> print(certificate.sentence[:26])
+    The solution costs exactly
     """
 
     kind: Kind

@@ -26,6 +26,17 @@ class Unlearning(Storable):
         2 ``gap`` k(x, x), with the largest k(x, x) of the rows held, and of any row if ``for_all_rows``.
     for_all_rows : bool
         Whether k(x, x) is the same for all x, as for the Gaussian kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.odm import IncrementalODMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> machine = IncrementalODMClassifier().partial_fit(X, X[:, 0] > 0)
+    >>> machine.forget([7, 12]).unlearning_.row_ids
+    (7, 12)
+    >>> machine.unlearning_.tolerance < 1e-3
+    True
     """
 
     row_ids: tuple[int, ...]

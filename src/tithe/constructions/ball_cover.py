@@ -33,6 +33,18 @@ class BallCover(Construction[Objective]):
         row becomes a leader. When there are more leaders than may be kept, the radius doubles and leaders are merged.
         False: farthest first (Gonzalez 1985). Each centre is the row farthest from the centres before it. The radius
         of k centres is at most twice the smallest possible, and the first of them are the centres of a smaller size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import BallCover
+    >>> from tithe.objectives import KMeansObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=BallCover(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('ball_cover', True, 2000)
     """
 
     radius: float | None = None

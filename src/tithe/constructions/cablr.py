@@ -152,10 +152,22 @@ class Cablr(_Clustered):
     n_clusters : int
         Clusters, or clusters of each class where there are more than two.
     radius : float, "auto" or "pilot"
-        R. "auto": 3 / sqrt(mean squared distance to the centres); "pilot": 1.5 times the norm of a
+        The radius R. "auto": 3 / sqrt(mean squared distance to the centres); "pilot": 1.5 times the norm of a
         pilot fit. It includes the intercept: standardise the columns.
     certified, repair : bool, "means" or "mass"
         How the bound is made valid; see the objective's `cluster_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Cablr
+    >>> from tithe.objectives import LogisticObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Cablr(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('cablr', True, 2000)
     """
 
     name: ClassVar[str] = "cablr"
@@ -175,6 +187,18 @@ class Acvs(_Clustered):
         cluster.
     n_clusters, radius, certified, repair
         As for `Cablr`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Acvs
+    >>> from tithe.objectives import LogisticObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Acvs(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('acvs', True, 2000)
     """
 
     sample_size: int | None = None

@@ -72,6 +72,18 @@ class Uniform(Construction[Objective]):
 
     If the objective has classes and some class would get fewer than ten draws, rows are drawn from each class
     separately, so that every class is kept (`draw_by_class`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Uniform
+    >>> from tithe.objectives import KMeansObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=Uniform(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('uniform', True, 2000)
     """
 
     name: ClassVar[str] = "uniform"
@@ -97,6 +109,18 @@ class Sensitivity(Construction[SensitivityObjective]):
 
     Feldman and Langberg (2011), but for rows with m p_i >= 1: they are kept with their own weight, and the others share
     the remaining draws (`tithe.kernels.sampling.draw`). One pass besides the pilot's sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Sensitivity
+    >>> from tithe.objectives import KMeansObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=Sensitivity(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('sensitivity', True, 2000)
     """
 
     name: ClassVar[str] = "sensitivity"
@@ -124,6 +148,18 @@ class Lightweight(Construction[MeanPilotObjective]):
 
     Bachem, Lucic and Krause (2018), for k-means: |error| <= (eps/2) cost(C) + (eps/2) cost({mean}),
     an additive guarantee that costs two cheap passes. All rows equal: p = u / W.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Lightweight
+    >>> from tithe.objectives import KMeansObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=Lightweight(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('lightweight', True, 2000)
     """
 
     name: ClassVar[str] = "lightweight"

@@ -114,6 +114,18 @@ class Leverage(Construction[ObjectiveT]):
 
     The root follows from the variance (Munteanu and others 2018 for logistic regression). It does not depend on the
     loss, so it suits any linear model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Leverage
+    >>> from tithe.objectives import LogisticObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Leverage(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('leverage', True, 2000)
     """
 
     leverages: Leverages | None = field(default=None, repr=False, compare=False)
@@ -153,6 +165,18 @@ class Influence(Leverage[InfluenceObjective]):
 
     It is what ``construction="auto"`` stands for with linear models, except where the rows kept are fewer than the
     coefficients and a uniform draw is better: see `LinearModelObjective`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Influence
+    >>> from tithe.objectives import LogisticObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Influence(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('influence', True, 2000)
     """
 
     name: ClassVar[str] = "influence"

@@ -61,7 +61,7 @@ class Regressed(Construction[BoundedObjective]):
         With fewer than 2 (d + 1) rows in the sample, "ridge" is used instead of any other name. Columns are
         standardised before a penalised fit, and penalties are chosen by cross-validation.
     sample_size : int or None
-        b. None: 1 % of the rows, but at least 500 and at most 20,000.
+        Their number b. None: 1 % of the rows, but at least 500 and at most 20,000.
     norm_feature : bool
         Regress on |(x, 1)| as well.
     log : bool
@@ -73,6 +73,18 @@ class Regressed(Construction[BoundedObjective]):
     ----------
     sensitivity_model_ : SensitivityModel or None
         Once prepared: scores new rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Regressed
+    >>> from tithe.objectives import LogisticObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Regressed(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('regressed', True, 2000)
     """
 
     regressor: Any = "ols"

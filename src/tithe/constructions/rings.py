@@ -24,19 +24,30 @@ class Rings(Construction[NearestObjective]):
     x draws with p proportional to u, each weighing W_ring / x. The weight of every ring is exact.
 
     Chen (2009), with two corrections: nearest centres (the balls overlap), and x proportional to 1/eps^2.
-    ``alpha`` only sets the radius R and causes no bias.
+    ``alpha`` only sets the radius R and causes no bias. With ``per_ring`` or ``eps``, a size that is
+    too small for all the draws is refused.
 
     Parameters
     ----------
     alpha : float
     per_ring : int, optional
-        x. By default the largest number for which the rows do not exceed the size of the coreset.
+        The number x. By default the largest number for which the rows do not exceed the size of the coreset.
     eps, delta : float, optional
         x is the number for which the cost of one solution, fixed before the draw, has a relative error of at most
         ``eps`` with probability 1 - ``delta``: see `draws_per_ring`. ``delta`` is .1 unless it is given. The pilot must
         cost at most ``objective.pilot_factor`` times the smallest cost, which clusterings have.
 
-    With ``per_ring`` or ``eps``, a size that is too small for all the draws is refused.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.constructions import Rings
+    >>> from tithe.objectives import KMeansObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=Rings(),
+    ...                         coreset_size=100, random_state=0)
+    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
+    ('rings', True, 2000)
     """
 
     alpha: float = 4.0

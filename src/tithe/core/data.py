@@ -1,4 +1,4 @@
-"""Weighted rows, and what is computed from them."""
+"""Weighted rows: blocks and coresets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from tithe.core.computed import Array as Array
+from tithe.core.computed import Evaluation as Evaluation
+from tithe.core.computed import Moments as Moments
+from tithe.core.computed import Scores as Scores
+from tithe.core.computed import Survey as Survey
 from tithe.core.display import html_facts
 from tithe.core.sites import Site, check_sites
 from tithe.core.state_checks import (
@@ -26,7 +31,6 @@ from tithe.core.state_checks import (
     expect,
 )
 
-Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
 
 ROWS_PER_COLUMN = 4  # drawn rows that calibration needs for each total
@@ -65,6 +69,16 @@ class Block(Storable):
         The weighted column mean, if it was computed when the rows were checked.
     notes : mapping or None
         Notes of a construction for the provenance of a coreset.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> block = Block(X=np.eye(3), sample_weight=np.array([1.0, 2.0, 4.0]))
+    >>> len(block), block.n_features, block.total_weight
+    (3, 3, 7.0)
+    >>> block.take(np.array([2])).row_ids()
+    array([2])
     """
 
     X: Any
@@ -168,6 +182,17 @@ class Coreset(Block):
     sites : tuple of Site
         The sites whose coresets were merged; empty if all rows are of one place. With sites, row ids are no positions
         in one data set: `site_rows` says what they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = build_coreset(X, objective="kmeans", coreset_size=200, random_state=0)
+    >>> coreset.n_seen, coreset.is_whole, round(coreset.weights().sum())
+    (2000, False, 2000)
+    >>> bool((X[coreset.row_ids()] == coreset.X).all())
+    True
     """
 
     n_seen: int
@@ -238,104 +263,6 @@ def all_rows(block: Block, objective: Any) -> Coreset:
         objective=objective,
         provenance={"objective": objective.name, "construction": "all", "calibrated": 0},
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moments:
-    """Features of rows whose totals calibration reproduces, in groups that are solved one by one.
-
-    Parameters
-    ----------
-    values : (n, q) float64
-        Column 0 is 1 for every row: the count.
-    groups : (n,) int or None
-        The group of each row. None: one group.
-    n_basic : int
-        Columns that matter most and come first (at least the count). The others are used
-        only in groups whose basic columns the drawn rows can be trusted on.
-    support, standard_errors : float
-        A column is used only if its effective support is at least this number of drawn rows, and its total is within
-        this number of standard errors of the estimate from the drawn rows. Good values depend on the loss and were
-        measured.
-    """
-
-    values: Array
-    groups: Array | None = None
-    n_basic: int = 1
-    support: float = 10.0
-    standard_errors: float = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Survey:
-    """The results of one pass over a block at a pilot.
-
-    Parameters
-    ----------
-    cost : (n,) float64
-        Cost of each row at the pilot, unweighted.
-    labels : (n,) int32 or None
-        The pilot's group that each row belongs to. None: there is only one.
-    totals : (G, q) float64
-        Weighted sums of the moments of the rows of each group.
-    pilot : array or None
-        The pilot itself, where sensitivities need it.
-    """
-
-    cost: Array
-    labels: Array | None
-    totals: Array
-    pilot: Array | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scores:
-    """The scores ``weight * (slope * cost + base[label])`` of all rows, computed when needed.
-
-    Parameters
-    ----------
-    cost : (n,) float64
-    labels : (n,) int32 or None
-        None: all rows belong to group 0.
-    slope : float
-    base : (groups,) float64
-    weight : (n,) float64 or None
-        None means ones.
-    """
-
-    cost: Array
-    labels: Array | None = None
-    slope: float = 1.0
-    base: Array = field(default_factory=lambda: np.zeros(1))
-    weight: Array | None = None
-
-    def at(self, rows: Array | slice = slice(None)) -> Array:
-        """The scores of some rows, or of all."""
-        base = self.base[0] if self.labels is None else self.base[self.labels[rows]]
-        score: Array = self.slope * self.cost[rows] + base
-        return score if self.weight is None else score * self.weight[rows]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evaluation:
-    """A convex objective at one solution, penalty included, from one pass over a block.
-
-    Parameters
-    ----------
-    value, gradient : float, array of the shape of the parameters
-    bound : float
-        A proved bound on the excess of the value over its minimum.
-    diagonal : array of the shape of the parameters, or None
-        Diagonal of the curvature, penalty left out.
-    totals : (G, q) float64
-        Totals of the objective's moments at this solution.
-    """
-
-    value: float
-    gradient: Array
-    bound: float
-    diagonal: Array | None
-    totals: Array
 
 
 def _are_notes(notes: Any) -> bool:

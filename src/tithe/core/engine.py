@@ -41,6 +41,14 @@ class Engine(Storable, ABC):
 
     A subclass defines `map`. One whose workers do not share memory with the caller also defines `each` and `fold`, so
     that workers read the leaves themselves, merge several, and only the result travels; and `warm_up`, if it can.
+
+    Examples
+    --------
+    >>> from tithe.engines import Engine, SerialEngine
+    >>> isinstance(SerialEngine(), Engine)
+    True
+    >>> list(SerialEngine().map([lambda: 5, lambda: 7], lambda value, number: value + number))
+    [5, 8]
     """
 
     name: ClassVar[str]
@@ -73,7 +81,17 @@ class Engine(Storable, ABC):
 
 
 class SerialEngine(Engine):
-    """Reduces one leaf after another. Kernels use all cores within a leaf."""
+    """Reduces one leaf after another. Kernels use all cores within a leaf.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.engines import SerialEngine
+    >>> coreset = build_coreset(np.eye(90), objective="kmeans", coreset_size=30, engine=SerialEngine())
+    >>> len(coreset) <= 30
+    True
+    """
 
     name: ClassVar[str] = "serial"
 

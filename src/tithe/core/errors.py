@@ -12,7 +12,19 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class FileFormatError(ValueError):
-    """A file is not what its name or its reader says it is."""
+    """A file is not what its name or its reader says it is.
+
+    Examples
+    --------
+    >>> from tempfile import NamedTemporaryFile
+    >>> import tithe
+    >>> with NamedTemporaryFile(suffix=".parquet") as file:
+    ...     try:
+    ...         tithe.load_coreset(file.name)
+    ...     except tithe.FileFormatError as error:
+    ...         print("not a whole Parquet file" in str(error))
+    True
+    """
 
 
 class NoRowsError(ValueError):

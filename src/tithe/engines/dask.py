@@ -49,6 +49,12 @@ class DaskEngine(Engine):
         A client, or the address of a scheduler; None takes the current client. It is not kept in a saved model.
     leaves_per_task : int or None
         None chooses some that give every thread several tasks of at most 4 GB.
+
+    Examples
+    --------
+    >>> from tithe.engines import DaskEngine
+    >>> DaskEngine("tcp://host:8786", leaves_per_task=8).leaves_per_task
+    8
     """
 
     name: ClassVar[str] = "dask"

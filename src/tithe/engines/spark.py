@@ -61,6 +61,12 @@ class SparkEngine(Engine):
         None takes the active session. It is not kept in a saved model. Spark Connect will do.
     leaves_per_task : int or None
         Leaves of files that a task reads. None chooses some that give every core several tasks of at most 4 GB.
+
+    Examples
+    --------
+    >>> from tithe.engines import SparkEngine
+    >>> SparkEngine(leaves_per_task=8).leaves_per_task
+    8
     """
 
     name: ClassVar[str] = "spark"

@@ -26,6 +26,15 @@ class ThreadEngine(Engine):
     memory : int or None
         Bytes that the leaves in work may take. The first leaf is reduced alone and tells how many fit; one always
         does. None: half of the memory that is available.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.engines import ThreadEngine
+    >>> coreset = build_coreset(np.eye(90), objective="kmeans", coreset_size=30, engine=ThreadEngine(2))
+    >>> len(coreset) <= 30
+    True
     """
 
     name: ClassVar[str] = "threads"

@@ -54,7 +54,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     Parameters
     ----------
     n_clusters : int
-        k. A coreset for k serves every smaller k as well.
+        The number k. A coreset for k serves every smaller k as well.
     n_init, max_iter, tol : int, int, float
         How `solve` searches: ``n_init`` seedings race, the better half going on after every few
         steps, and the winner is improved until the cost falls by less than ``tol`` of itself in a
@@ -78,6 +78,17 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     The moments are, in each pilot cluster: 1, d_i^z, and the gradient of d_i^z in a_b up to a
     factor: x - a_b for z = 2, (x - a_b) / d_i for z = 1. Their totals make the coreset's cost
     exact, and its gradient right, at the pilot.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import KMeansObjective, KMedianObjective
+    >>> block, rng = Block(X=np.array([[0.0], [2.0], [10.0]])), np.random.default_rng(0)
+    >>> np.sort(KMeansObjective(n_clusters=2).solve(block, rng=rng).ravel())
+    array([ 1., 10.])
+    >>> KMedianObjective(n_clusters=1).cost(block, np.array([[2.0]]))
+    array([2., 0., 8.])
     """
 
     n_clusters: int = 8

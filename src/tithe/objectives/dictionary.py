@@ -43,7 +43,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     n_components : int
         k, the number of atoms.
     n_nonzero_coefs : int
-        T. At most the number of atoms and the number of columns.
+        The number T of atoms in a code. At most the number of atoms and the number of columns.
     reference : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"}
         The rough dictionary D0 that rows are scored by: the constant signal, which needs no pass over the data;
         the line through the mean row; the mean row itself, whose error is |y - mean|^2; top singular vectors; atoms
@@ -72,6 +72,15 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     less than seeds do. `KSVD` therefore does not calibrate.
 
     A solution is atoms (k, d); a pilot may also be a point (d,) or subspaces (g, j, d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import DictionaryObjective
+    >>> objective = DictionaryObjective(n_components=2, n_nonzero_coefs=1)
+    >>> objective.cost(Block(X=np.array([[3.0, 1.0], [0.0, 2.0]])), np.eye(2)).round(6)
+    array([1., 0.])
     """
 
     n_components: int = 64

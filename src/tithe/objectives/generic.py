@@ -38,6 +38,17 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
     Moments in each class, with z = (x - mean) / scale: 1, f, z, z^2; without classes, with r the
     residual of y off a line fitted to a sample, also r, r^2 and r z, so that the gradient of
     least squares at that line is the full data's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import build_coreset
+    >>> from tithe.objectives import GenericObjective
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> y = (X[:, 0] > 1).astype(int)
+    >>> coreset = build_coreset(X, y, objective=GenericObjective(n_classes=2), coreset_size=100, random_state=0)
+    >>> bool(np.isclose(coreset.weights()[coreset.y == 1].sum(), y.sum(), rtol=0.01))
+    True
     """
 
     n_classes: int = 0

@@ -35,6 +35,16 @@ class HuberObjective(SingleScoreObjective):
     it. On 1,500 random places with 1 to 40 rows for each coefficient, the intervals of a certificate held the truth
     in 32 % with less than 1 such row for each coefficient (the truth was up to 10^8 times the upper end), in 97 % with
     1 to 2 (25 times), and in 99 % with more (1.3 times). Below 2 there is no interval, only the bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import HuberObjective
+    >>> x = np.arange(20.0)
+    >>> block = Block(X=x[:, None], y=np.where(x == 7, 999.0, 3 * x + 1 + x % 2))
+    >>> HuberObjective().solve(block, rng=np.random.default_rng(0))[0].round()
+    array([3., 1.])
     """
 
     alpha: float = 0.0001

@@ -17,6 +17,15 @@ class LeastSquaresObjective(SingleScoreObjective):
     """f(x, y) = (y - x . w - b)^2 / 2.
 
     The value is twice the sum of the losses, plus alpha |w|^2: that of `sklearn.linear_model.Ridge`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import LeastSquaresObjective
+    >>> block = Block(X=np.arange(5.0)[:, None], y=3 * np.arange(5.0) + 1)
+    >>> LeastSquaresObjective(alpha=0.0).solve(block, rng=np.random.default_rng(0)).round(6)
+    array([[3., 1.]])
     """
 
     name: ClassVar[str] = "least_squares"

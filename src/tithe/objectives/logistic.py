@@ -52,6 +52,18 @@ class LogisticObjective(LabelledLinearObjective, ClusterBounds):
     zero, off-diagonal entries are not negative), so such s exist: its stationary distribution. At
     s = 1 the right-hand side is |gradient|^2 C / 2. With more than 32 classes and an intercept, and without a
     penalty, the bound is only that losses are not negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import LogisticObjective
+    >>> block = Block(X=np.array([[-1.0], [1.0]]), y=np.array(["no", "yes"]))
+    >>> objective = LogisticObjective().for_rows(block)
+    >>> objective.classes
+    ('no', 'yes')
+    >>> objective.cost(block, np.zeros((1, 2))).round(6)
+    array([0.693147, 0.693147])
     """
 
     C: float = 1.0

@@ -73,6 +73,16 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
 
     the share of a row in the whole value. a_i is bounded from the pilot, and P* >= lam / 2 / (1 + lam max b^2 /
     (1 - theta)^2) serves where D is smaller. With a free intercept this is a score, not a bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import MarginObjective
+    >>> block = Block(X=np.array([[-1.0], [0.5], [4.0]]), y=np.array([0, 1, 1]))
+    >>> objective = MarginObjective(mu=0.5, theta=0.25).for_rows(block)
+    >>> objective.cost(block, np.array([[1.0, 0.0]])).round(6)
+    array([0.     , 0.0625 , 3.78125])
     """
 
     lam: float = 1000.0

@@ -21,6 +21,15 @@ class PoissonObjective(SingleScoreObjective):
 
     The second derivative exp(z) has no bound, but it changes by a factor of exp(change of z) only, as that of the
     logistic loss does: steps that go too far are halved, and certificates hold in the same way.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import PoissonObjective
+    >>> block = Block(X=np.zeros((4, 1)), y=np.array([1.0, 2.0, 3.0, 2.0]))
+    >>> np.exp(PoissonObjective().solve(block, rng=np.random.default_rng(0))[0, -1]).round(3)
+    np.float64(2.0)
     """
 
     name: ClassVar[str] = "poisson"

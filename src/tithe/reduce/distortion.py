@@ -138,6 +138,17 @@ def distortion(
     -------
     Distortion
         A lower bound on the worst case: the true worst query may not be among those tried.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tithe
+    >>> objective = tithe.objectives.KMeansObjective(n_clusters=2)
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> coreset = tithe.build_coreset(X, objective=objective, coreset_size=200, random_state=0)
+    >>> errors = tithe.distortion(X, coreset, objective, random_state=1)
+    >>> sorted(errors.values), errors.worst < 0.2
+    (['climb', 'coreset', 'full', 'random', 'rough'], True)
     """
     goal: Objective = make("objective", objective)
     coreset = _as_block(coreset)

@@ -81,6 +81,16 @@ def propose_size(
     ``X`` may be a source: then a sample of 200,000 of its rows is measured on, far rows that are not in it are not
     known, and an error 1.5 times as large (of a fit 1.5^2 times) is allowed for, as merging adds to it. With too few
     rows to tell, all are proposed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tithe
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> objective = tithe.objectives.KMeansObjective(n_clusters=2)
+    >>> size, limit = tithe.propose_size(X, objective=objective, eps=0.2, pilot_size=200)
+    >>> 100 < size < 1000, limit <= 0.2
+    (True, True)
     """
     if not 0.0 < eps < 1.0:
         raise ValueError(f"eps must lie between 0 and 1, got {eps}.")

@@ -66,6 +66,17 @@ def save_coreset(
 
     A coreset that was merged from several sites has a column ``site``, the number of the site that a row came from,
     and ``row_id`` is the id that the row has there.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import tithe
+    >>> coreset = tithe.build_coreset(np.eye(9), objective="kmeans", coreset_size=9, random_state=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     tithe.save_coreset(coreset, f"{folder}/coreset.parquet")
+    ...     tithe.load_coreset(f"{folder}/coreset.parquet")
+    Coreset(9 rows standing for 9, 9 columns, all)
     """
     table = _as_table(coreset, feature_names, schema)
     with replacing(path) as temporary:
@@ -155,7 +166,20 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
 
 
 def load_coreset(path: str | os.PathLike[str]) -> Coreset:
-    """Read a coreset written by `save_coreset`. Raises `FileFormatError` (a ValueError) for anything else."""
+    """Read a coreset written by `save_coreset`. Raises `FileFormatError` (a ValueError) for anything else.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import tithe
+    >>> coreset = tithe.build_coreset(np.eye(9), objective="kmeans", coreset_size=9, random_state=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     tithe.save_coreset(coreset, f"{folder}/coreset.parquet")
+    ...     same = tithe.load_coreset(f"{folder}/coreset.parquet")
+    >>> bool((same.X == coreset.X).all() and (same.weights() == coreset.weights()).all())
+    True
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     if _is_csv(path):

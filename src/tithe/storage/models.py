@@ -77,6 +77,17 @@ def save_model(model: Any, path: str | os.PathLike[str], rows: bool = False) -> 
         ``certify``. Parameters are kept in any case, and so are rows that predictions need: the support vectors of
         `ODMClassifier`, and whatever an estimator of another library holds inside `CoresetEstimator` (those of `SVC`
         are training rows). A centre of a cluster of a single row is that row.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import tithe
+    >>> model = tithe.CoresetKMeans(n_clusters=2, random_state=0).fit(np.eye(9))
+    >>> with TemporaryDirectory() as folder:
+    ...     tithe.save_model(model, f"{folder}/model.skops")
+    ...     tithe.load_model(f"{folder}/model.skops").cluster_centers_.shape
+    (2, 9)
     """
     data = model_bytes(model, rows=rows)
     with replacing(path) as temporary:
@@ -185,7 +196,20 @@ def n_rows_inside(thing: Any, seen: dict[int, Any] | None = None) -> int:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read an estimator written by `save_model`. A file that needs any type of its own is refused."""
+    """Read an estimator written by `save_model`. A file that needs any type of its own is refused.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import tithe
+    >>> model = tithe.CoresetKMeans(n_clusters=2, random_state=0).fit(np.eye(9))
+    >>> with TemporaryDirectory() as folder:
+    ...     tithe.save_model(model, f"{folder}/model.skops")
+    ...     same = tithe.load_model(f"{folder}/model.skops")
+    >>> bool((same.predict(np.eye(9)) == model.labels_).all())
+    True
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     try:

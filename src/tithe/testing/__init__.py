@@ -1,9 +1,4 @@
-"""Contract suites that anyone can run on their own objective, construction or engine.
-
->>> from tithe.objectives import KMeansObjective
->>> from tithe.testing import check_objective
->>> check_objective(KMeansObjective(n_clusters=2))
-"""
+"""Contract suites that anyone can run on their own objective, construction or engine."""
 
 from __future__ import annotations
 

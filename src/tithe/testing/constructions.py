@@ -22,7 +22,15 @@ DRAWS = 2000
 def construction_checks(
     construction: Construction[Any], objective: Objective | None = None
 ) -> Iterator[tuple[str, Check]]:
-    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
+    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`.
+
+    Examples
+    --------
+    >>> from tithe.constructions import Uniform
+    >>> from tithe.testing import construction_checks
+    >>> next(name for name, check in construction_checks(Uniform()))
+    'a copy is equal'
+    """
     objective = KMeansObjective(n_clusters=3) if objective is None else objective
     check_contracts(objective, construction.requires, needed_by=f"construction {construction.name!r}")
     unbiased = construction.unbiased
@@ -48,6 +56,12 @@ def check_construction(construction: Construction[Any], objective: Objective | N
 
     Takes some seconds: the unbiasedness of 2000 draws is tested by Hotelling's T^2. A construction that is not
     unbiased says so (``unbiased = False``); its weights must then add up to those of the rows every time.
+
+    Examples
+    --------
+    >>> from tithe.constructions import Uniform
+    >>> from tithe.testing import check_construction
+    >>> check_construction(Uniform())
     """
     _run(construction_checks(construction, objective))
 

@@ -17,14 +17,27 @@ from tithe.testing.objectives import Check, _run
 
 
 def engine_checks(engine: Any) -> Iterator[tuple[str, Check]]:
-    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`."""
+    """Pairs of a name and a check without arguments, for `pytest.mark.parametrize`.
+
+    Examples
+    --------
+    >>> from tithe.testing import engine_checks
+    >>> [name for name, check in engine_checks("threads")][:2]
+    ['many leaves equal serial', 'one leaf equals serial']
+    """
     yield "many leaves equal serial", partial(_many_leaves, engine)
     yield "one leaf equals serial", partial(_one_leaf, engine)
     yield "an error in a leaf reaches the caller", partial(_error, engine)
 
 
 def check_engine(engine: Any) -> None:
-    """Run every check; the first broken promise raises AssertionError with its name."""
+    """Run every check; the first broken promise raises AssertionError with its name.
+
+    Examples
+    --------
+    >>> from tithe.testing import check_engine
+    >>> check_engine("threads")
+    """
     _run(engine_checks(engine))
 
 

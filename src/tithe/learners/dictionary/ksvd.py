@@ -42,9 +42,9 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
     Parameters
     ----------
     n_components : int, optional
-        k. By default the number of columns.
+        The number k of atoms. By default the number of columns.
     n_nonzero_coefs : int, optional
-        T. By default a tenth of the columns, and at least one; with ``tol`` all columns.
+        The number T of atoms in a code. By default a tenth of the columns, and at least one; with ``tol`` all columns.
     tol : float, optional
         Atoms are added to the code of a row until its squared error is at most ``tol`` (or there are
         ``n_nonzero_coefs``).
@@ -93,7 +93,7 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
     ----------
     components_ : array (k, d)
         The atoms: unit rows, the largest entry of each positive.
-    objective_curve_ : array (n_iter_ + 1,)
+    objective_curve_ : array of shape (``n_iter_`` + 1,)
         Mean squared error of an entry at the start and after each iteration, on the rows learned from: all rows, the
         coreset (an estimate, see ``certify``), then those of ``refine_iter``.
     mean_ : array (d,) or None

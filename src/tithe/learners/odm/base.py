@@ -58,6 +58,15 @@ class MarginDistribution(Storable):
     levels, quantiles : tuple of float
         Quantiles of the margins, and the share of the weight with at most this margin. The k-th smallest of n margins
         is the quantile of level k / n, and the smallest one that of level 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.odm import ODMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(50, 2))
+    >>> margins = ODMClassifier().fit(X, X[:, 0] > 0).margin_distribution_
+    >>> 0 < margins.mean < 2, len(margins.levels) == len(margins.quantiles)
+    (True, True)
     """
 
     mean: float

@@ -77,9 +77,9 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         once, from Student distributions around a k-means solution of the past; it mixes badly, since the order of the
         centres must match. ``"symmetric"`` proposes the same in any order, for ``max_clusters`` up to 8.
     radius : float or "auto"
-        R. By default the norm of the first row that is not zero. Rows up to that one are predicted by a single centre
-        at the origin, since the prior has no ball before. With a number, the first row is predicted by a draw from
-        the prior.
+        The radius R. By default the norm of the first row that is not zero. Rows up to that one are predicted by a
+        single centre at the origin, since the prior has no ball before. With a number, the first row is predicted by a
+        draw from the prior.
     beyond_radius : {"restart", "error"}
         What to do with a row beyond the radius: double R as often as needed and continue with the same past, which
         ``history_`` records and the bound does not cover; or refuse the row.

@@ -1,0 +1,140 @@
+"""Writes the pages of the API and of the command line from the code, before Sphinx reads the pages.
+
+A new public name, command or option is on its page without an edit here.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import tithe
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+FOLDER = "reference"
+
+
+def public_names() -> dict[str, list[str]]:
+    """The public names of each public module, without those of packages that are not installed."""
+    names = {"tithe": [name for name in tithe.__all__ if name != "__version__"]}
+    for package in tithe._PACKAGES:
+        module = import_module(f"tithe.{package}")
+        names[module.__name__] = [name for name in _exported(module) if _is_installed(module, name)]
+    names["tithe.testing"] = list(import_module("tithe.testing").__all__)
+    return {module: sorted(members) for module, members in names.items()}
+
+
+def _exported(module: ModuleType) -> list[str]:
+    """The names that a module imports as ``import name as name``, also where that is only for type checkers."""
+    imports = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.ImportFrom)]
+    return [alias.name for node in imports for alias in node.names if alias.asname == alias.name]
+
+
+def _is_installed(module: ModuleType, name: str) -> bool:
+    try:
+        getattr(module, name)
+    except ImportError:  # an engine that needs another package
+        return False
+    return True
+
+
+def api_page(module: str, names: list[str]) -> str:
+    """One page with a table of the names of a module, each linked to a page of its own."""
+    about = "" if module == "tithe" else (import_module(module).__doc__ or "").partition("\n\n")[0]
+    listing = "\n".join(f"   {name}" for name in names)
+    return (
+        f"{module}\n{'=' * len(module)}\n\n{about}\n\n.. currentmodule:: {module}\n\n"
+        f".. autosummary::\n   :toctree: generated\n   :nosignatures:\n\n{listing}\n"
+    )
+
+
+def command_page(command: click.Command, path: str, parent: click.Context | None = None) -> str:
+    """A command as Markdown: what it does, its examples, its arguments and its options; then its subcommands."""
+    context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
+    text, _, examples = inspect.cleandoc(command.help or "").replace("\f", "").partition("\b\nExample:\n")
+    usage = " ".join(["$", path, *command.collect_usage_pieces(context)])
+    parts = [f"{'#' * min(len(path.split()) + 1, 4)} {path}", text.strip(), f"```text\n{usage}\n```"]
+    if examples.strip():
+        lines = [f"$ {line}" for line in inspect.cleandoc(examples).splitlines() if line.strip()]
+        parts.append("```console\n" + "\n".join(lines) + "\n```")
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    if options:
+        parts.append(_options_table(options, context))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            if member is not None and not member.hidden:
+                parts.append(command_page(member, f"{path} {name}", context))
+    return "\n\n".join(parts)
+
+
+def _options_table(options: list[click.Option], context: click.Context) -> str:
+    rows = ["| option | what it does |", "|---|---|"]
+    for option in options:
+        names, about = option.get_help_record(context) or ("", "")
+        rows.append(f"| `{names.replace('|', chr(92) + '|')}` | {_escaped(about)} |")
+    return "\n".join(rows)
+
+
+def _escaped(text: str) -> str:
+    """Text of a table cell in Markdown, with its marks as they are."""
+    for mark in "\\|*_<[`$":
+        text = text.replace(mark, "\\" + mark)
+    return " ".join(text.split())
+
+
+def write_pages(app: Sphinx, config: Any) -> None:
+    from tithe.cli.main import cli
+
+    folder = Path(app.srcdir) / FOLDER
+    folder.mkdir(exist_ok=True)
+    modules = public_names()
+    for module, names in modules.items():
+        _write(folder / f"{module}.rst", api_page(module, names))
+    listing = "\n".join(modules)
+    _write(
+        folder / "api.md",
+        f"# Public names\n\nEach of them is documented with an example that is run by the tests.\n\n"
+        f"```{{toctree}}\n:maxdepth: 2\n\n{listing}\n```\n",
+    )
+    intro = "# Command line\n\nThis page is made from the code. `tithe COMMAND --help` shows the same.\n\n"
+    page = command_page(cli, "tithe")
+    _write(folder / "commands.md", intro + page.replace("# tithe", "# The command tithe", 1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a page if it has changed: Sphinx reads again what is newer."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what a class inherits from other packages: they document it."""
+    function = inspect.unwrap(member.fget if isinstance(member, property) and member.fget else member)
+    module = getattr(function, "__module__", None)
+    if what == "class" and module is not None and not module.startswith("tithe"):
+        return True
+    return None
+
+
+def keep_bars(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Keep ``|x|`` of formulas, which reStructuredText would take for the name of a substitution."""
+    for number, line in enumerate(lines):
+        if "|" in line and not line.lstrip().startswith((">>>", "...")):
+            parts = line.split("`")  # what stands between backticks is code
+            lines[number] = "`".join(p.replace("|", "\\|") if i % 2 == 0 else p for i, p in enumerate(parts))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("config-inited", write_pages)  # before Sphinx looks which pages there are
+    app.connect("autodoc-process-docstring", keep_bars)
+    app.connect("autodoc-skip-member", skip_foreign_members)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,59 @@
+"""How Sphinx builds these pages: ``make docs``, where a warning is an error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import tithe
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+project = "tithe"
+author = "the tithe contributors"
+project_copyright = author
+version = release = tithe.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+    "reference_pages",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "README.md"]
+templates_path = ["_templates"]
+
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"tithe {tithe.__version__}"
+html_static_path = ["_static"]
+html_show_sourcelink = False
+html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc shows the types that docstrings state
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_",
+    "abort_on_example_error": False,
+    "only_warn_on_example_error": True,  # with -W a failed example fails the build, after all of them were run
+    "plot_gallery": True,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "default_thumb_file": str(HERE / "_static" / "rare_groups.png"),
+    "within_subsection_order": "FileNameSortKey",
+    "copyfile_regex": r"^$",
+}
+suppress_warnings = ["config.cache"]  # settings of the gallery that cannot be compared with those of the last build

@@ -1,0 +1,90 @@
+"""What README and documentation say agrees with the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from pages import ROOT, pages
+
+import tithe
+from tithe.core.registry import _ALIASES, names
+
+ENTRY_POINTS = {*_ALIASES}  # groups for other packages: tithe.objective, tithe.learner, ...
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readme_fits_on_a_screen_and_names_the_two_commands() -> None:
+    assert len(README.splitlines()) < 120
+    assert "$ make demo" in README and "$ make test" in README
+
+
+@pytest.mark.parametrize("page", pages())
+def test_names_on_the_pages_are_public(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for path in re.findall(r"\btithe\.([A-Za-z_.]*[A-Za-z_])", text):
+        first, *rest = path.split(".")
+        if first in ENTRY_POINTS:
+            continue
+        thing = getattr(tithe, first) if hasattr(tithe, first) else import_module(f"tithe.{first}")
+        for name in rest:
+            thing = getattr(thing, name) if hasattr(thing, name) else import_module(f"{thing.__name__}.{name}")
+
+
+@pytest.mark.parametrize("kind", ["construction", "engine", "objective"])
+def test_every_construction_engine_and_objective_is_named_and_no_other(kind: str) -> None:
+    text = (ROOT / "docs" / "which_construction.md").read_text()
+    bullet = re.search(rf"^- \*\*{kind}s\*\*.*?(?=^- |\n\n)", text, flags=re.DOTALL | re.MULTILINE)
+    named = re.findall(r"`([a-z_]+)`", bullet[0])
+    aliases = _ALIASES[kind]
+    assert {aliases.get(name, name) for name in named} == {aliases.get(name, name) for name in names(kind)}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_lead_somewhere(page: str) -> None:
+    """To a web page, or to a file that is there, or that `make docs` writes."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text()):
+        path = target.partition("#")[0]
+        if not path or path.startswith("https://") or re.search(r"(^|/)(gallery|reference)/", path):
+            continue
+        assert (ROOT / page).parent.joinpath(path).exists(), target
+
+
+def test_extras_named_in_the_readme_are_those_declared() -> None:
+    line = re.search(r"\(extras: (.*?)\)", README, flags=re.DOTALL)
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert re.findall(r"`([a-z]+)`", line[1]) == list(declared)
+
+
+def test_changelog_names_this_version() -> None:
+    assert f"## {tithe.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_page_of_the_commands_names_every_command_and_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is made from the code: an option that is added is on it."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    from reference_pages import command_page
+
+    from tithe.cli.main import cli
+
+    page = command_page(cli, "tithe")
+    for name in (*cli.commands, *(f"fit {learner}" for learner in names("learner"))):
+        assert f"# tithe {name}\n" in page
+    for command in cli.commands.values():
+        for option in (name for parameter in command.params for name in parameter.opts if name.startswith("--")):
+            assert f"{option} " in page or f"{option}`" in page or f"{option}," in page, option
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    """What ``make docs`` does, examples of the gallery included."""
+    pytest.importorskip("sphinx_gallery")
+    command = [sys.executable, "-m", "sphinx", "-E", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "reference" / "generated" / "tithe.CoresetKMeans.html").exists()
