@@ -7,7 +7,7 @@ between them: five labels of each class are enough for two moons. Where classes 
 """
 
 # %%
-# 150 rows; ten of them have a label, all others have -1.
+# 300 rows; ten of them have a label, all others have -1.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn.datasets import make_moons
 
 from tithe.odm import ODMClassifier, SemiSupervisedODMClassifier
 
-X, truth = make_moons(150, noise=0.06, random_state=0)
+X, truth = make_moons(300, noise=0.06, random_state=0)
 labelled = np.concatenate([np.flatnonzero(truth == label)[:5] for label in (0, 1)])
 y = np.full(len(X), -1)
 y[labelled] = truth[labelled]
@@ -25,11 +25,11 @@ y[labelled] = truth[labelled]
 
 machines = {
     "10 labels alone": ODMClassifier(),
-    "10 labels and 140 rows": SemiSupervisedODMClassifier(lam_unlabeled=100, gamma="neighbors", random_state=0),
+    "10 labels and 290 rows": SemiSupervisedODMClassifier(lam_unlabeled=1000, gamma="neighbors", random_state=0),
 }
 
 machines["10 labels alone"].fit(X[labelled], y[labelled])
-machines["10 labels and 140 rows"].fit(X, y)
+machines["10 labels and 290 rows"].fit(X, y)
 
 # %%
 # The labels that both give to all rows. Rows with a label are drawn large.

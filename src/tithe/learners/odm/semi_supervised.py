@@ -72,7 +72,8 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
     mu, theta : float
     lam_unlabeled : float
         Weight of the mean loss of the unlabelled rows. With 0 they are not used. The default changes little where
-        classes overlap; 100, with ``gamma="neighbors"``, follows classes with gaps between them, of any shape.
+        classes overlap; 1000, with ``gamma="neighbors"``, follows classes with gaps between them, of any shape, as
+        long as there are no more than some hundred rows for each label.
     unlabeled : int, float, str or None
         What y holds for rows without a label; None and NaN mean the same in any case. Use a text for classes that
         are texts, and None if -1 is a class.
@@ -123,7 +124,7 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
     >>> given = np.full(150, -1)
     >>> rows = np.concatenate([np.flatnonzero(y == k)[:5] for k in (0, 1)])
     >>> given[rows] = y[rows]
-    >>> model = SemiSupervisedODMClassifier(lam_unlabeled=100.0, gamma="neighbors", random_state=0).fit(X, given)
+    >>> model = SemiSupervisedODMClassifier(lam_unlabeled=1000.0, gamma="neighbors", random_state=0).fit(X, given)
     >>> model.score(X, y) > 0.95
     True
     """
