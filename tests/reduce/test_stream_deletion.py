@@ -12,9 +12,17 @@ from row_search import files_with
 from tithe import Block, CoresetStream
 
 
+WINDOWS = [{}, {"half_life": 5000.0}, {"window": 16_000}]
+# every objective and every kind of forgetting; all combinations of both are slow
+CASES = [
+    pytest.param(name, options, marks=[pytest.mark.slow] if options and name != "kmeans" else [])
+    for options in WINDOWS
+    for name in OBJECTIVES
+]
+
+
 class TestForget:
-    @pytest.mark.parametrize("name", OBJECTIVES)
-    @pytest.mark.parametrize("options", [{}, {"half_life": 5000.0}, {"window": 16_000}])
+    @pytest.mark.parametrize(("name", "options"), CASES)
     def test_equals_a_rebuild_without_them(self, name: str, options: dict, problem: Block, tmp_path) -> None:
         objective = OBJECTIVES[name]
         gone = np.sort(np.random.default_rng(2).choice(23_000, 230, replace=False))
