@@ -11,7 +11,6 @@ from stream_data import OBJECTIVES, assert_same, feed, make
 from row_search import files_with
 from tithe import Block, CoresetStream
 
-
 WINDOWS = [{}, {"half_life": 5000.0}, {"window": 16_000}]
 # every objective and every kind of forgetting; all combinations of both are slow
 CASES = [
