@@ -64,4 +64,8 @@ def test_in_short() -> None:
         == "The solution is less than 0.0001 % worse than the best possible one for all rows: this is proved."
     )
     assert "is not known" in bound_certificate(100.0, 90.0, 500, passes=1).in_short
-    assert "all 1,500 rows" in cost_certificate(3.0, 2.9, 1500, passes=1).in_short
+    assert cost_certificate(100.0, 97.0, 1500, passes=1).in_short == (
+        "The cost was computed on all 1,500 rows. The rows kept alone would put it 3 % too low."
+    )
+    assert cost_certificate(100.0, 104.0, 1500, passes=1).in_short.endswith("would put it 4 % too high.")
+    assert cost_certificate(100.0, 100.0, 1500, passes=1).in_short.endswith("would put it right.")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 from running import run
 
-from tithe import load_coreset, load_model
+from tithe import load_coreset
 from tithe.cli.main import cli
 
 
@@ -155,25 +154,6 @@ def test_size(rows, tmp_path, capsys) -> None:
     np.save(tmp_path / "r.npy", np.random.default_rng(0).normal(size=(5000, 3)))
     assert run("size", "-k", 5, "--data", tmp_path / "r.npy") == 0
     assert "pilot rule" in capsys.readouterr().out
-
-
-def test_demo_writes_a_report(tmp_path, capsys, monkeypatch) -> None:
-    from tithe.report import demo
-
-    monkeypatch.setattr(demo, "pixels", lambda: np.random.default_rng(0).normal(120, 40, (4000, 3)).astype(np.float32))
-    assert run("demo", "-k", 4, "-m", 200, "--seeds", 1, "-o", tmp_path / "report") == 0
-    assert "Which of the two photographs" in (tmp_path / "report" / "index.html").read_text()
-    printed = capsys.readouterr().out
-    for word in ("all rows", "weighted uniform", "calibrated", "rows kept", "distortion", "costs exactly"):
-        assert word in printed
-    names = {p.name for p in (tmp_path / "report").iterdir()}
-    assert names == {"index.html", "results.json", "coreset.parquet", "model.skops"}
-    numbers = json.loads((tmp_path / "report" / "results.json").read_text())
-    palette = numbers["A palette of 4 colours for two photographs"]
-    assert palette["n_rows"] + palette["n_held_out"] == 4000 and len(palette["table"]) == 5
-    assert load_model(tmp_path / "report" / "model.skops").n_clusters == 4
-    page = (tmp_path / "report" / "index.html").read_text()
-    assert page.count("data:image/png;base64,") == 3 and "http" not in page.split("</style>")[1]
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))

@@ -81,7 +81,9 @@ class Certificate(Storable):
         'The solution is at most 0.01 % worse than the best possible one for all rows: this is proved.'
         """
         if self.quantity == "cost":
-            return f"The cost was computed on all {self.n_rows:,} rows: nothing about it is estimated."
+            off = self.coreset_error or 0.0
+            alone = f"{percent(abs(off))} too {'low' if off < 0 else 'high'}" if abs(off) >= _TINY else "right"
+            return f"The cost was computed on all {self.n_rows:,} rows. The rows kept alone would put it {alone}."
         if self.quantity != "excess_loss":
             named = "score" if self.quantity == "score" else "mean squared error"
             return f"The {named} was measured on {self.n_rows:,} rows."

@@ -5,41 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tithe.core.data import Array, Coreset
 from tithe.plot import k_over_time, weights
-from tithe.plot.axes import COLOURS, GREY, LINE_COLOURS, as_png, bare, new_axes, plain
-from tithe.report.comparison.recommend import share_text, time_text
-from tithe.report.comparison.result import Comparison
+from tithe.plot.axes import COLOURS, GREY, LINE_COLOURS, as_png, bare, legend_above, new_axes, plain
+from tithe.report.payments import N_ORDINARY, Payments
+
+_FOUND, _LOST = LINE_COLOURS[2], LINE_COLOURS[1]
+_MAX_ORDINARY = 4000  # ordinary payments that are drawn: more make no other picture
 
 
 def drawn(plot: Callable[..., Any], *args: Any, width: float = 7.5, height: float = 3.4, **options: Any) -> bytes:
     """What a function of `tithe.plot` draws, as PNG bytes."""
     figure, axis = new_axes(width, height)
     plot(*args, ax=axis, **options)
-    return as_png(figure)
-
-
-def excess_and_seconds(comparison: Comparison) -> bytes:
-    """The excess loss of each method, and its time: points, as neither scale starts at zero."""
-    figure, axes = new_axes(9.5, 0.8 + 0.4 * len(comparison.table), 2)
-    names = [row["method"] for row in comparison.table]
-    colours = [LINE_COLOURS[i % len(LINE_COLOURS)] for i in range(len(names))]
-    for axis, field, form, label in (
-        (axes[0], "excess", share_text, "excess loss on all rows"),
-        (axes[1], "seconds", time_text, "seconds (log scale)"),
-    ):
-        values = [row[field] for row in comparison.table]
-        axis.scatter(values, names, color=colours, s=70, zorder=2)
-        for value, name in zip(values, names, strict=True):
-            axis.annotate(form(value), (value, name), xytext=(8, 0), textcoords="offset points", va="center")
-        axis.invert_yaxis()
-        axis.set_xlabel(label)
-        axis.grid(axis="y", color="#e4e7ec")
-        bare(axis, "top", "right", "left")
-        axis.tick_params(axis="y", length=0)
-        axis.margins(x=0.2, y=0.15)
-    axes[1].set_xscale("log")
-    axes[1].set_yticklabels([])
     return as_png(figure)
 
 
@@ -78,11 +58,21 @@ def online_curves(history: dict[str, Array], hindsight: Array | None) -> bytes:
     return as_png(figure)
 
 
-def pictures(images: dict[str, Array]) -> bytes:
-    """Images side by side under their titles."""
-    figure, axes = new_axes(9.5, 3.6, len(images))
-    for axis, (title, image) in zip(axes, images.items(), strict=True):
-        axis.imshow(image)
-        axis.set_title(title, fontsize=9)
-        axis.set_axis_off()
+def rare_groups(payments: Payments, coreset: Coreset, found: Array) -> bytes:
+    """Payments in grey, the rows kept of them in blue, and a ring around each rare group, which was found or lost."""
+    figure, axis = new_axes(5.0, 5.0)
+    ordinary = payments.X[payments.group < N_ORDINARY][:_MAX_ORDINARY]
+    behind = np.concatenate([ordinary, payments.X[payments.group >= N_ORDINARY]])
+    axis.scatter(*behind.T, s=4, color=GREY, alpha=0.3, linewidths=0)
+    axis.scatter(*coreset.X.T, s=9, color=LINE_COLOURS[0], linewidths=0)
+    axis.plot([], [], marker=".", color=LINE_COLOURS[0], linestyle="none", label="rows kept")
+    middles = payments.middles[N_ORDINARY:]
+    for wanted, colour, line, label in ((True, _FOUND, "-", "rare group, found"), (False, _LOST, ":", "lost")):
+        x, y = middles[found == wanted].T
+        axis.scatter(x, y, s=520, facecolors="none", edgecolors=colour, linestyles=line, linewidths=2.0)
+        axis.plot([], [], marker="o", markersize=8, markerfacecolor="none", color=colour, linestyle="none", label=label)
+    axis.scatter(*middles[~found].T, s=60, marker="x", color=_LOST, linewidths=2.0)
+    axis.set(xlim=(-40, 1040), ylim=(-40, 1040), xlabel="amount, euros", ylabel="distance from home, kilometres")
+    bare(axis)
+    legend_above(axis, columns=3)
     return as_png(figure)
