@@ -61,7 +61,7 @@ def test_a_classifier(folder, tmp_path, capsys, small_leaves) -> None:
     np.testing.assert_allclose([group["observed"] for group in groups], observed, atol=0.05)
     assert sum(group["weight"] for group in groups) == len(new)
     page = (out / "report.html").read_text()
-    assert "what they were taken for" in page and "Is a predicted chance of yes right?" in page
+    assert "how they were predicted" in page and "Is a predicted chance of yes right?" in page
     assert said["certificate"]["sentence"] in page and model.certificate_.in_short in page
     assert not aside[load_coreset(out / "coreset.parquet").row_ids()].any()
     # the certificate is about the others

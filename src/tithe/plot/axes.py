@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 COLOURS = ("#8a8f98", "#d58a3c", "#6f9bd1", "#2f5d9b")
@@ -11,6 +12,7 @@ COLOURS_IN_TURN = (COLOURS[3], COLOURS[1], COLOURS[0], COLOURS[2])  # neighbours
 LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#30343b")
 MARKERS = "os^Dv<>"
 GREY = "#8a8f98"
+_MAX_TICKS = 6
 
 
 def new_axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
@@ -50,6 +52,35 @@ def bare(ax: Any, *sides: str) -> Any:
     return ax
 
 
+def few_log_ticks(axis: Any, *, percent: bool = False) -> None:
+    """Up to six ticks with plain numbers, or per cent, on an axis that has a log scale and all of its data."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis.set_major_locator(FixedLocator(_log_ticks(*sorted(axis.get_view_interval()))))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{100.0 * x:,.6g} %" if percent else f"{x:,.6g}"))
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """At most six round numbers between two positive ones, on equal steps of a log scale where there is room.
+
+    >>> _log_ticks(0.02, 70.0), _log_ticks(14.0, 80.0), _log_ticks(31.0, 44.0)
+    ([0.1, 1.0, 10.0], [20.0, 50.0], [32.0, 36.0, 40.0, 44.0])
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    stride = math.ceil(len(exponents) / _MAX_TICKS)
+    for exponents_shown, factors in ((exponents, (1, 2, 5)), (exponents, (1,)), (exponents[::stride], (1,))):
+        ticks = [float(f"{factor}e{exponent}") for exponent in exponents_shown for factor in factors]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= _MAX_TICKS:
+            break
+    if len(ticks) < 2:
+        ticks = [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
+    return ticks
+
+
 def legend_above(ax: Any, columns: int = 1) -> None:
     """A legend above the axes, where no data lies."""
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, frameon=False, fontsize=8, borderaxespad=0.2)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, frameon=False, fontsize=9, borderaxespad=0.2)

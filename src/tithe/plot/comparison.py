@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tithe.plot.axes import GREY, LINE_COLOURS, MARKERS, axes_or_new, bare, legend_above
+from tithe.plot.axes import GREY, LINE_COLOURS, MARKERS, axes_or_new, bare, few_log_ticks, legend_above
 
 _LABELS = {
     "excess": "excess loss on all rows learned from",
@@ -86,6 +86,7 @@ def _lines(comparison: Any, ax: Any, x: str, value: str, *, band: bool) -> None:
     if x == "seconds":
         ax.axvline(full["seconds"], color=GREY, linestyle=":", linewidth=1.0, label=f"time of {full['method']}")
     ax.set_xscale("log")
+    few_log_ticks(ax.xaxis)
     if value in ("excess", "distortion"):
         _set_log_or_linear(ax, [row[value] for row in rest])
     ax.set_ylabel(_LABELS.get(value, f"{comparison.quality}, rows held out"))
@@ -98,5 +99,6 @@ def _set_log_or_linear(ax: Any, values: list[float]) -> None:
     positive = [value for value in values if value > 0.0]
     if len(positive) == len(values):
         ax.set_yscale("log")
+        few_log_ticks(ax.yaxis, percent=True)
     elif positive:
         ax.set_yscale("symlog", linthresh=min(positive))

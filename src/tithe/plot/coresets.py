@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block
-from tithe.plot.axes import COLOURS, GREY, axes_or_new, bare, legend_above
+from tithe.plot.axes import COLOURS, GREY, axes_or_new, bare, few_log_ticks, legend_above
 from tithe.sources.arrays import as_matrix
 
 _BINS = 40
@@ -45,6 +45,7 @@ def weights(coreset: Block, ax: Any = None) -> Any:
     edges[0], edges[-1] = min(edges[0], values.min()), max(edges[-1], values.max())  # they are rounded
     ax.hist(values, bins=edges, color=COLOURS[3])
     ax.set_xscale("log")
+    few_log_ticks(ax.xaxis)
     ax.set_xlabel("rows that a kept row stands for")
     ax.set_ylabel("kept rows")
     return bare(ax)

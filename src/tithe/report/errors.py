@@ -81,19 +81,51 @@ def error_tables(details: dict[str, Any]) -> list[ResultTable]:
     for name, weights in zip(confused["classes"], confused["weights"], strict=True):
         total = sum(weights)
         rows.append([name, f"{total:,.0f}", *(f"{weight / total:.1%}" if total else "" for weight in weights)])
-    columns = ["class", "weight", *(f"taken for {name}" for name in confused["classes"])]
-    return [ResultTable(title="Classes of the rows held out, and what they were taken for", columns=columns, rows=rows)]
+    columns = ["true class", "rows, by weight", *(f"predicted {name}" for name in confused["classes"])]
+    title = "Classes of the rows held out, and how they were predicted"
+    return [ResultTable(title=title, columns=columns, rows=rows, note=_confusion_note(confused))]
+
+
+def _confusion_note(confused: dict[str, Any]) -> str:
+    """How to read the table, and what a model that knows nothing would reach."""
+    names, weights = confused["classes"], np.asarray(confused["weights"])
+    of_class, right = weights.sum(axis=1), np.diag(weights)
+    commonest, rarest = int(of_class.argmax()), int(np.where(of_class > 0.0, of_class, np.inf).argmin())
+    return (
+        f"Of the rows of class {names[rarest]}, {right[rarest] / of_class[rarest]:.1%} were predicted {names[rarest]}. "
+        f"In all, {right.sum() / of_class.sum():.1%} were predicted rightly; always to say {names[commonest]} would be "
+        f"right for {of_class[commonest] / of_class.sum():.1%}."
+    )
+
+
+def figure_notes(details: dict[str, Any]) -> dict[str, str]:
+    """How to read the figures of `error_figures`, by caption."""
+    return {
+        _reliability_caption(details): (
+            "Each point is a group of rows with about the same predicted chance. On the dashed line the chances are "
+            "right; above it things happen more often than predicted, below it less often."
+        ),
+        _RESIDUALS: (
+            "Rows from the smallest to the largest prediction. Half of them are off by what the dark band shows, nine "
+            "of ten by what the light one does. Where the line is above zero, predictions are too low."
+        ),
+    }
+
+
+_RESIDUALS = "How far off are predictions? (rows held out)"
+
+
+def _reliability_caption(details: dict[str, Any]) -> str:
+    return f"Is a predicted chance of {details.get('chance_of')} right? (rows held out)"
 
 
 def error_figures(details: dict[str, Any]) -> dict[str, bytes]:
     """By caption: reliability of the chances, or residuals."""
     figures = {}
     if details.get("reliability"):
-        figures[f"Is a predicted chance of {details['chance_of']} right? (rows held out)"] = _reliability_figure(
-            details["reliability"]
-        )
+        figures[_reliability_caption(details)] = _reliability_figure(details["reliability"])
     if details.get("residuals"):
-        figures["Residuals of the rows held out: y less the prediction"] = _residual_figure(details["residuals"])
+        figures[_RESIDUALS] = _residual_figure(details["residuals"])
     return figures
 
 
@@ -102,7 +134,7 @@ def _reliability_figure(groups: list[dict[str, float]]) -> bytes:
     axis.plot([0, 1], [0, 1], color=COLOURS[0], linewidth=1.0, linestyle="--", label="a perfect forecast")
     predicted, observed = ([group[name] for group in groups] for name in ("predicted", "observed"))
     axis.plot(predicted, observed, marker="o", color=COLOURS[3], label="this model")
-    axis.set_xlabel("predicted chance, mean of a group")
+    axis.set_xlabel("predicted chance")
     axis.set_ylabel("share of rows where it happened")
     bare(axis)
     legend_above(axis, columns=2)
@@ -110,15 +142,15 @@ def _reliability_figure(groups: list[dict[str, float]]) -> bytes:
 
 
 def _residual_figure(groups: list[dict[str, Any]]) -> bytes:
-    figure, axis = new_axes(6.5, 3.2)
+    figure, axis = new_axes(5.2, 3.2)
     predicted = [group["predicted"] for group in groups]
     curve = {level: [group["residuals"][f"{level:g}"] for group in groups] for level in _BAND}
     axis.fill_between(predicted, curve[0.05], curve[0.95], color=COLOURS[2], alpha=0.3, label="nine of ten rows")
     axis.fill_between(predicted, curve[0.25], curve[0.75], color=COLOURS[2], alpha=0.6, label="half of the rows")
     axis.plot(predicted, curve[0.5], color=COLOURS[3], marker="o", label="median")
     axis.axhline(0.0, color=COLOURS[0], linewidth=0.8)
-    axis.set_xlabel("prediction, mean of a group")
-    axis.set_ylabel("residual")
+    axis.set_xlabel("prediction")
+    axis.set_ylabel("true value less prediction")
     bare(axis)
     legend_above(axis, columns=3)
     return as_png(figure)

@@ -25,12 +25,12 @@ def drawn(plot: Callable[..., Any], *args: Any, width: float = 7.5, height: floa
 
 def weight_histogram(coreset: Coreset) -> bytes:
     """A histogram of the weights of the kept rows."""
-    return drawn(weights, coreset, width=5.5, height=2.6)
+    return drawn(weights, coreset, width=5.2, height=2.6)
 
 
 def bars(names: list[str], values: Array, label: str) -> bytes:
     """A bar for each name, from the top."""
-    figure, axis = new_axes(7.5, 0.8 + 0.26 * len(names))
+    figure, axis = new_axes(5.6, 0.8 + 0.26 * len(names))
     shown = [name if len(name) <= 40 else f"{name[:37]}..." for name in names]
     axis.barh(range(len(names)), values, color=COLOURS[3])
     axis.set_yticks(range(len(names)), [plain(name) for name in shown])

@@ -20,11 +20,11 @@ from tithe.learners.from_coreset import with_classes
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.odm.base import MarginMachine
 from tithe.plot import margins
-from tithe.report.errors import error_figures, error_tables
+from tithe.report.errors import error_figures, error_tables, figure_notes
 from tithe.report.figures import bars, drawn, weight_histogram
 from tithe.report.html import render
 from tithe.report.scores import SCORE_NAMES
-from tithe.report.tables import described_columns, result_tables
+from tithe.report.tables import ResultTable, described_columns, result_tables, typical_row_table
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import model_bytes
 
@@ -74,10 +74,11 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
     page = render(
         "fit.html",
         run=results,
-        tables=[*error_tables(details), *result_tables(results, most=MAX_TABLE_ROWS)],
+        tables=_tables(details, results),
         score_names=SCORE_NAMES,
         certificate=certificate_of(model),
         figures=error_figures(details) | _figures(model, coreset),
+        notes=figure_notes(details),
     )
     names = vars(model).get("feature_names_in_")
     contents |= {"report.html": page.encode(), "results.json": (json.dumps(results, indent=2) + "\n").encode()}
@@ -90,6 +91,14 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
         if not_saved is not None:  # one of an earlier run would be taken for this one
             (folder / "model.skops").unlink(missing_ok=True)
     return results
+
+
+def _tables(details: dict[str, Any], results: dict[str, Any]) -> list[ResultTable]:
+    """The tables of the page; what was done to the columns of the file comes last."""
+    tables, typical = result_tables(results, most=MAX_TABLE_ROWS), typical_row_table(results, most=MAX_TABLE_ROWS)
+    if typical is not None:
+        tables.insert(len(tables) - bool(results["columns"]), typical)
+    return [*error_tables(details), *tables]
 
 
 def certificate_of(model: Any) -> Certificate | None:
@@ -144,4 +153,4 @@ def _margins(model: Any) -> bytes:
     svm = LinearSVC().fit(rows.X, y, sample_weight=weight / weight.mean())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # they are those of the fit
-        return drawn(margins, {"margin distribution": model, "LinearSVC": svm}, rows.X, y, weight)
+        return drawn(margins, {"margin distribution": model, "LinearSVC": svm}, rows.X, y, weight, width=5.6)

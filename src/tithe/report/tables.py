@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +11,21 @@ from tithe.tables.schema import TableSchema
 
 MAX_TABLE_COLUMNS = 200  # that are listed with what was done to them; results.json has all
 MAX_CENTER_COLUMNS = 4  # that the table of clusters shows; results.json has all
+MAX_TYPICAL_COLUMNS = 8  # that the table of typical rows shows
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A table with a title, the names of its columns, and rows of text."""
+    """A table with a title, the names of its columns, rows of text, and a sentence on how to read it.
+
+    ``is_text`` says that most cells are words, which a page aligns at the left.
+    """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
+    note: str = ""
+    is_text: bool = False
 
 
 def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]:
@@ -64,7 +71,45 @@ def _clusters(clusters: list[dict[str, Any]], most: int) -> ResultTable:
         ]
         for cluster in shown
     ]
-    return ResultTable(title=title, columns=["cluster", "share", "typical row", *names], rows=rows)
+    note = "Values are means of the rows of a cluster, of the columns in which clusters differ most."
+    columns = ["cluster", "share", "typical row", *names]
+    return ResultTable(title=title, columns=columns, rows=rows, note=note)
+
+
+def typical_row_table(results: Mapping[str, Any], *, most: int) -> ResultTable | None:
+    """The values of the typical row of each of the largest clusters; None where they are not known.
+
+    0/1 features of a category are one column again, and features that were added to a table are left out.
+    """
+    clusters = [cluster for cluster in results.get("clusters", []) if "typical_values" in cluster]
+    if not clusters:
+        return None
+    shown = sorted(clusters, key=lambda cluster: -cluster["weight"])[:most]
+    kinds = {row["column"]: row["kind"] for row in results.get("columns", [])}
+    readable = [_readable(cluster["typical_values"], kinds) for cluster in shown]
+    names = list(readable[0])[:MAX_TYPICAL_COLUMNS]
+    rows = [
+        [str(cluster["cluster"]), *(values.get(name, "") for name in names)]
+        for cluster, values in zip(shown, readable, strict=True)
+    ]
+    note = "Each is the row nearest to the centre of its cluster, among the rows kept, in the units of the file."
+    return ResultTable(title="A typical row of each cluster", columns=["cluster", *names], rows=rows, note=note)
+
+
+def _readable(values: Mapping[str, float | str], kinds: Mapping[str, str]) -> dict[str, str]:
+    """The values of features as text, by the columns that they come from; ``kinds`` is empty for arrays."""
+    readable: dict[str, str] = {}
+    for name, value in values.items():
+        column, _, category = name.partition("=")
+        if not kinds or (name in kinds and kinds[name] != "boolean"):
+            readable[name] = number(value)
+        elif name in kinds:
+            readable[name] = "true" if float(value) > 0.5 else "false"
+        elif column in kinds and category:
+            if float(value) > 0.5:
+                readable[column] = category
+            readable.setdefault(column, "other")
+    return readable
 
 
 def _centers(centers: list[dict[str, float]], most: int) -> ResultTable:
@@ -100,9 +145,19 @@ def _columns(columns: list[dict[str, str]]) -> ResultTable:
     title = "Columns of the table"
     if len(columns) > MAX_TABLE_COLUMNS:
         title = f"The first {MAX_TABLE_COLUMNS} of {len(columns):,} columns of the table"
-    return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows)
+    return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows, is_text=True)
 
 
 def number(value: float | str) -> str:
-    """A number with four digits, or a date as it is."""
-    return value if isinstance(value, str) else f"{value:.4g}"
+    """A number with four digits, or a date as it is.
+
+    >>> number(26437.2), number(2.1834), number(0.05), number(1e-7), number("2024-04-29")
+    ('26,440', '2.183', '0.05', '1e-07', '2024-04-29')
+    """
+    if isinstance(value, str):
+        return value
+    if not 1e-4 <= abs(value) < 1e12:
+        return f"{value:.4g}"
+    digits = 3 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, digits):,.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -82,7 +82,7 @@ def html_table(comparison: Comparison) -> str:
 
 def page_of(comparison: Comparison) -> str:
     """The page: the recommendation, the table, figures, and what the numbers mean."""
-    size = {"width": 6.4, "height": 4.0}
+    size = {"width": 5.4, "height": 4.0}
     title = f"{comparison.quality[0].upper()}{comparison.quality[1:]} on rows held out, by rows kept"
     figures = {
         "Excess loss by rows kept": drawn(quality_by_size, comparison, **size),
