@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tithe.report.errors import MAX_CONFUSED_CLASSES, confusion, error_figures, error_tables, reliability, residuals
+from tithe.report.tables import typical_row_table
 
 
 def test_weights_are_repeated_rows(rng: np.random.Generator) -> None:
@@ -47,8 +48,8 @@ def test_tables_and_figures() -> None:
     (table,) = error_tables(details)
     assert table.rows == [["a", "4", "25.0%", "75.0%"], ["b", "2", "0.0%", "100.0%"]]
     assert table.note == (
-        "Of the rows of class b, 100.0% were predicted b. In all, 50.0% were predicted rightly; always to say a would "
-        "be right for 66.7%."
+        "Of the rows of class b, 100.0% were predicted b. In all, 50.0% were predicted correctly; always to say a "
+        "would be right for 66.7%."
     )
     assert error_tables({}) == [] and error_figures({}) == {}
     many = np.arange(MAX_CONFUSED_CLASSES + 1)
@@ -56,3 +57,23 @@ def test_tables_and_figures() -> None:
     groups = reliability(np.linspace(0, 1, 50), np.arange(50) > 25, np.ones(50))
     shown = error_figures({"reliability": groups, "chance_of": "b", "residuals": residuals(many, many, many + 1.0)})
     assert len(shown) == 2 and all(png.startswith(b"\x89PNG") for png in shown.values())
+
+
+def test_typical_rows_have_the_columns_of_the_file() -> None:
+    values = {"income": 26437.2, "city=York": 0.0, "city=Hull": 1.0, "since": "2024-04-29", "since year sin": 0.3}
+    clusters = [
+        {"cluster": 0, "weight": 2.0, "typical_values": values | {"member": 1.0}},
+        {"cluster": 1, "weight": 9.0, "typical_values": values | {"city=Hull": 0.0, "member": 0.0}},
+        {"cluster": 2, "weight": 5.0},
+    ]
+    kinds = {"income": "number, 2 gaps in 9 rows", "city": "category", "since": "date", "member": "boolean"}
+    columns = [{"column": name, "kind": kind, "treatment": ""} for name, kind in kinds.items()]
+    table = typical_row_table({"clusters": clusters, "columns": columns}, most=10)
+    assert table is not None and table.columns == ["cluster", "income", "city", "since", "member"]
+    assert table.rows == [
+        ["1", "26,440", "other", "2024-04-29", "false"],
+        ["0", "26,440", "Hull", "2024-04-29", "true"],
+    ]
+    of_arrays = typical_row_table({"clusters": [{**clusters[0], "typical_values": {"0": 1.5}}], "columns": []}, most=10)
+    assert of_arrays is not None and of_arrays.rows == [["0", "1.5"]]
+    assert typical_row_table({"coefficients": []}, most=10) is None

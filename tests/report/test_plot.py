@@ -7,7 +7,7 @@ import pytest
 
 import tithe
 from tithe.core.data import Block
-from tithe.plot.axes import new_axes
+from tithe.plot.axes import _log_ticks, new_axes
 
 
 def _line(method: str, size: int, excess: float) -> dict:
@@ -106,3 +106,12 @@ def test_what_a_notebook_shows() -> None:
     assert certificate.sentence in repr(certificate) and "exact" in certificate._repr_html_()
     for learner in (model, tithe.odm.LinearODMClassifier(), tithe.online.PACO(), tithe.dictionary.KSVD()):
         assert type(learner).__name__ in learner._repr_html_()
+
+
+def test_ticks_of_log_scales_are_few_plain_numbers() -> None:
+    axes = tithe.plot.weights(CORESET)
+    axes.figure.canvas.draw()
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    assert 2 <= len(labels) <= 6 and all(float(label.replace(",", "")) > 0.0 for label in labels)
+    assert len(axes.xaxis.get_minorticklocs()) == 0
+    assert _log_ticks(1e-9, 1e9)[0] == 1e-9 and len(_log_ticks(1e-9, 1e9)) <= 6

@@ -65,7 +65,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     """At most six round numbers between two positive ones, on equal steps of a log scale where there is room.
 
     >>> _log_ticks(0.02, 70.0), _log_ticks(14.0, 80.0), _log_ticks(31.0, 44.0)
-    ([0.1, 1.0, 10.0], [20.0, 50.0], [32.0, 36.0, 40.0, 44.0])
+    ([0.1, 1.0, 10.0], [20.0, 50.0], [35.0, 40.0])
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -77,7 +77,9 @@ def _log_ticks(low: float, high: float) -> list[float]:
         if len(ticks) <= _MAX_TICKS:
             break
     if len(ticks) < 2:
-        ticks = [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
+        ticks = [
+            float(tick) for tick in MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= tick <= high
+        ]
     return ticks
 
 

@@ -109,8 +109,8 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("times as long", "times_as_long", "{:.2g}".format),
     ("excess cost", "excess", _excess_text),
     ("rows", "rows", "{:,}".format),
-    ("fewest found", "fewest_groups", str),
-    ("most found", "most_groups", str),
+    ("fewest", "fewest_groups", str),
+    ("most", "most_groups", str),
 )
 
 

@@ -93,8 +93,8 @@ def _confusion_note(confused: dict[str, Any]) -> str:
     commonest, rarest = int(of_class.argmax()), int(np.where(of_class > 0.0, of_class, np.inf).argmin())
     return (
         f"Of the rows of class {names[rarest]}, {right[rarest] / of_class[rarest]:.1%} were predicted {names[rarest]}. "
-        f"In all, {right.sum() / of_class.sum():.1%} were predicted rightly; always to say {names[commonest]} would be "
-        f"right for {of_class[commonest] / of_class.sum():.1%}."
+        f"In all, {right.sum() / of_class.sum():.1%} were predicted correctly; always to say {names[commonest]} would "
+        f"be right for {of_class[commonest] / of_class.sum():.1%}."
     )
 
 

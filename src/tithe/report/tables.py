@@ -100,15 +100,16 @@ def _readable(values: Mapping[str, float | str], kinds: Mapping[str, str]) -> di
     """The values of features as text, by the columns that they come from; ``kinds`` is empty for arrays."""
     readable: dict[str, str] = {}
     for name, value in values.items():
-        column, _, category = name.partition("=")
-        if not kinds or (name in kinds and kinds[name] != "boolean"):
+        if not kinds or (name in kinds and not kinds[name].startswith("boolean")):
             readable[name] = number(value)
         elif name in kinds:
             readable[name] = "true" if float(value) > 0.5 else "false"
-        elif column in kinds and category:
-            if float(value) > 0.5:
-                readable[column] = category
-            readable.setdefault(column, "other")
+        else:
+            column = next((column for column in kinds if name.startswith(f"{column}=")), None)
+            if column is not None and float(value) > 0.5:
+                readable[column] = name.removeprefix(f"{column}=")
+            elif column is not None:
+                readable.setdefault(column, "other")
     return readable
 
 
