@@ -227,7 +227,10 @@ def _said_of_certificate(model: Any) -> str:
 
     if isinstance(model, CoresetEstimator):
         return "There is no certificate for estimators of other libraries."
-    return in_options(str(model.certificate_ or "There is no certificate: the rows cannot be read again."))
+    certificate = model.certificate_
+    if certificate is None:
+        return in_options("There is no certificate: the rows cannot be read again.")
+    return in_options(f"{certificate.in_short} {certificate}")
 
 
 def _said_of_scores(held_out: Any) -> str:
