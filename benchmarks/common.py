@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,9 +110,18 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def command() -> str:
+    """What was run, without the place of the data."""
+    words = [shlex.quote(word) for word in sys.argv[1:]]
+    places = [i + 1 for i, word in enumerate(words) if word in ("--data", "--folder")]
+    return " ".join(
+        ["python", f"benchmarks/{Path(sys.argv[0]).name}", *("DIR" if i in places else w for i, w in enumerate(words))]
+    )
+
+
 def save(name: str, results: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     about = {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__}
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"about": about, **results}, indent=2) + "\n")
+    path.write_text(json.dumps({"about": about, "command": command(), **results}, indent=2) + "\n")
     print(f"\nwritten: benchmarks/results/{path.name}")

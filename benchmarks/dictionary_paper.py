@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from common import save, show
+from common import rounded, save, show
 from dictionary import K, T, planted, quality
 from tithe import build_coreset
 from tithe.core.data import Block, Coreset
@@ -96,6 +96,9 @@ def synthetic(numbers: list[int], trials: int, size: int, low: float, scale: flo
             distances, shares, seconds_of = (list(column) for column in zip(*values, strict=True))
             row[name] = {"distance": moments(distances), "found": statistics.fmean(shares)}
             row[name] |= {"seconds": statistics.fmean(seconds_of)}
+        for name in runs:
+            row[name]["times_as_fast"] = row["all"]["seconds"] / row[name]["seconds"]
+            row[name]["distance_to_all"] = row[name]["distance"]["mean"] / row["all"]["distance"]["mean"]
         results.append(row)
     names = list(runs)
     show(
@@ -254,9 +257,10 @@ def uniform(folder: Path, names: list[str], arguments: argparse.Namespace) -> li
                         "error": statistics.median(-model.score(rows.X) for model, _ in runs) / about["error_all"],
                         "speed": about["seconds_all"] / statistics.median(seconds for _, seconds in runs),
                     }
-                results.append(row)
                 a, b = row["sensitivity"], row["uniform"]
-                cells = [a["error"], b["error"], a["error"] / b["error"], a["speed"], b["speed"]]
+                row["coreset_to_uniform"] = a["error"] / b["error"]
+                results.append(row)
+                cells = [a["error"], b["error"], row["coreset_to_uniform"], a["speed"], b["speed"]]
                 table.append([f"{name}, d = {about['d']}, {size:,} of {about['patches']:,}", *cells])
     columns = ["picture", "coreset / all", "uniform / all", "coreset / uniform", "speed-up", "of uniform"]
     show(f"patches of {PATCH_SIDE} x {PATCH_SIDE}, medians of {arguments.seeds} seeds", columns, table)
@@ -283,7 +287,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=2000, help="patches drawn, of the table of references")
     parser.add_argument("--patch-sizes", type=int, nargs="+", default=[500, 1000, 2000, 5000])
     parser.add_argument("--max-patches", type=int, default=250_000)
-    parser.add_argument("--name", default="dictionary_paper", help="of the file of results")
+    parser.add_argument("--name", help="of the file of results. [default: dictionary_paper, and the part]")
     arguments = parser.parse_args()
     arguments.colours = [bool(value) for value in arguments.colours]
     only, options = arguments.only, {k: str(v) if isinstance(v, Path) else v for k, v in vars(arguments).items()}
@@ -303,7 +307,7 @@ def main() -> None:
             results["references"] = references(folder, arguments.pictures, arguments)
         if only in (None, "uniform"):
             results["uniform"] = uniform(folder, arguments.pictures, arguments)
-    save(arguments.name, results)
+    save(arguments.name or "dictionary_paper" + (f"_{only}" if only else ""), rounded(results))
 
 
 if __name__ == "__main__":
