@@ -62,24 +62,34 @@ lint: $(READY)  ## ruff, mypy, import-linter
 	time $(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
+bench: $(READY)  ## the benchmarks, on the data in DATA=DIR (benchmarks/README.md), and the page of papers
 	$(call install,bench)
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/choose_k.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py
 	$(BIN)/python benchmarks/tables.py --data $(DATA)
+	$(BIN)/python benchmarks/sizes.py --data $(DATA)
+	$(BIN)/python benchmarks/few_rows.py --data $(DATA)
+	$(BIN)/python benchmarks/weak_spots.py --data $(DATA)
+	$(BIN)/python benchmarks/sites.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
 	$(BIN)/python benchmarks/regression.py --data $(DATA)
 	$(BIN)/python benchmarks/break_even.py --data $(DATA)
 	$(BIN)/python benchmarks/certificates.py
-	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
 	$(BIN)/python benchmarks/odm.py --data $(DATA)
+	$(BIN)/python benchmarks/odm.py --data $(DATA) --only block
 	$(BIN)/python benchmarks/odm_linear.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_defaults.py --data $(DATA)
-	$(BIN)/python benchmarks/odm_svrg.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_path.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_partition.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only start
+	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only linear
+	$(BIN)/python benchmarks/odm_search.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_clustering.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_semi_supervised.py --data $(DATA)
 	$(BIN)/python benchmarks/photographs.py --data $(DATA)
 	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)
 	$(BIN)/python benchmarks/film.py
@@ -87,8 +97,21 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 	$(BIN)/python benchmarks/cold.py
 	$(BIN)/python benchmarks/priority.py
+	$(BIN)/python benchmarks/theory.py --data $(DATA)
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA)
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets ijcnn1 --sweep-b --percents 3
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets covtype --radius 0.1
+	$(BIN)/python benchmarks/rdsf.py --data $(DATA)
+	for part in synthetic sizes noise references uniform; do \
+		$(BIN)/python benchmarks/dictionary_paper.py --data $(DATA) --only $$part || exit 1; done
+	$(BIN)/python benchmarks/dictionary_paper.py --only synthetic --min-n 500000 --name dictionary_paper_synthetic_500000
+	$(BIN)/python benchmarks/paco.py --paper
+	$(BIN)/python benchmarks/paco.py --changes
+	$(BIN)/python benchmarks/odm_svrg.py --data $(DATA) --sets covtype ijcnn1 higgs_subset --share 4 16 64 --repetitions 3 --rows 20000
+	$(BIN)/python benchmarks/odm_boundaries.py
 	$(call install,dask) && $(BIN)/python benchmarks/clusters.py
 	if command -v java > /dev/null; then { $(call install,spark); } && $(BIN)/python benchmarks/spark.py; fi
+	$(BIN)/python tools/papers.py
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build
