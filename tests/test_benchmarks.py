@@ -54,3 +54,12 @@ def test_every_kept_result_is_named_in_the_readme_of_the_benchmarks() -> None:
         if not any(re.fullmatch(pattern, path.name) for pattern in patterns)
     ]
     assert unnamed == []
+
+
+def test_results_have_the_command_without_the_place_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("benchmark_common", BENCHMARKS / "common.py")
+    assert spec is not None and spec.loader is not None
+    common = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(common)
+    monkeypatch.setattr(sys, "argv", ["/somewhere/theory.py", "--data", "/home/me/data", "--methods", "RDSF ols"])
+    assert common.command() == "python benchmarks/theory.py --data DIR --methods 'RDSF ols'"
