@@ -175,7 +175,7 @@ def score_table(name: str, file: str, commands: dict[str, str]) -> tuple[str, Co
     rows = [score_row(row, results, seconds) for row in published if str(float(row["percent"])) in results["tables"]]
     header = ("size", "method", "published", "ours", "seconds", "times as fast", "verdict")
     text = f"`{results.get('command') or commands[file]}`, repetitions: {results['repetitions']}\n\n"
-    text += f"<!-- numbers: {file}; columns: ours, times as fast -->\n" + table(header, rows)
+    text += f"<!-- numbers: {file}; columns: ours | times as fast -->\n" + table(header, rows)
     return text, Counter("not confirmed" if row[-1].startswith("not") else "confirmed" for row in rows)
 
 

@@ -3,7 +3,7 @@
 A table or paragraph that quotes measurements stands below a comment that names the files of results:
 
     <!-- numbers: clustering.json building.json -->
-    <!-- numbers: theory.json; columns: ours, verdict -->
+    <!-- numbers: theory.json; columns: ours | verdict -->
 
 Each number of it with a decimal point, an exponent or thousands must be a stored value, rounded; where " %" follows, a
 stored value or a hundred times one. Ratios of stored values do not count: benchmarks store ratios. Whole numbers below
@@ -59,7 +59,9 @@ def quotations(page: str) -> list[Quotation]:
         marker = _MARKER.fullmatch(line.strip())
         if marker is None:
             if line.strip().startswith("<!-- numbers:"):
-                raise ValueError(f"line {number + 1} is not of the form <!-- numbers: FILE ...; columns: NAME, ... -->")
+                raise ValueError(
+                    f"line {number + 1} is not of the form <!-- numbers: FILE ...; columns: NAME | ... -->"
+                )
             continue
         start = number + 1
         while start < len(lines) and not lines[start].strip():
@@ -67,7 +69,7 @@ def quotations(page: str) -> list[Quotation]:
         stop = start
         while stop < len(lines) and lines[stop].strip():
             stop += 1
-        columns = tuple(name.strip() for name in (marker["columns"] or "").split(",") if name.strip())
+        columns = tuple(name.strip() for name in (marker["columns"] or "").split("|") if name.strip())
         blocks.append(Quotation(number + 1, tuple(marker["files"].split()), columns, "\n".join(lines[start:stop])))
     return blocks
 

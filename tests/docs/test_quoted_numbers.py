@@ -71,12 +71,12 @@ def test_only_the_block_below_a_marker_is_checked(tmp_path: Path) -> None:
 
 
 def test_named_columns_of_a_table_are_checked_and_no_others(tmp_path: Path) -> None:
-    table = "| claim | published | ours |\n|---|---|---|\n| a \\| 7.7 | 7.7 | 0.12 |\n| b | 7.7 | {} |\n"
-    marker = "<!-- numbers: results.json; columns: ours -->\n"
+    table = "| claim | published | ours, here |\n|---|---|---|\n| a \\| 0.12 | 7.7 | 0.12 |\n| b | 7.7 | {} |\n"
+    marker = "<!-- numbers: results.json; columns: claim | ours, here -->\n"
     assert quoted(tmp_path, marker + table.format("0.9")) == []
     assert len(quoted(tmp_path, marker + table.format("7.7"))) == 1
     with pytest.raises(ValueError, match="no column 'theirs'"):
-        quoted(tmp_path, marker.replace("ours", "theirs") + table)
+        quoted(tmp_path, marker.replace("ours, here", "theirs") + table)
 
 
 def test_a_marker_with_a_mistake_is_refused(tmp_path: Path) -> None:
