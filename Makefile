@@ -112,6 +112,7 @@ bench: $(READY)  ## the benchmarks, on the data in DATA=DIR (benchmarks/README.m
 	$(call install,dask) && $(BIN)/python benchmarks/clusters.py
 	if command -v java > /dev/null; then { $(call install,spark); } && $(BIN)/python benchmarks/spark.py; fi
 	$(BIN)/python tools/papers.py
+	$(BIN)/python tools/paper_figures.py
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build
