@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from tithe.certify import Certificate, cost_certificate
 from tithe.certify.certificate import bound_certificate, exact_excess_certificate, excess_certificate
@@ -14,6 +17,8 @@ from tithe.learners.cluster import CoresetKMeans
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.learners.logistic import CoresetLogisticRegression
 from tithe.learners.meta import CoresetEstimator
+from tithe.learners.odm.clustering import ODMClustering
+from tithe.learners.ridge import CoresetRidge
 
 X = np.random.default_rng(0).normal(size=(2000, 3))
 LEARNERS = {
@@ -37,7 +42,7 @@ def test_an_excess_is_relative_to_the_loss_and_all_else_compares_the_coreset(qua
 
 def test_the_sentence_leaves_out_a_comparison_that_says_nothing() -> None:
     assert str(cost_certificate(5.0, 5.0, 9, passes=1)) == "The solution costs exactly 5 on all 9 rows."
-    assert str(cost_certificate(5.0, 4.0, 9, passes=1)).endswith("the coreset says 4, which is -20.00% off.")
+    assert str(cost_certificate(5.0, 4.0, 9, passes=1)).endswith("the coreset says 4, which is -20.00 % off.")
     empty = cost_certificate(0.0, 1.0, 9, passes=1)
     assert empty.coreset_error == np.inf and str(empty).endswith("the coreset says 1.")
 
@@ -65,7 +70,60 @@ def test_in_short() -> None:
     )
     assert "is not known" in bound_certificate(100.0, 90.0, 500, passes=1).in_short
     assert cost_certificate(100.0, 97.0, 1500, passes=1).in_short == (
-        "The cost was computed on all 1,500 rows. The rows kept alone would put it 3 % too low."
+        "The rows kept stand for all 1,500: what the solution costs on these, they tell to within 3 %."
     )
-    assert cost_certificate(100.0, 104.0, 1500, passes=1).in_short.endswith("would put it 4 % too high.")
-    assert cost_certificate(100.0, 100.0, 1500, passes=1).in_short.endswith("would put it right.")
+    assert cost_certificate(100.0, 100.0, 1500, passes=1).in_short.endswith("they tell exactly.")
+    assert cost_certificate(0.0, 1.0, 1500, passes=1).in_short == "The cost was computed on all 1,500 rows."
+
+
+def test_an_excess_is_told_as_a_share_of_the_smallest_loss() -> None:
+    bound = bound_certificate(100.0, 40.0, 500, passes=1)  # the smallest loss may be 60
+    assert bound.relative_excess == 0.4 and "at most 67 % worse" in bound.in_short and "at most 67 %." in str(bound)
+    estimate = excess_certificate(100.0, 20.0, (10.0, 50.0), 90.0, 500, confidence=0.95, passes=1)
+    assert "by about 25 % (95%: 11 % to 100 %)." in str(estimate) and "at most 100 % worse" in estimate.in_short
+    exact = exact_excess_certificate(100.0, 60.0, 70.0, 500, passes=1)
+    assert "is 150 % worse" in exact.in_short and "by 150 %: exactly" in str(exact)
+
+
+@pytest.mark.parametrize("loss", [0.0, -5.0, 1.0])
+@pytest.mark.parametrize("excess", [np.nan, np.inf, 1.0])
+def test_an_excess_that_is_not_known_is_never_called_small(loss: float, excess: float) -> None:
+    made = (
+        bound_certificate(loss, excess, 9, passes=1),
+        exact_excess_certificate(loss, excess, excess, 9, passes=1),
+        excess_certificate(loss, excess, (excess, excess), excess, 9, confidence=0.95, passes=1),
+    )
+    assert all("is not known" in certificate.in_short for certificate in made)
+    assert not any("by at most 0 %" in str(certificate) for certificate in made)
+
+
+@pytest.mark.parametrize("on_coreset", [np.nan, np.inf])
+def test_a_cost_of_a_coreset_that_is_no_share_is_left_out(on_coreset: float) -> None:
+    assert cost_certificate(1.0, on_coreset, 1500, passes=1).in_short == "The cost was computed on all 1,500 rows."
+
+
+@pytest.mark.parametrize("size", ["auto", 500])
+def test_a_loss_that_is_rounding_is_no_excess(size: int | str) -> None:
+    """A constant, and a line without noise, are fitted but for rounding."""
+    X = np.random.default_rng(0).normal(size=(30_000, 2))
+    for y in (np.full(len(X), 7.0), X @ [1.0, 2.0] + 3.0):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            model = CoresetRidge(alpha=0.0, coreset_size=size, random_state=0).fit(X, y)
+        assert "That is rounding: no fit is better." in str(model.certificate_) and model.certificate_.value == 0.0
+        assert model.certificate_.in_short.startswith("The solution is less than 0.0001 % worse")
+
+
+def test_a_bound_on_some_rows_says_so() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0.0], [6.0]], 100, axis=0)
+    some = ODMClustering(coreset_size=40, random_state=0).fit(X).certificate_
+    every = ODMClustering(random_state=0).fit(X).certificate_
+    assert f"for the {some.n_rows} rows that labels were searched for" in some.in_short and "all rows" in every.in_short
+
+
+def test_rows_without_weight_are_no_part_of_a_held_out_score() -> None:
+    rows, labels = X[:1000], X[:1000, 0] > 0
+    model = CoresetEstimator(LogisticRegression(), coreset_size=100, random_state=0).fit(rows, labels)
+    weight = np.repeat([0.0, 1.0], [1940, 60])
+    certificate = model.certify(np.vstack([rows, X[1000:]]), X[:, 0] > 0, sample_weight=weight)
+    assert certificate.n_rows == 60

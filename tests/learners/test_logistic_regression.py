@@ -389,3 +389,9 @@ def test_bad_rows() -> None:
     fitted = model.fit(X, y)
     with pytest.raises(ValueError, match="not among the 2 classes"):
         fitted.certify(X, y + 1)
+
+
+def test_many_different_numbers_are_told_to_be_taken_for_classes() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="y holds 120 different numbers"):
+        CoresetLogisticRegression(max_iter=1).fit(rng.normal(size=(240, 1)), np.arange(240) % 120)

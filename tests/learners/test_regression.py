@@ -222,3 +222,15 @@ def test_a_number_of_rounds_that_misses_tol_says_so(polish) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours("poisson", polish=polish, tol=0.1).fit(X, y, u)
+
+
+@pytest.mark.parametrize("unit", [1e-11, 1e-6, 1e12])
+def test_the_unit_of_the_target_does_not_change_a_huber_fit(unit: float) -> None:
+    """The penalty is taken along, as it counts by the unit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 1))
+    y = 2.0 * X[:, 0] + 0.1 * rng.normal(size=1500)
+    y[X[:, 0] > 1.2] -= 50.0
+    plain = CoresetHuberRegressor(alpha=1e-4, random_state=0).fit(X, y)
+    scaled = CoresetHuberRegressor(alpha=1e-4 / unit, random_state=0).fit(X, unit * y)
+    np.testing.assert_allclose(scaled.coef_, unit * plain.coef_, rtol=1e-3)

@@ -180,3 +180,13 @@ def test_huber_has_a_minimum_where_rows_are_fitted_exactly(rng) -> None:
 def test_wrong_parameters_are_refused(kind, wrong, name) -> None:
     with pytest.raises(ValueError, match=name):
         kind(**wrong)
+
+
+def test_random_solutions_where_a_column_is_constant() -> None:
+    """The standard deviation of a constant column need not be 0 in floating point, and its reciprocal is no step."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(999, 2)), np.full(999, -0.1)])
+    assert 0.0 < X.std(axis=0)[2] < 1e-12
+    rows = Block(X=X, y=X[:, 0] + rng.normal(size=999))
+    for params in LeastSquaresObjective().random_params(rows, n_bases=2, rng=rng):
+        assert np.abs(params).max() < 1e4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +14,10 @@ Quantity = Literal["cost", "excess_loss", "score", "mse"]
 USEFUL_BOUND = 0.5  # share of the loss: a larger bound tells the reader nothing
 _TINY = 1e-6  # share of the loss: smaller excesses are the same to a reader
 USEFUL_BESIDE_ESTIMATE = 0.1  # the same where there is an estimate as well
+_NOT_KNOWN = (
+    "By how much it exceeds the loss of a fit on all rows is not known: polish it further, or ask for a larger "
+    "coreset_size."
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -45,6 +50,8 @@ class Certificate(Storable):
         Times that each of them was read.
     sentence : str
         The same in words.
+    compared_on : str
+        The rows on which an excess is told, in words.
 
     Examples
     --------
@@ -69,6 +76,7 @@ class Certificate(Storable):
     n_rows: int
     passes: int
     sentence: str
+    compared_on: str = "all rows"
 
     def __str__(self) -> str:
         return self.sentence
@@ -81,24 +89,33 @@ class Certificate(Storable):
         'The solution is at most 0.01 % worse than the best possible one for all rows: this is proved.'
         """
         if self.quantity == "cost":
-            off = self.coreset_error or 0.0
-            alone = f"{percent(abs(off))} too {'low' if off < 0 else 'high'}" if abs(off) >= _TINY else "right"
-            return f"The cost was computed on all {self.n_rows:,} rows. The rows kept alone would put it {alone}."
+            return self._cost_in_short()
         if self.quantity != "excess_loss":
             named = "score" if self.quantity == "score" else "mean squared error"
             return f"The {named} was measured on {self.n_rows:,} rows."
-        most, how = self._largest_excess()
-        if most > USEFUL_BOUND:
-            return "How much worse the solution is than the best possible one for all rows is not known."
-        excess = how.format(percent(most)) if most >= _TINY else f"less than {100.0 * _TINY:g} %"
-        return f"The solution is {excess} worse than the best possible one for all rows{self._how_sure()}."
+        most = self._largest_excess()
+        worse = above_the_best(most, 1.0)
+        if not (math.isfinite(worse) and (self.kind == "exact" or most <= USEFUL_BOUND)):
+            return f"How much worse the solution is than the best possible one for {self.compared_on} is not known."
+        excess = percent(worse) if self.kind == "exact" else f"at most {percent(worse)}"
+        if worse < _TINY:
+            excess = f"less than {100.0 * _TINY:g} %"
+        return f"The solution is {excess} worse than the best possible one for {self.compared_on}{self._how_sure()}."
 
-    def _largest_excess(self) -> tuple[float, str]:
-        """The largest excess, as a share of the loss, that the certificate leaves possible, and how to say it."""
+    def _cost_in_short(self) -> str:
+        """How well the rows kept stand for all rows: by the cost of this solution."""
+        off = self.coreset_error
+        if off is None or not math.isfinite(off):
+            return f"The cost was computed on all {self.n_rows:,} rows."
+        within = f"to within {percent(abs(off))}" if abs(off) >= _TINY else "exactly"
+        return f"The rows kept stand for all {self.n_rows:,}: what the solution costs on these, they tell {within}."
+
+    def _largest_excess(self) -> float:
+        """The largest excess, as a share of the loss, that the certificate leaves possible."""
         assert self.relative_excess is not None
         if self.kind != "estimate" or self.interval is None or self.value <= 0.0:
-            return self.relative_excess, "{}" if self.kind == "exact" else "at most {}"
-        return self.relative_excess * self.interval[1] / self.value, "at most {}"
+            return self.relative_excess
+        return self.relative_excess * (self.interval[1] / self.value)
 
     def _how_sure(self) -> str:
         if self.kind == "estimate":
@@ -137,58 +154,75 @@ def excess_certificate(
     passes: int,
 ) -> Certificate:
     """A certificate of an estimate of how far the loss exceeds that of a fit on all rows."""
-    scale = 1.0 / loss if loss > 0 else 0.0
-    low, high = interval
-    proved = f", provably by at most {percent(bound * scale)}" if bound * scale <= USEFUL_BESIDE_ESTIMATE else ""
-    said = (
-        f"It exceeds the loss of a fit on all rows by about {percent(excess * scale)} "
-        f"({confidence:.0%}: {percent(low * scale)} to {percent(high * scale)}){proved}."
-    )
+    about, low, high, most = (above_the_best(value, loss) for value in (excess, *interval, bound))
+    said = _NOT_KNOWN
+    if math.isfinite(about):
+        between = f"{percent(low)} to {percent(high)}" if math.isfinite(high) else f"at least {percent(low)}"
+        proved = f", provably by at most {percent(most)}" if _share(bound, loss) <= USEFUL_BESIDE_ESTIMATE else ""
+        estimate = f"{percent(about)} ({confidence:.0%}: {between})"
+        said = f"It exceeds the loss of a fit on all rows by about {estimate}{proved}."
     certain: dict[str, Any] = {"confidence": confidence, "interval": interval}
-    return _of_excess(
-        "estimate", loss, said, excess, excess * scale, bound=bound, n_rows=n_rows, passes=passes, **certain
-    )
+    return _of_excess("estimate", loss, said, excess, bound=bound, n_rows=n_rows, passes=passes, **certain)
 
 
 def exact_excess_certificate(loss: float, excess: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate of how far the loss exceeds that of a fit on all rows, which is known exactly."""
-    relative = excess / loss if loss > 0 else 0.0
-    said = f"It exceeds the loss of a fit on all rows by {percent(relative)}: exactly, up to rounding."
-    return _of_excess("exact", loss, said, excess, relative, bound=bound, n_rows=n_rows, passes=passes)
+    above = above_the_best(excess, loss)
+    if math.isfinite(above):
+        said = f"It exceeds the loss of a fit on all rows by {percent(above)}: exactly, up to rounding."
+    else:
+        said = f"The loss of a fit on all rows is {loss - excess:.8g}: exactly, up to rounding."
+    return _of_excess("exact", loss, said, excess, bound=bound, n_rows=n_rows, passes=passes)
+
+
+def rounding_certificate(loss: float, n_rows: int, *, passes: int) -> Certificate:
+    """A certificate of a loss that is nothing but rounding, so that no fit is better."""
+    said = "That is rounding: no fit is better."
+    return _of_excess("exact", loss, said, 0.0, bound=0.0, n_rows=n_rows, passes=passes)
 
 
 def bound_certificate(loss: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate of a proved bound on the excess of the loss over its minimum."""
-    relative = bound / loss if loss > 0 else 0.0
-    if relative <= USEFUL_BOUND:
-        said = f"It exceeds the loss of a fit on all rows provably by at most {percent(relative)}."
+    if _share(bound, loss) <= USEFUL_BOUND:
+        above = percent(above_the_best(bound, loss))
+        said = f"It exceeds the loss of a fit on all rows provably by at most {above}."
     else:
-        said = (
-            "By how much it exceeds the loss of a fit on all rows is not known: polish it, or ask for a larger "
-            "coreset_size."
-        )
-    return _of_excess("bound", loss, said, bound, relative, bound=bound, n_rows=n_rows, passes=passes)
+        said = _NOT_KNOWN
+    return _of_excess("bound", loss, said, bound, bound=bound, n_rows=n_rows, passes=passes)
 
 
-def _of_excess(
-    kind: Kind, loss: float, said: str, value: float, relative: float, *, n_rows: int, **options: Any
-) -> Certificate:
+def _of_excess(kind: Kind, loss: float, said: str, value: float, *, n_rows: int, **options: Any) -> Certificate:
     sentence = f"The loss, penalty included, is {loss:.8g} on all {n_rows} rows. {said}"
     return Certificate(
         kind=kind,
         quantity="excess_loss",
         value=value,
-        relative_excess=relative,
+        relative_excess=_share(value, loss),
         n_rows=n_rows,
         sentence=sentence,
         **options,
     )
 
 
-def percent(share: float) -> str:
-    """A share in per cent, with two digits.
+def _share(excess: float, loss: float) -> float:
+    """An excess as a share of the loss. Nothing but no excess at all is a share of a loss that is not positive."""
+    if loss > 0.0:
+        return excess / loss
+    return 0.0 if excess <= 0.0 else math.inf
 
-    >>> percent(0.0123), percent(3.6e-7), percent(0.0)
-    ('1.2 %', '3.6e-05 %', '0 %')
+
+def above_the_best(excess: float, loss: float) -> float:
+    """The excess as a share of the smallest loss, ``loss - excess``; infinite if that may be zero."""
+    if excess <= 0.0:
+        return _share(excess, loss)
+    return excess / (loss - excess) if loss > excess else math.inf
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with two digits, or as a whole number from 100 % on.
+
+    >>> percent(0.0123), percent(3.6e-7), percent(0.0), percent(1.5)
+    ('1.2 %', '3.6e-05 %', '0 %', '150 %')
     """
-    return f"{100.0 * share:.2g} %"
+    value = 100.0 * share
+    return f"{value:.0f} %" if 99.5 <= abs(value) < 1e6 else f"{value:.2g} %"

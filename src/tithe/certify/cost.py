@@ -106,7 +106,10 @@ def coreset_clause(coreset_value: float, value: float, *, said_by: str = "the co
     error = relative_error(coreset_value, value)
     if error == 0.0:
         return ""
-    off = f", which is {error:+.2%} off" if math.isfinite(error) else ""
+    if math.isfinite(error):
+        off = f", which is {100.0 * error:+.2f} % off" if abs(error) >= 5e-5 else ", which is right to four digits"
+    else:
+        off = ""
     return f"; {said_by} {coreset_value:.6g}{off}"
 
 

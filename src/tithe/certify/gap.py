@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from tithe.certify.certificate import Certificate, bound_certificate, exact_excess_certificate, excess_certificate
+from tithe.certify.certificate import (
+    Certificate,
+    above_the_best,
+    bound_certificate,
+    exact_excess_certificate,
+    excess_certificate,
+    percent,
+    rounding_certificate,
+)
 from tithe.core.contracts import ConvexObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.core.seeding import uniform_of
+from tithe.objectives.baseline import negligible_loss
 from tithe.solvers.descent import Metric
 
 CONFIDENCE = 0.95
@@ -50,6 +59,8 @@ class Gap:
         Where the gap lies with confidence .95; None where the curvature H is not known well enough to say.
     exact : bool
         Whether the estimate is the gap itself: H is the same everywhere and was taken from all rows.
+    negligible : float
+        A loss up to which it is rounding: no fit is better.
 
     Notes
     -----
@@ -70,6 +81,7 @@ class Gap:
     estimate: float
     interval: tuple[float, float] | None
     exact: bool = False
+    negligible: float = 0.0
 
     @property
     def bound(self) -> float:
@@ -82,14 +94,24 @@ class Gap:
             return self.estimate
         return self.bound if self.interval is None else self.interval[1]
 
+    @property
+    def largest_text(self) -> str:
+        """The same as a share of the smallest loss, in words."""
+        share = above_the_best(self.largest, self.evaluation.value)
+        return percent(share) if math.isfinite(share) else "any amount"
+
     def below(self, tol: float) -> bool:
         """Whether the relative excess is ``tol`` at the most: proved, or by the upper end of the interval."""
+        if self.evaluation.value <= self.negligible:
+            return True
         allowed = tol * self.evaluation.value
         surely_below = self.interval is None and self.estimate * _SAFETY_FACTOR <= allowed
         return self.largest <= allowed or self.bound <= allowed or surely_below
 
     def certificate(self, n_rows: int, *, passes: int) -> Certificate:
         loss = self.evaluation.value
+        if loss <= self.negligible:
+            return rounding_certificate(loss, n_rows, passes=passes)
         if self.exact:
             return exact_excess_certificate(loss, self.estimate, self.bound, n_rows, passes=passes)
         if self.interval is None or self.bound <= _CLOSE_BOUND * self.estimate:
@@ -301,7 +323,13 @@ def gap_at(
     if interval is not None:
         interval = estimate * interval[0], min(evaluation.bound, estimate * interval[1])
     exact = objective.constant_curvature and curvature.is_whole
-    return Gap(evaluation=evaluation, estimate=min(estimate, evaluation.bound), interval=interval, exact=exact)
+    return Gap(
+        evaluation=evaluation,
+        estimate=min(estimate, evaluation.bound),
+        interval=interval,
+        exact=exact,
+        negligible=negligible_loss(objective, curvature.rows, params),
+    )
 
 
 def _interval(

@@ -15,7 +15,7 @@ from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.passes import DataPass
-from tithe.core.seeding import Reservoir, hash_limit, rng_for, uniform_of
+from tithe.core.seeding import Reservoir, Split, hash_limit, key_of, rng_for, uniform_of
 
 _N_PARTS = 20  # parts of the rows whose scores give the interval
 MIN_ROWS_TO_CERTIFY = 2 * _N_PARTS
@@ -26,6 +26,8 @@ _CONFIDENCE, _NORMAL_QUANTILE = 0.95, 1.959964
 
 def score_certificate(score: Callable[[Block], float], block: Block, coreset_score: float) -> Certificate:
     """The score on held-out rows, with an interval from the scores of twenty parts of them."""
+    if block.sample_weight is not None:  # rows of weight zero say nothing, and a part of them has no score
+        block = block.take(np.flatnonzero(block.sample_weight))
     if len(block) < MIN_ROWS_TO_CERTIFY:
         raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
     order = rng_for(0, "certify").permutation(len(block))
@@ -140,7 +142,13 @@ def validation_rows(block: Block, positions: Array | None, by_hash: tuple[int, f
     return block.take(np.flatnonzero(np.isin(block.row_ids(), ids)))
 
 
-def rare_classes(rows: Block | Source, share: float, seed: int) -> tuple[Any, ...]:
+def held_out_split(rows: Block | Source, share: float, seed: int, *, has_classes: bool) -> tuple[Split, Split]:
+    """The rows to learn from and those to score on, by a hash of their ids; rare classes are all learned from."""
+    key, rare = key_of(seed, "held out"), _rare_classes(rows, share, seed) if has_classes else ()
+    return Split(key, share, held_out=False, rare=rare), Split(key, share, held_out=True, rare=rare)
+
+
+def _rare_classes(rows: Block | Source, share: float, seed: int) -> tuple[Any, ...]:
     """The classes with so few rows that all of them might be held out; those of a source are judged by a sample."""
     if isinstance(rows, Block):
         classes, seen = None if rows.y is None else np.unique(rows.y), rows.y

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from tithe.certify.certificate import percent
 from tithe.certify.cost import polish_rounds
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
 from tithe.core.contracts import ConvexObjective
@@ -74,10 +73,9 @@ def polish_by_descent(
             break
     gap = polisher.gap()
     if not gap.below(tol):
-        excess = percent(gap.largest / gap.evaluation.value)
         advice = "Ask for" if auto else 'Set polish="auto", ask for'
         warn_caller(
-            f"The loss may exceed that of a fit on all rows by {excess}, more than tol={tol:g}, after "
+            f"The loss may exceed that of a fit on all rows by {gap.largest_text}, more than tol={tol:g}, after "
             f"{len(polisher.curve)} steps. {advice} a larger coreset_size, or raise tol.",
             ConvergenceWarning,
         )

@@ -13,6 +13,7 @@ from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel
 from tithe.core.contracts import BoundedObjective, Source
 from tithe.core.data import Array, Block
+from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Sizes
@@ -33,6 +34,8 @@ from tithe.learners.linear_model import CoresetLinearModel
 from tithe.learners.results import BarChart, column_names, named_coefficients
 from tithe.objectives.labels import LabelledLinearObjective, LabelledObjective
 from tithe.sources.mapped import MappedSource
+
+_MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
 
 
 class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
@@ -143,6 +146,11 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def _note_classes(self, classes: Array) -> None:
         if len(classes) < 2:
             raise ValueError(f"y holds only one class, {classes.tolist()[0]!r}: give rows of at least two.")
+        if len(classes) > _MANY_NUMBERS and classes.dtype.kind in "iuf":
+            warn_caller(
+                f"y holds {len(classes)} different numbers, each of which becomes a class; that takes long. If they "
+                "are a quantity, take a regressor: CoresetRidge, or tithe fit ridge."
+            )
         self.classes_ = classes
 
     def _check_rows(self, block: Block) -> None:

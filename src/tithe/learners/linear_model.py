@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent
-from tithe.certify.certificate import percent
 from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
@@ -197,7 +196,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         gap = gap_at(objective, point, curvature, params, objective.centre(in_memory.or_few(self.coreset_)))
         if not (gap.below(self.tol) or self._has_no_minimum(in_memory, params)):
             warn_caller(
-                f"The loss may exceed the smallest possible by {percent(gap.largest / point.value)}, more than "
+                f"The loss may exceed the smallest possible by {gap.largest_text}, more than "
                 f"tol={self.tol:g}: the fit stopped after {n_passes} passes. Raise max_iter={objective.max_iter}.",
                 ConvergenceWarning,
             )

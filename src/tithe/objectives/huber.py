@@ -12,7 +12,7 @@ from tithe.core.data import Array, Block
 from tithe.core.params import Constraint, Option, RealNumber
 from tithe.objectives.single_score import RowTerms, ScoreSums, SingleScoreObjective
 
-_SMALLEST_SCALE = 1e-9  # of rows that are fitted exactly: without it the scale would fall for ever
+_SMALLEST_SCALE = 1e-15  # of rows that are fitted exactly: without it the scale would fall for ever
 _MIN_ROWS_PER_COEFFICIENT = 2  # rows with a curvature, with fewer of which an interval would not hold
 
 
@@ -23,8 +23,8 @@ class HuberObjective(SingleScoreObjective):
     H(t) = t^2 where |t| <= epsilon and 2 epsilon |t| - epsilon^2 elsewhere. The scale s > 0 is fitted together with
     the coefficients; the sum is convex in all of them. Parameters are (2, d + 1): (w, b) and (0, s).
 
-    10^-18 / s is added to each loss, so that there is a minimum where all rows are fitted exactly. Elsewhere that is
-    lost in rounding.
+    10^-30 / s is added to each loss, so that there is a minimum where all rows are fitted exactly. Elsewhere that is
+    lost in rounding, unless the residuals are below 10^-12: scale such a y.
 
     Bound. H(t) >= rho t - rho^2 / 4 for |rho| <= 2 epsilon, so with rho_i = H'(t_i), sum u_i rho_i = 0 (with an
     intercept) and sum u_i rho_i^2 <= 4 sum u_i no value is smaller than

@@ -29,6 +29,7 @@ class LeastSquaresObjective(SingleScoreObjective):
     """
 
     name: ClassVar[str] = "least_squares"
+    relative_rounding: ClassVar[float] = 1e-24
     constant_curvature: ClassVar[bool] = True
 
     def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
