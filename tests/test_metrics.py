@@ -30,6 +30,12 @@ def test_ratio_error(small: float, full: float, want: float) -> None:
     assert ratio_error(small, full) == pytest.approx(want)
 
 
+def test_arguments_in_the_wrong_order_are_refused(skewed: Block) -> None:
+    coreset = build_coreset(skewed.X, objective=KMEANS, coreset_size=100, random_state=0)
+    with pytest.raises(ValueError, match="takes all rows first"):
+        distortion(coreset, skewed.X, KMEANS)
+
+
 def test_families_are_reported_apart(skewed: Block) -> None:
     coreset = build_coreset(skewed.X, objective=KMEANS, coreset_size=800, random_state=0)
     report = distortion(skewed, coreset, KMEANS, climb=5)

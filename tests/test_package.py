@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -75,7 +76,10 @@ for name in ("fcntl", "grp", "pwd", "resource", "termios"):
 import tithe
 modules = [module.name for module in pkgutil.walk_packages(tithe.__path__, "tithe.")]
 for module in modules:
-    __import__(module)
+    try:
+        __import__(module)
+    except ImportError as error:  # an engine of a package that is not installed
+        assert "pip install 'tithe[" in str(error), error
 from tithe.core.progress import memory, peak_memory
 assert memory() > 0 and peak_memory() == 0
 print(len(modules))
@@ -96,3 +100,9 @@ def test_the_benchmark_of_first_use_finds_every_estimator(monkeypatch: pytest.Mo
     cold = import_module("cold")
     for name, module in cold.MODULES.items():
         assert hasattr(import_module(module), name)
+
+
+def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["tithe", "--version"])
+    runpy.run_module("tithe", run_name="__main__")
+    assert tithe.__version__ in capsys.readouterr().out

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+import tithe
 from tithe import CoresetEstimator, CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, CoresetStream
 from tithe.odm import IncrementalODMClassifier
 from tithe.online import PACO
@@ -53,3 +56,12 @@ def test_a_copy_has_a_checkpoint_of_its_own(tmp_path) -> None:
     for other in (copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))):
         with pytest.raises(ValueError, match="another run"):
             other.checkpoint(tmp_path / "state")
+
+
+def test_only_the_engines_of_clusters_pickle() -> None:
+    """Between the processes of one job. What lies on a disk is never unpickled."""
+    package = Path(tithe.__file__).parent
+    imports = r"\bimport .*(pickle|dill|shelve|marshal)\b|\bfrom (pickle|joblib\.numpy_pickle)\b"
+    pickling = re.compile(rf"{imports}|allow_pickle=True|joblib.*\bload\b")
+    users = {str(path.relative_to(package)) for path in package.rglob("*.py") if pickling.search(path.read_text())}
+    assert users == {"engines/dask.py", "engines/spark.py"}

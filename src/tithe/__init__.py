@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tithe import odm as odm
     from tithe import online as online
     from tithe import plot as plot
+    from tithe import results as results
+    from tithe import theory as theory
     from tithe.certify import Certificate as Certificate
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
@@ -70,7 +72,7 @@ else:
         "tithe.storage.models": ("load_model", "save_model"),
     }
     _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
-    _PACKAGES = ("constructions", "dictionary", "engines", "objectives", "odm", "online", "plot")
+    _PACKAGES = ("constructions", "dictionary", "engines", "objectives", "odm", "online", "plot", "results", "theory")
 
     __all__ = ["__version__", *_PUBLIC]
 
@@ -83,4 +85,4 @@ else:
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__, *_PACKAGES})
+        return sorted({*__all__, *_PACKAGES})

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.linear_model import BayesianRidge, PoissonRegressor
 from sklearn.tree import DecisionTreeRegressor
 
+from tithe import build_coreset
 from tithe.constructions.cablr import Cablr
 from tithe.constructions.regressed import Regressed
 from tithe.constructions.regressed_model import SensitivityModel, features
@@ -111,9 +112,12 @@ def test_with_all_rows_in_the_sample_it_is_sensitivity_sampling(objective, block
     s = scores.at() if isinstance(scores, Scores) else scores
     np.testing.assert_allclose(ready.scores(block)[0], s * block.total_weight / block.weights(), rtol=1e-12)
     drawn = ready.reduce(block, objective, 100, pilot=None, survey=None, rng=np.random.default_rng(0))
+    # one draw in each slice of the total: the rows kept stand for exactly all of it
+    positions = drawn.row_ids()
+    assert drawn.weights() / block.weights()[positions] @ s[positions] == pytest.approx(s.sum(), rel=1e-9)
     if drawn.y is None:
-        positions, weight = draw(s, 100, np.random.default_rng(0))
-        np.testing.assert_array_equal(drawn.row_ids(), positions)
+        expected, weight = draw(s, 100, np.random.default_rng(0))
+        np.testing.assert_array_equal(positions, expected)
         np.testing.assert_allclose(drawn.weights(), weight * block.weights()[positions], rtol=1e-9)
     assert "radius" not in drawn.notes
 
@@ -288,3 +292,10 @@ def test_mistakes_are_named() -> None:
         model.score(np.zeros((3, 4)), [0, 1])
     with pytest.raises(ValueError, match="size must be"):
         model.stream(0)
+
+
+def test_rows_without_a_sensitivity_have_no_logarithm(rng: np.random.Generator) -> None:
+    X = np.vstack([np.zeros((3000, 5)), rng.normal(size=(3000, 5))])
+    goal = DictionaryObjective(n_components=8, n_nonzero_coefs=2, beta=0.0, include_reference=True)
+    coreset = build_coreset(X, objective=goal, construction=Regressed(log=True), coreset_size=100, random_state=0)
+    assert len(coreset) > 50 and coreset.weights().sum() == pytest.approx(6000, rel=0.5)

@@ -48,6 +48,7 @@ FOREIGN = {
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "core/data.py:Coreset._repr_html_": "the provenance is shown",
     "report/comparison/compare.py:_parameters": "the parameters are shown",
+    "report/comparison/runs.py:Runner.run": "how the rows were drawn is shown",
     "cli/build.py:_about": "the provenance is shown",
     "cli/merge.py:_about": "the provenance is shown",
     "cli/inspect.py:_inspect_model": "the parameters are shown",

@@ -256,3 +256,9 @@ def test_count_codes_counts_strange_ones_apart(rng: np.random.Generator, n_class
     expected = [*(np.sum(codes == c) for c in range(n_classes)), np.sum((codes < 0) | (codes >= n_classes))]
     assert count_codes(codes, n_classes).tolist() == expected
     assert count_codes(codes[:0], n_classes).tolist() == [0] * (n_classes + 1)
+
+
+@pytest.mark.parametrize("score", [0.0, 5e-324, 1e-310, 1e308])
+def test_scores_whose_total_has_lost_digits_are_refused(score: float) -> None:
+    with pytest.raises(ValueError, match="overflow or vanish in double precision"):
+        draw(np.full(15, score), 10, np.random.default_rng(0))

@@ -323,3 +323,17 @@ class TestMerge:
         main = make().push(problem.X[:9500])
         main.merge(main.fork(1).push(problem.X[9500:12_000])).merge(make(random_state=8).push(problem.X[12_000:]))
         assert main.coreset().provenance["totals"] == "partly estimated"
+
+
+def test_columns_of_frames_are_told_by_their_names(rng: np.random.Generator, tmp_path) -> None:
+    frame = pd.DataFrame({"big": rng.normal(1000.0, 1.0, 50), "small": rng.normal(size=50)})
+    stream = CoresetStream(KMEANS, coreset_size=40, leaf_size=60, random_state=0)
+    stream.push(frame).push(frame[["small", "big"]]).push(frame.to_numpy())
+    assert stream.coreset().X[:, 0].min() > 900.0
+    stream.checkpoint(tmp_path / "state")
+    resumed = CoresetStream.resume(tmp_path / "state")
+    with pytest.raises(ValueError, match="Push 3: The columns are x, small, and those before were big, small"):
+        resumed.push(frame.rename(columns={"big": "x"}))
+    other = resumed.fork().push(frame[["small", "big"]])
+    with pytest.raises(ValueError, match="has the columns small, big, not big, small"):
+        resumed.merge(other)

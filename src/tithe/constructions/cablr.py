@@ -48,7 +48,7 @@ def find_radius(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Clustered(Construction[ClusterBoundedObjective]):
+class Clustered(Construction[ClusterBoundedObjective]):
     n_clusters: int = 6
     radius: float | str = "auto"
     certified: bool = True
@@ -139,7 +139,7 @@ class _Clustered(Construction[ClusterBoundedObjective]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cablr(_Clustered):
+class Cablr(Clustered):
     """p_n = s_n / S with s_n the objective's bound of the sensitivity through clusters of all rows.
 
     Huggins, Campbell and Broderick (2016), with each row excluded exactly from its own cluster and a separate draw
@@ -174,7 +174,7 @@ class Cablr(_Clustered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Acvs(_Clustered):
+class Acvs(Clustered):
     """CABLR with the clusters of a uniform sample: p_n = s_n / S.
 
     Accelerated clustering via sampling. The sample's centres are not the means of all rows, so the
@@ -205,7 +205,7 @@ class Acvs(_Clustered):
 
     name: ClassVar[str] = "acvs"
     _constraints: ClassVar[dict[str, Constraint]] = {
-        **_Clustered._constraints,
+        **Clustered._constraints,
         "sample_size": OneOf(None) | WholeNumber(least=1),
     }
 

@@ -172,6 +172,8 @@ class Regressed(Construction[BoundedObjective]):
         if isinstance(choice, str) and len(sample) < 2 * (sample.n_features + 1):
             choice = "ridge"
         rows = features(objective, sample, self.norm_feature)
+        if self.log:  # a row without a sensitivity counts as the smallest one: 0 has no logarithm
+            m = np.maximum(m, np.min(m[m > 0.0], initial=np.inf)) if m.any() else np.ones_like(m)
         target = np.log(m) if self.log else m
         regressor, weights, raw = _regress(choice, rows, target)
         low, high = float(np.quantile(m, 0.05)), float(n_rows)

@@ -112,11 +112,11 @@ class Rings(Construction[NearestObjective]):
         per_ring = self._asked_per_ring(objective)
         if per_ring is None:
             per_ring = _draws_that_fit(counts, size)
-        per_ring = min(per_ring, int(counts.max()))  # rings of fewer rows are kept whole
+        asked, per_ring = per_ring, min(per_ring, int(counts.max()))  # rings of fewer rows are kept whole
         needed = int(np.minimum(counts, per_ring).sum())
         if needed > size:
             raise ValueError(
-                f"{per_ring} draws from each ring are up to {needed} rows, and only {size} may be kept: ask for at "
+                f"{asked:,} draws from each ring are up to {needed} rows, and only {size} may be kept: ask for at "
                 "least as many rows, or for fewer draws (a smaller per_ring, a larger eps)."
             )
         return block.take(*draw_in_groups(rings, counts, masses, per_ring, block.sample_weight, rng))

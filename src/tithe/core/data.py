@@ -209,7 +209,8 @@ class Coreset(Block):
 
     def __repr__(self) -> str:
         made = self.provenance.get("construction", "?")
-        return f"Coreset({len(self)} rows standing for {self.n_seen}, {self.n_features} columns, {made})"
+        columns = "1 column" if self.n_features == 1 else f"{self.n_features} columns"
+        return f"Coreset({len(self)} rows standing for {self.n_seen}, {columns}, {made})"
 
     def _repr_html_(self) -> str:
         facts = {
@@ -269,6 +270,20 @@ def _are_notes(notes: Any) -> bool:
     return isinstance(notes, Mapping) and all(
         isinstance(name, str) and isinstance(value, (str, int, float)) for name, value in notes.items()
     )
+
+
+def weighted_quantiles(values: Array, weight: Array, levels: Array) -> Array:
+    """The smallest values at which the weight of all up to them reaches these shares; never one of weight zero.
+
+    >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 0.0, 3.0]), np.array([0.0, 0.5, 0.8]))
+    array([2., 2., 3.])
+    """
+    order = np.argsort(values, kind="stable")
+    mass = np.cumsum(weight[order])
+    least = np.nextafter(0.0, 1.0)  # so that rows of weight zero come before the first quantile
+    places = np.searchsorted(mass, np.maximum(levels * mass[-1] * (1.0 - 1e-12), least))
+    quantiles: Array = values[order[np.minimum(places, len(order) - 1)]]
+    return quantiles
 
 
 def effective_sample_size(sample_weight: Array) -> float:

@@ -41,6 +41,7 @@ class Objective(Storable, ABC):
     target: ClassVar[Target] = None  # what y must hold
     best_construction: ClassVar[str] = "uniform"  # the construction that "auto" means
     totals_at_solution: ClassVar[bool] = False  # whether the drawn rows' solution is the best place for totals
+    relative_rounding: ClassVar[float] = 1e-13  # of a loss, beside that of a usual solution; squares have the square
     classes: tuple[Any, ...] | None = None  # labels that y may hold; None: y holds none, or they are not known yet
 
     @abstractmethod

@@ -104,7 +104,8 @@ def locate_draws(scores: Scores | Array, size: int, rng: np.random.Generator) ->
 
 
 def _check_total(total: float) -> None:
-    if not (np.isfinite(total) and total > 0.0):
+    # a share of a smaller total would have lost digits: weights would be wrong
+    if not (np.isfinite(total) and total >= np.finfo(np.float64).tiny):
         raise ValueError(
             f"The scores of the rows add up to {total}: their squares or weights overflow or vanish in double "
             "precision. Rescale the columns or the weights."

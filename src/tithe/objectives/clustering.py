@@ -319,6 +319,7 @@ def _total(cost: Array, weight: Array | None) -> float:
 class KMeansObjective(ClusteringObjective):
     __doc__ = ClusteringObjective.__doc__
     name: ClassVar[str] = "kmeans"
+    relative_rounding: ClassVar[float] = 1e-24
     power: ClassVar[int] = 2
     ratio: ClassVar[tuple[float, float, float]] = (2.0, 4.0, 4.0)
 

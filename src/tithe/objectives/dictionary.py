@@ -56,7 +56,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         as flat patches of an image, are then never drawn, and a dictionary without D0 may have an error there.
     include_reference : bool
         The dictionaries that the coreset has to serve contain D0: `solve` keeps its vectors as the first atoms, and
-        learns the others. The cost of a row is then never above that with D0 alone.
+        learns the others. The cost of a row is then never above that of a pursuit with these vectors alone.
     positive : bool
         Codes and atoms of `solve` are not negative.
     max_iter : int
@@ -108,6 +108,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         *REFERENCE_OPTIONS,
     )
     name: ClassVar[str] = "dictionary"
+    relative_rounding: ClassVar[float] = 1e-24
 
     def __post_init__(self) -> None:
         check_params(self, self.constraints)

@@ -103,6 +103,7 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     )
     target: ClassVar[Target] = "class"
     name: ClassVar[str] = "margin"
+    relative_rounding: ClassVar[float] = 1e-24
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True
 

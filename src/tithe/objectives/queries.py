@@ -18,6 +18,7 @@ _JITTERS = (0.1, 1.0, 10.0)  # multiples of the spread of the columns
 _FAR_SHIFT = 100.0  # multiple of the spread of the columns
 _SAMPLE_ROWS = 5000  # rows that hard centres are fitted on
 _SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
+_CONSTANT = 1e-10  # deviation of a column, relative to its largest value, up to which it is constant
 _SAMPLE_FOR_FITS = 10_000  # rows that solutions are fitted on
 _STRENGTHS = (1e-3, 0.1, 10.0, 1e3)  # factors on the losses, relative to the penalty
 _SUBSET_ROWS = 20, 1000
@@ -67,7 +68,9 @@ def random_linear(objective: LinearModelObjective, block: Block, n_bases: int, r
     sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
     rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
     scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
-    unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0) / np.sqrt(len(scale))
+    # the deviation of a column that is constant in the sample is 0, or what rounding leaves of it
+    varies = scale > _CONSTANT * np.append(np.abs(rows).max(axis=0), 1.0)
+    unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=varies) / np.sqrt(len(scale))
     queries: list[Array] = []
     for _ in range(n_bases):
         base = objective.pilot(block, rng=rng)

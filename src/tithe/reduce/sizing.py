@@ -118,7 +118,9 @@ def propose_size(
     numbers = pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1))
     least = min(_MIN_ROWS_PER_NUMBER * numbers, largest)
     proposed, limit = _smallest_size(trial, _sizes(pilot_size, least, largest), pilot_size, within, n_rows)
-    return (proposed if n_rows is None else min(proposed, n_rows)), limit
+    if n_rows is not None and proposed >= n_rows:
+        return n_rows, 0.0  # all rows have no error
+    return proposed, limit
 
 
 def _sizes(pilot_size: int, least: int, largest: int) -> list[int]:

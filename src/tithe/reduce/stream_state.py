@@ -178,7 +178,7 @@ def absorb(state: StreamState, other: StreamState, archive: LeafStore | None = N
     offset = state.rows.next_row
     end = offset + other.rows.next_row
     if state.rows.like is None:
-        state = replace(state, rows=replace(state.rows, like=other.rows.like))
+        state = replace(state, rows=replace(state.rows, like=other.rows.like, columns=other.rows.columns))
     if other.reducer is None:  # no row of it was reduced
         waiting = other.rows.rest()
         if waiting is not None:
@@ -208,6 +208,9 @@ def _check_mergeable(state: StreamState, other: StreamState) -> None:
         unlike = difference(other.rows.like, state.rows.like)
         if unlike:
             raise ValueError(f"The other stream {unlike}.")
+        named = [rows.columns for rows in (state.rows, other.rows) if rows.columns is not None]
+        if len(set(named)) > 1:
+            raise ValueError(f"The other stream has the columns {', '.join(named[1])}, not {', '.join(named[0])}.")
     if state.reducer is not None and other.reducer is not None:
         mine, theirs = state.reducer.objective.classes, other.reducer.objective.classes
         if mine != theirs:
@@ -221,7 +224,7 @@ def saved(state: StreamState) -> tuple[dict[str, Any], dict[str, Block]]:
     """The state as objects and rows of a checkpoint."""
     blocks = {"buffer": state.rows.rest(), "like": state.rows.like, "absorbed": state.absorbed}
     rows = {**saved_tree(state.tree), **{name: block for name, block in blocks.items() if block is not None}}
-    buffer = LeafBuffer(leaf_size=state.rows.leaf_size, next_row=state.rows.next_row)
+    buffer = replace(state.rows, parts=(), like=None)
     without_rows = replace(state, rows=buffer, tree=Tree(n_leaves=state.tree.n_leaves), absorbed=None)
     return {"state": without_rows}, rows
 

@@ -11,6 +11,8 @@ from tithe.core.params import OneOf, RealNumber, check_value
 from tithe.objectives.clustering import ClusteringObjective
 from tithe.objectives.dictionary import DictionaryObjective
 
+_OPEN_CONSTANT = "at least as many as for one query, universal constant c taken as"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SizeBound:
@@ -29,6 +31,13 @@ class SizeBound:
         a constant or a dimension open, and the formula says which number is used.
     assumption : str
         What must hold; empty: nothing.
+
+    Examples
+    --------
+    >>> from tithe.theory import theoretical_size
+    >>> print(theoretical_size("logistic", 0.1, n_features=10, total_sensitivity=30.0, queries="one"))
+    18574 rows: 2 S (1 + eps/3) ln(2/delta) / eps^2, one fixed query, S = 30, D = 1, proved if S is the total of the \
+bounds that rows are drawn by and the norm of parameters at most the radius of the construction
     """
 
     size: int
@@ -46,11 +55,14 @@ class SizeBound:
         The solution is within a factor lambda = ``approximation`` of the best one on the coreset. ``eps`` must bound
         the relative error for all solutions.
         """
+        check_value("approximation", approximation, RealNumber(least=1.0))
         return approximation * (1.0 + self.eps) / (1.0 - self.eps)
 
     def __str__(self) -> str:
         numbers = f"S = {self.total_sensitivity:.4g}, D = {self.dimension:.4g}"
-        return f"{self.size} rows: {self.formula}, {numbers}, {'proved' if self.proved else 'not proved'}"
+        kind = "proved" if self.proved else "not proved"
+        condition = f" if {self.assumption}" if self.assumption else ""
+        return f"{self.size} rows: {self.formula}, {numbers}, {kind}{condition}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +106,18 @@ def by_sensitivities(
     one: bool, total: float, dimension: float, delta: float, *, constant: float = 1.0, assumption: str = ""
 ) -> Theorem:
     """Draws by sensitivities of the given total, for one query or for all."""
+    fixed_query = _bernstein(lambda eps: total, delta, "", assumption)
     if one:
-        return _bernstein(lambda eps: total, delta, "", assumption)
+        return fixed_query
     log_total = max(0.0, math.log(total))
     return Theorem(
-        rows=lambda eps: constant * total * (dimension * log_total + math.log(1.0 / delta)) / eps**2,
+        rows=lambda eps: max(
+            constant * total * (dimension * log_total + math.log(1.0 / delta)) / eps**2, fixed_query.rows(eps)
+        ),
         total=lambda eps: total,
         constant=constant,
         dimension=dimension,
-        formula=f"c S (D ln S + ln(1/delta)) / eps^2, all queries, universal constant c taken as {constant:g}",
+        formula=f"c S (D ln S + ln(1/delta)) / eps^2, all queries, {_OPEN_CONSTANT} {constant:g}",
         proved=False,
         assumption=assumption,
     )
@@ -121,20 +136,21 @@ def about_clusters(
     if construction == "sensitivity":
         return by_sensitivities(one, goal.total_sensitivity, dimension, delta, assumption=assumption)
     total = 16.0 if goal.power == 2 else 4.0
+    fixed_query = Theorem(
+        rows=lambda eps: 4.0 * total * (1.0 + eps / 6.0) * math.log(2.0 / delta) / eps**2,
+        constant=4.0,
+        total=lambda eps: total,
+        formula="4 S (1 + eps/6) ln(2/delta) / eps^2, additive, one fixed query",
+        proved=True,
+    )
     if one:
-        return Theorem(
-            rows=lambda eps: 4.0 * total * (1.0 + eps / 6.0) * math.log(2.0 / delta) / eps**2,
-            constant=4.0,
-            total=lambda eps: total,
-            formula="4 S (1 + eps/6) ln(2/delta) / eps^2, additive, one fixed query",
-            proved=True,
-        )
+        return fixed_query
     return Theorem(
-        rows=lambda eps: (dimension + math.log(1.0 / delta)) / eps**2,
+        rows=lambda eps: max((dimension + math.log(1.0 / delta)) / eps**2, fixed_query.rows(eps)),
         constant=1.0,
         total=lambda eps: total,
         dimension=dimension,
-        formula="c (D + ln(1/delta)) / eps^2, additive, all queries, universal constant c taken as 1",
+        formula=f"c (D + ln(1/delta)) / eps^2, additive, all queries, {_OPEN_CONSTANT} 1",
         proved=False,
     )
 
@@ -279,10 +295,10 @@ def about_dictionaries(
         return (1.0 / eps if isinstance(factor, str) else factor) / (1.0 - goal.beta)
 
     about = "S = 1 / (eps (1 - beta)), " if isinstance(factor, str) else f"S = {factor:g} / (1 - beta), "
-    assumption = "the dictionary contains D0"
+    assumption = "no row is coded with a larger error than by D0"
     if reference_factor is not None:
         share = "eps" if isinstance(factor, str) else f"1/{factor:g}"
-        assumption += f" and costs at least {share} of what D0 costs"
+        assumption += f", and the dictionary costs at least {share} of what D0 costs"
         if one:
             return _bernstein(total, delta, about, assumption)
     dimension = 1.0 if one else float(d * goal.n_components)

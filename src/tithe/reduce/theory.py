@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tithe.constructions.cablr import Clustered
 from tithe.core.contracts import ClusterBoundedObjective, Objective, SensitivityObjective, Source
-from tithe.core.data import Scores
-from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value
+from tithe.core.data import Array, Block, Scores
+from tithe.core.params import Instance, OneOf, RealNumber, WholeNumber, check_value
+from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.objectives.clustering import ClusteringObjective
@@ -20,10 +22,9 @@ from tithe.reduce.plan import check_contracts
 from tithe.reduce.theorems import SizeBound, Theorem, about_clusters, about_dictionaries, by_sensitivities
 from tithe.sources.arrays import as_block
 
-PROBABILITY = RealNumber(above=0.0, below=1.0)
-_SAMPLE_ROWS = 200_000  # rows of a source that a total sensitivity is measured on
+SAMPLE_ROWS = 200_000  # rows of a source that a total sensitivity is measured on
 _LOGISTIC_CONSTANT = 4.0  # the constant of the theorem in the code of its authors; the theorem leaves it open
-_MIN_EPS = 1e-9  # the smallest error that `eps_for` looks for
+_MIN_EPS = 1e-9  # the smallest error that sizes are computed for
 
 
 def theoretical_size(
@@ -48,7 +49,7 @@ def theoretical_size(
     objective : str or objective
         A clustering, ``"logistic"``, ``"margin"`` or ``"dictionary"``.
     eps, delta : float
-        In (0, 1). The error is relative to the cost of a solution, unless said otherwise below.
+        Below 1; ``eps`` is at least 1e-9. The error is relative to the cost of a solution, unless said otherwise below.
     n_features : int
     construction : str
         For clusterings ``"sensitivity"``, ``"lightweight"`` or ``"rings"``, for logistic regression ``"cablr"`` or
@@ -58,7 +59,7 @@ def theoretical_size(
         clusterings and ``"sensitivity"``, by a proof that leaves no constant open and asks for more rows.
     n_rows : int, optional
         Rings and nets need it: the number of layers grows with its logarithm. For weighted rows, their total weight
-        divided by the smallest weight.
+        divided by the smallest positive weight (`rows_of_equal_weight`).
     total_sensitivity : float, optional
         Logistic regression and margins need it: the total of the bounds s_i that rows are drawn by, which
         `measured_total_sensitivity` returns. A coreset by ``"cablr"`` has it as ``provenance["mean_sensitivity"]``.
@@ -77,7 +78,8 @@ def theoretical_size(
 
         m = 2 S (1 + eps / 3) ln(2 / delta) / eps^2.
 
-    For all queries m = c S (D ln S + ln(1 / delta)) / eps^2, D the dimension of the functions, c a universal constant.
+    For all queries m = c S (D ln S + ln(1 / delta)) / eps^2, D the dimension of the functions, c a universal constant,
+    and at least as many as for one.
 
     - Clusterings: s_i as in `ClusteringObjective`. Its pilot has p = 2k centres, alpha = 8 (ln k + 2), and
       S = 2 alpha + p for k-median, 6 alpha + 4 p for k-means; D = d k ln k and c = 1. This assumes that the pilot
@@ -94,7 +96,8 @@ def theoretical_size(
       each class, whose numbers are rounded, count as draws from all rows.
     - Margins: costs include the penalty, and losses are divided by the weight of all rows. D is the number of
       parameters and c = 1.
-    - Dictionaries that contain the reference D0, of error err(y, D) <= err(y, D0) in each row: S = A / (1 - beta), with
+    - Dictionaries of error err(y, D) <= err(y, D0) in each row, D0 the reference. ``include_reference`` ensures this
+      for all references but ``"projective"``, and so does a single vector among the atoms. S = A / (1 - beta), with
       A = 1 where the error is additive. One query: 10 S^2 ln(1 / delta) / eps^2 (Feldman, Feigin and Sochen, Lemma 1),
       or Bernstein's inequality for a relative error. All: 10 d k S^2 ln(1 / delta) / eps^2 (Theorem 1, Corollary 2).
       That corollary claims a relative error eps for cost(D) >= eps cost(D0). This takes A = 1 / eps, and so eps^-4.
@@ -106,30 +109,33 @@ def theoretical_size(
     >>> theoretical_size(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
     177393
     """
-    check_value("eps", eps, PROBABILITY)
-    theorem = _theorem(
-        make("objective", objective),
-        delta,
-        n_features=n_features,
-        construction=construction,
-        queries=queries,
-        n_rows=n_rows,
-        total_sensitivity=total_sensitivity,
-        reference_factor=reference_factor,
-    )
+    check_value("eps", eps, RealNumber(least=_MIN_EPS, below=1.0))
+    theorem = _theorem(objective, delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
     return theorem.bound(eps)
 
 
-def eps_for(objective: str | Objective, size: int, delta: float = 0.1, **terms: Any) -> float:
+def eps_for(
+    objective: str | Objective,
+    size: int,
+    delta: float = 0.1,
+    *,
+    n_features: int,
+    construction: str = "auto",
+    queries: str = "all",
+    n_rows: int | None = None,
+    total_sensitivity: float | None = None,
+    reference_factor: float | str | None = None,
+) -> float:
     """The error that a theorem gives for ``size`` rows: the smallest eps whose `theoretical_size` is at most ``size``.
 
-    ``terms`` are the other arguments of `theoretical_size`. Infinity where the theorem gives no error below 1.
+    The other arguments are those of `theoretical_size`. Infinity where the theorem gives no error below 1; never less
+    than 1e-9.
 
     >>> eps_for("kmeans", 1_000_000, n_features=5, queries="one") < 0.05
     True
     """
     check_value("size", size, WholeNumber(least=1))
-    theorem = _theorem(make("objective", objective), delta, **{"construction": "auto", "queries": "all", **terms})
+    theorem = _theorem(objective, delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
     low, high = math.log(_MIN_EPS), math.log1p(-1e-12)
     if theorem.bound(math.exp(high)).size > size:
         return math.inf
@@ -176,42 +182,80 @@ def measured_total_sensitivity(
 ) -> float:
     """The total of the bounds on sensitivities that rows are drawn by: S of `theoretical_size`.
 
-    Those of logistic regression are the bounds of ``"cablr"`` unless another ``construction`` is given, an instance
-    such as ``Cablr(radius=2.0)`` or a name. ``X`` may be a source: then a sample of 200,000 of its rows is measured,
-    and the result is an estimate. Sizes are proved for the total of all rows, at the pilot or clusters of the draw.
+    Those of logistic regression are the bounds of ``"cablr"`` unless another ``construction`` is given, ``"acvs"`` or
+    an instance such as ``Cablr(radius=2.0)``. ``X`` may be a source: then a sample of 200,000 of its rows is measured,
+    and the result is an estimate, which is often too small. Sizes are proved for the total of all rows, at the pilot or
+    clusters of the draw.
+
+    A row has no larger share of a cost than 1, whatever its bound s_i. So draws with p_i = s_i / sum s have terms of at
+    most S cost(q) with S = max min(1, s_i) / p_i, which is the sum of s where no bound is above 1.
+
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> total = measured_total_sensitivity(X, objective="kmeans")
+    >>> total <= theoretical_size("kmeans", 0.1, n_features=3).total_sensitivity
+    True
     """
     goal: Objective = make("objective", objective)
     seed = as_seed(random_state)
     if isinstance(X, Source):
-        block = X.sample(_SAMPLE_ROWS, rng=rng_for(seed, "sample"))
+        block = X.sample(SAMPLE_ROWS, rng=rng_for(seed, "sample"))
     else:
         block = as_block(X, y, sample_weight)
     goal = goal.for_rows(block)
     if isinstance(goal, ClusterBoundedObjective):
         name = "cablr" if isinstance(construction, str) and construction == "auto" else construction
-        ready = make("construction", name).prepare(block, goal, rng=rng_for(seed, "prepare"))
-        return float(ready.scores(block, goal).sum())
-    check_contracts(goal, (SensitivityObjective,), needed_by="measured_total_sensitivity")
-    assert isinstance(goal, SensitivityObjective)
-    pilot = goal.pilot(block, rng=rng_for(seed, "pilot"))
-    scores = goal.sensitivity(block, goal.survey(block, pilot))
-    return float(np.sum(scores.at() if isinstance(scores, Scores) else scores))
+        made = make("construction", name)
+        check_value("construction", made, Instance(Clustered, "'cablr', 'acvs' or an instance of these"))
+        bounds: Array = made.prepare(block, goal, rng=rng_for(seed, "prepare")).scores(block, goal)
+    else:
+        check_contracts(goal, (SensitivityObjective,), needed_by="measured_total_sensitivity")
+        assert isinstance(goal, SensitivityObjective)
+        pilot = goal.pilot(block, rng=rng_for(seed, "pilot"))
+        scores = goal.sensitivity(block, goal.survey(block, pilot))
+        bounds = scores.at() if isinstance(scores, Scores) else scores
+    drawn = bounds[bounds > 0.0]
+    return float(drawn.sum() * np.max(np.minimum(1.0, drawn) / drawn, initial=0.0))
+
+
+def rows_of_equal_weight(rows: Block | Source) -> int:
+    """The total weight divided by the smallest positive weight, rounded up: ``n_rows`` of `theoretical_size`.
+
+    >>> rows_of_equal_weight(Block(X=np.zeros((3, 1)), sample_weight=np.array([0.5, 2.0, 0.0])))
+    5
+    """
+    total, smallest = 0.0, math.inf
+    for leaf_total, leaf_smallest in DataPass(rows).each(_weights):
+        total, smallest = total + leaf_total, min(smallest, leaf_smallest)
+    if not total:
+        raise ValueError("All weights are 0.")
+    return math.ceil(total / smallest * (1.0 - 1e-12))  # a quotient of equal weights is a whole number
+
+
+def _weights(leaf: Block) -> tuple[float, float]:
+    weights = leaf.weights()
+    return float(weights.sum()), float(np.min(weights[weights > 0.0], initial=math.inf))
 
 
 def _theorem(
-    goal: Objective,
+    objective: str | Objective,
     delta: float,
-    *,
     n_features: int,
     construction: str,
     queries: str,
-    n_rows: int | None = None,
-    total_sensitivity: float | None = None,
-    reference_factor: float | str | None = None,
+    n_rows: int | None,
+    total_sensitivity: float | None,
+    reference_factor: float | str | None,
 ) -> Theorem:
-    check_value("delta", delta, PROBABILITY)
+    goal: Objective = make("objective", objective)
+    check_value("delta", delta, RealNumber(above=0.0, below=1.0))
     check_value("n_features", n_features, WholeNumber(least=1))
     check_value("queries", queries, OneOf("one", "all", "net"))
+    check_value("n_rows", n_rows, OneOf(None) | WholeNumber(least=1))
+    check_value("total_sensitivity", total_sensitivity, OneOf(None) | RealNumber(above=0.0))
+    if total_sensitivity is not None and not needs_total_sensitivity(goal):
+        raise ValueError(f"total_sensitivity is for logistic regression and margins, not for {goal.name!r}.")
+    if reference_factor is not None and not isinstance(goal, DictionaryObjective):
+        raise ValueError(f"reference_factor is for dictionaries, not for {goal.name!r}.")
     theorems = known_theorems(goal)
     known = [theorem["construction"] for theorem in theorems]
     if not known:
@@ -235,7 +279,6 @@ def _theorem(
             f"The theorem about {goal.name!r} needs total_sensitivity: measure it on rows with "
             "tithe.reduce.theory.measured_total_sensitivity."
         )
-    check_value("total_sensitivity", total_sensitivity, RealNumber(above=0.0))
     drawn_by = "S is the total of the bounds that rows are drawn by"
     n_classes = 2 if goal.lacks_classes else goal.n_classes
     dimension = float((n_classes if n_classes > 2 else 1) * (n_features + 1))
@@ -246,4 +289,4 @@ def _theorem(
             return theorem
         return replace(theorem, proved=False, formula=f"{theorem.formula}; with a free intercept S is no bound")
     theorem = by_sensitivities(one, total_sensitivity, dimension, delta, constant=_LOGISTIC_CONSTANT)
-    return replace(theorem, assumption=f"{drawn_by}; the norm of parameters is at most the radius of the construction")
+    return replace(theorem, assumption=f"{drawn_by} and the norm of parameters at most the radius of the construction")
