@@ -12,6 +12,7 @@ import pytest
 from tithe.kernels.online.birth_death import (
     LATEST,
     NEAR,
+    NEWEST,
     SECOND,
     UNIFORM,
     log_birth_density,
@@ -125,6 +126,7 @@ def test_the_law_does_not_depend_on_where_births_are_tried() -> None:
     sampler = Sampler("birth_death")
     places = np.concatenate([[-0.75, 0.12, 0.73], np.linspace(-1.5, 1.5, LATEST)])[:, None]  # the last ones apart
     taus = np.linspace(0.1, 0.9, len(places))
+    sampler.state[NEWEST] = 2  # a place of its own, where a wrong share would show
     sampler.draws = places, taus, log_student_constant(taus, 1), 2, LEVELS
     assert variation(sampler.law(20_000), exact_law()) <= 0.03
 
@@ -217,7 +219,7 @@ def test_the_symmetric_proposal_is_the_mean_over_all_orders(rng) -> None:
 def test_densities_are_densities_and_finite_in_200_dimensions(rng) -> None:
     draws = np.array([[0.3], [-0.5]]), np.array([0.2, 0.6]), log_student_constant(np.array([0.2, 0.6]), 1), 2, LEVELS
     grid = np.linspace(-BALL, BALL, 4001)
-    density = [math.exp(log_birth_density(np.array([x]), draws, LOG_BALL)) for x in grid]
+    density = [math.exp(log_birth_density(np.array([x]), draws, 0, LOG_BALL)) for x in grid]
     tails = sum(  # beyond the ball a birth is refused
         0.35 * 2 * (1 - _student_cdf(BALL - abs(m), t)) * 0.5 + 0.35 * 2 * (1 - _student_cdf(BALL + abs(m), t)) * 0.5
         for m, t in ((0.3, 0.2), (-0.5, 0.6))
@@ -226,7 +228,7 @@ def test_densities_are_densities_and_finite_in_200_dimensions(rng) -> None:
     assert min(density) >= UNIFORM * math.exp(LOG_BALL)  # the chain refuses births and deaths by these bounds
     assert max(density) <= max(math.exp(LOG_BALL), math.exp(draws[2].max()))
     wide = rng.normal(size=(3, 200)), np.full(3, 1e-3), log_student_constant(np.full(3, 1e-3), 200), 2, LEVELS
-    assert math.isfinite(log_birth_density(np.zeros(200), wide, log_ball_density(50.0, 200)))
+    assert math.isfinite(log_birth_density(np.zeros(200), wide, 0, log_ball_density(50.0, 200)))
     assert math.isfinite(log_proposal(np.zeros((8, 200)), rng.normal(size=(8, 200)), 8, 1e-3, 900.0, True))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -93,6 +94,15 @@ def test_clusters_are_born_and_with_a_half_life_die() -> None:
     kept = PACO(random_state=0, summary_size=500).partial_fit(X)
     fading = PACO(random_state=0, summary_size=500, half_life=200).partial_fit(X)
     assert kept.n_clusters_ == 4 and (fading.history_["k"][1500:] == 2).mean() > 0.95
+
+
+def test_the_first_row_of_a_new_cluster_becomes_a_centre_at_once_in_half_of_the_runs() -> None:
+    before, row, n_born = PACO(random_state=0).partial_fit(blobs(300, 2)), np.array([[60.0, 60.0]]), 0
+    for dice in range(60):
+        model = copy.deepcopy(before)
+        model._chain.dice = dice
+        n_born += np.linalg.norm(model.partial_fit(row).cluster_centers_ - row, axis=1).min() < 10.0
+    assert n_born >= 25
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from paco_rows import blobs
 from sklearn.base import clone
@@ -103,6 +104,15 @@ def test_interrupted_it_has_taken_so_many_rows_and_goes_on(monkeypatch, kernel: 
     assert model.n_rows_ == len(model.history_["row"]) == 400
     assert model._chain.past.stream.n_rows == model._chain.past.n_handed == 360
     assert model.summary_.weights().sum() == pytest.approx(400.0, rel=0.1)
+
+
+def test_a_fit_to_an_array_forgets_the_schema_of_a_frame() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=60), "colour": np.where(rng.random(60) < 0.5, "red", "blue")})
+    X = rng.normal(size=(60, 2))
+    model = PACO(random_state=0).fit(frame).fit(X)
+    assert not hasattr(model, "schema_") and not hasattr(model, "feature_names_in_")
+    assert len(model.predict(X)) == 60
 
 
 def test_parameters_may_not_change_in_the_middle() -> None:

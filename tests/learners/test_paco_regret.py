@@ -94,6 +94,9 @@ def test_a_model_knows_its_bound(rng) -> None:
     fixed = theory(inverse_temperature=0.3, eta=0.2).partial_fit(X).regret_bound()
     np.testing.assert_allclose(fixed, regret_bounds(**{**at_40, "rate": 0.3, "eta": 0.2}, falling=False))
     assert np.isinf(theory(temperature=np.inf).partial_fit(X).regret_bound()).all()
+    model = theory().partial_fit(X).set_params(horizon=40)
+    with pytest.raises(ValueError, match="parameters have changed"):
+        model.regret_bound()
     for given in ({"preset": "practical"}, {"half_life": 30.0}, {"radius": "auto"}, {"radius": 0.1}):
         with pytest.raises(ValueError, match="is bounded for preset='theory'"):
             theory(**given).partial_fit(X).regret_bound()

@@ -13,13 +13,14 @@ import numpy as np
 from numba import njit
 
 WEIGHT, PREDICTED, ROW_CURB, NEAR, SECOND = range(5)  # places in the ``columns`` of the past
-N, K, NEXT = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is replaced next
+N, K, NEWEST = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is the newest
 RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
 LATEST = 8  # anchors at the end that are replaced by rows of large loss, if there are more anchors than this
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
 SLACK = 1.0 + 1e-12  # on the radius: norms differ in the last digits by the order of their sums
 _SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
+_NEWEST_SHARE = 0.25  # of the others; a quarter go to all of the last anchors, and half to the first ones
 _DOF = 3.0  # of the Student law
 
 
@@ -80,7 +81,7 @@ def _log_student(point, draws, a):
 
 
 @njit(cache=True, nogil=True)
-def _draw_birth(dice, draws, ball, out):
+def _draw_birth(dice, draws, newest, ball, out):
     anchors, taus, _, _, _ = draws
     if anchors.shape[0] == 0 or _uniform(dice) < UNIFORM:
         _normals(dice, out)
@@ -88,26 +89,26 @@ def _draw_birth(dice, draws, ball, out):
         for j in range(out.shape[0]):
             out[j] *= stretch
     else:
-        a = int(_uniform(dice) * anchors.shape[0])
-        if anchors.shape[0] > LATEST:  # half of the draws go to the latest
-            first = anchors.shape[0] - LATEST if _uniform(dice) < 0.5 else 0
-            a = first + int(_uniform(dice) * (LATEST if first > 0 else anchors.shape[0] - LATEST))
+        n_old = anchors.shape[0] - LATEST if anchors.shape[0] > LATEST else anchors.shape[0]
+        a, chance = int(_uniform(dice) * n_old), _uniform(dice)
+        if n_old < anchors.shape[0] and chance >= 0.5:
+            a = n_old + (newest if chance > 1.0 - _NEWEST_SHARE else int(_uniform(dice) * LATEST))
         _draw_student(dice, anchors[a], taus[a], out)
 
 
 @njit(cache=True, nogil=True)
-def log_birth_density(point, draws, log_ball):
+def log_birth_density(point, draws, newest, log_ball):
     """The log density of a new centre: uniform in the ball, or Student round one of the anchors."""
     anchors = draws[0]
     if anchors.shape[0] == 0:
         return log_ball
     top, total = math.log(UNIFORM) + log_ball, 1.0
     n_old = anchors.shape[0] - LATEST if anchors.shape[0] > LATEST else anchors.shape[0]
-    share = math.log((1.0 - UNIFORM) * (0.5 if n_old < anchors.shape[0] else 1.0) / n_old)
+    share = (0.5 if n_old < anchors.shape[0] else 1.0) / n_old
     for a in range(anchors.shape[0]):
-        if a == n_old:
-            share = math.log((1.0 - UNIFORM) * 0.5 / LATEST)
-        term = share + _log_student(point, draws, a)
+        if a >= n_old:
+            share = (0.5 - _NEWEST_SHARE) / LATEST + (_NEWEST_SHARE if a == n_old + newest else 0.0)
+        term = math.log((1.0 - UNIFORM) * share) + _log_student(point, draws, a)
         if term > top:
             total = total * math.exp(top - term) + 1.0
             top = term
@@ -214,7 +215,7 @@ def _nearest_anchor(point, anchors, n_cut):
 @njit(cache=True, nogil=True)
 def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):
     n, k = state[N], state[K]
-    _draw_birth(dice, draws, prior[BALL], point)
+    _draw_birth(dice, draws, state[NEWEST], prior[BALL], point)
     log_uniform = math.log(_uniform(dice))
     if _square(point) > prior[BALL] * prior[BALL]:
         return 0
@@ -223,7 +224,7 @@ def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice,
     lowest_density = math.log(UNIFORM) + prior[LOG_BALL]  # a bound that decides most births
     if log_uniform >= change - lowest_density + jump_ratios[k, 2]:
         return 0
-    if log_uniform >= change - log_birth_density(point, draws, prior[LOG_BALL]) + jump_ratios[k, 2]:
+    if log_uniform >= change - log_birth_density(point, draws, state[NEWEST], prior[LOG_BALL]) + jump_ratios[k, 2]:
         return 0
     return _put(past, centers, state, k + 1, k, point, gap)
 
@@ -239,7 +240,7 @@ def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice,
         highest_density = max(highest_density, log_constant)  # a bound that decides most deaths
     if log_uniform >= change + highest_density + 1e-9 * abs(highest_density) + jump_ratios[k, 0]:
         return 0
-    if log_uniform >= change + log_birth_density(centers[c], draws, prior[LOG_BALL]) + jump_ratios[k, 0]:
+    if log_uniform >= change + log_birth_density(centers[c], draws, state[NEWEST], prior[LOG_BALL]) + jump_ratios[k, 0]:
         return 0
     return _put(past, centers, state, k - 1, c, centers[k - 1], gap)
 
@@ -249,8 +250,7 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
     """Move one centre: by a random walk, or to a draw round the anchor nearest to it."""
     anchors, taus, _, n_cut, _ = draws
     n, k, d = state[N], state[K], centers.shape[1]
-    c = min(int(_uniform(dice) * k), k - 1)
-    log_ratio = 0.0
+    c, log_ratio = min(int(_uniform(dice) * k), k - 1), 0.0
     if n_cut == 0 or _uniform(dice) < 0.5:
         # the scale depends on k, which a move does not change, and not on the centres: the walk is symmetric
         width = 2.38 * math.sqrt(k / (2.0 * d * rate * total)) if rate * total > 0.0 else np.inf
@@ -347,8 +347,8 @@ def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
     columns[WEIGHT, i], columns[PREDICTED, i], columns[ROW_CURB, i] = 1.0, loss, curb
     state[N] = i + 1
     if loss > schedule[SURPRISE] and anchors.shape[0] > LATEST:
-        _copy(x, anchors, anchors.shape[0] - LATEST + state[NEXT])
-        state[NEXT] = (state[NEXT] + 1) % LATEST
+        state[NEWEST] = (state[NEWEST] + 1) % LATEST
+        _copy(x, anchors, anchors.shape[0] - LATEST + state[NEWEST])
     clock[0] = clock[0] * decay + 1.0
     rate = schedule[RATE] / math.sqrt(max(1.0, clock[0] - schedule[LAG]))
     law[0], law[1], law[2] = rate, schedule[ETA] + schedule[ETA_SHARE] * rate * clock[0], clock[0]
@@ -365,11 +365,11 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     prediction, curb and the distances to these two. ``draws`` (anchors, taus, log_constants, n_cut, levels) says where
     centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of them at a time round those
     numbered levels[k, :k] (-1: there are none). ``law`` is the inverse temperature, the penalty of a centre and the
-    weight of the past, which only scales the walk; a row sets it. At row t, with W the weight after it, the inverse
-    temperature is schedule[RATE] / sqrt(max(1, W - schedule[LAG])) and the penalty schedule[ETA] + schedule[ETA_SHARE]
-    * that * W; the row's own curb is schedule[CURB] / sqrt(max(1, W before it)), but at most schedule[CURB_MOST] over
-    its loss. With an infinite schedule[LAG] both stay as they are. A row whose loss is above schedule[SURPRISE] becomes
-    one of the last anchors. ``clock`` is the weight of all rows so far, and the norm of the row that stopped it.
+    weight of the past, which only scales the walk. At row t, with W the weight after it, they are lambda =
+    schedule[RATE] / sqrt(max(1, W - schedule[LAG])), schedule[ETA] + schedule[ETA_SHARE] lambda W, and W. The curb of
+    the row is schedule[CURB] / sqrt(max(1, W before it)), at most schedule[CURB_MOST] over its loss. With an infinite
+    schedule[LAG] lambda and curb stay the same. A row of a loss above schedule[SURPRISE] becomes the newest of the last
+    anchors. ``clock`` is the weight of all rows so far, and the norm of the row that stopped it.
     """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
     n_rows = X.shape[0]

@@ -30,7 +30,7 @@ from tithe.kernels.online.birth_death import (
     ETA_SHARE,
     LAG,
     LATEST,
-    NEXT,
+    NEWEST,
     RATE,
     K,
     N,
@@ -148,7 +148,7 @@ class Chain(Storable):
         sizes = check_fields(self, _STATE, sizes={"p": p})
         d, k, n = sizes["d"], int(self.state[K]), int(self.state[N])
         expect(self.options["kernel"] != "symmetric" or p <= LARGEST, "there are too many clusters for this kernel")
-        expect(1 <= k <= p and 0 <= self.state[NEXT] < LATEST, "counters are out of range")
+        expect(1 <= k <= p and 0 <= self.state[NEWEST] < LATEST, "counters are out of range")
         expect(self.radius == 0.0 or TINY <= self.radius <= 4.0 / TINY, "a radius is out of range")
         past = self.past
         expect(len(past.rows) == d and past.summary_size == self.options["summary_size"], "a past has other rows")
@@ -197,6 +197,13 @@ class Chain(Storable):
     def current(self) -> Array:
         """The centres that the next row is predicted with: (k, d)."""
         return self.centers[: self.state[K]].copy()
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        """Refuse other options than those that the rows so far were taken with."""
+        if self.options != options:
+            raise ValueError(
+                "The parameters have changed since the first rows came. Set them back, or start anew with a clone."
+            )
 
     def widen(self, n_features: int) -> None:
         """Continue with more columns, which were 0 in all rows so far."""

@@ -201,7 +201,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Start anew, take the rows one by one in their order, and label them by the last centres."""
-        for name in ("_chain", "_home", "_names", "labels_"):
+        for name in ("_chain", "_home", "_names", "labels_", "schema_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         self.partial_fit(X)
         self.labels_ = self.predict(X)
@@ -222,10 +222,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         chain = Chain(options, rows.shape[1], as_seed(self.random_state)) if first else self._chain
         if isinstance(chain, FinishedChain):
             raise RowsNotSavedError("PACO cannot take more rows (fit starts anew)")
-        if chain.options != options:
-            raise ValueError(
-                "The parameters have changed since the first rows came. Set them back, or start anew with a clone."
-            )
+        chain.check_options(options)
         norms = np.abs(rows).max(axis=1)
         if norms.max() > 1.0 / TINY:
             raise ValueError(f"Row {int(norms.argmax())} of X has a value beyond {1.0 / TINY:.0e}: scale the rows.")
@@ -288,11 +285,14 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         of ``n_samples`` steps approximates them, and so does a summary of more rows than ``summary_size``.
         """
         chain = self._chain_for("regret_bound")
+        options = self._options()
+        if isinstance(chain, Chain):  # what is left of one in a file does not know its options
+            chain.check_options(options)
         if self.preset != "theory" or self.half_life is not None or self.radius == "auto" or chain.restarts:
             raise ValueError(
                 "The regret is bounded for preset='theory' with half_life=None and a radius that no row was beyond."
             )
-        d, options = self.n_features_in_, self._options()
+        d = self.n_features_in_
         rate = inverse_temperature(options, d, chain.radius, chain.n_rows)
         return regret_bounds(
             self.max_clusters, d, chain.n_rows, chain.radius, rate, options["eta"],
