@@ -192,6 +192,27 @@ def test_a_query_that_gives_other_rows() -> None:
         open_dataset(native.filter(pl.col("a") > 99))
 
 
+def test_iceberg(tmp_path) -> None:
+    pytest.importorskip("pyiceberg.table", reason="tables of Iceberg are tested where pyiceberg is installed")
+    sql = pytest.importorskip("pyiceberg.catalog.sql", reason="pyiceberg[sql-sqlite] is not installed")
+    catalog = sql.SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    rows = a_table(2000, 0)
+    table = catalog.create_table("n.t", schema=rows.schema)
+    with pytest.raises(NoRowsError, match="the Iceberg table gives none"):
+        open_dataset(table)
+    table.append(rows.slice(0, 1500))
+    table.append(rows.slice(1500))
+    source, scan = open_dataset(table), open_dataset(table.scan())
+    frame = open_dataset(table.scan().to_arrow())
+    assert source.replayable and source.n_rows == 2000 and source.identity == scan.identity
+    assert coreset_bytes(source) == coreset_bytes(scan) == coreset_bytes(frame)
+    table.append(rows)
+    assert len(all_rows(source)) == 2000 and open_dataset(table).n_rows == 4000  # each its snapshot
+    some = open_dataset(table.scan(row_filter="c = 'u'", selected_fields=("a",)), scale="none")
+    assert some.feature_names == ["a"] and some.n_rows == 2 * rows.to_pandas()["c"].eq("u").sum()
+
+
 # -- streams that come once ----------------------------------------------------------------------
 
 
@@ -234,3 +255,9 @@ def test_readers_that_break_off_or_are_empty() -> None:
 def test_a_reader_of_duckdb(folder) -> None:
     source = open_dataset(relation(folder).to_arrow_reader(500), target="y")
     assert len(all_rows(source)) == 2400
+
+
+@pytest.mark.parametrize("where", [7, None, [7], object()])
+def test_what_cannot_be_opened_is_told(where) -> None:
+    with pytest.raises(ValueError, match=r"(int|NoneType|object) is nothing that open_dataset reads: give it paths"):
+        open_dataset(where)

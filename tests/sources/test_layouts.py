@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import zipfile
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,10 +85,50 @@ def test_a_comma_in_text_is_no_delimiter(tmp_path) -> None:
     assert open_dataset(tmp_path / "t.csv", delimiter="tab", categories="hash").n_features == 32
 
 
+def test_decimal_commas_and_days_before_months(tmp_path) -> None:
+    (tmp_path / "t.csv").write_text("a;b;day;y\n1,5;0.125;31.12.2025;0,5\n-1.234,25;1.5;01.01.2026;2,5\nNA;7;;3\n")
+    (tmp_path / "u.csv").write_text("a,b,day,y\n1.5,0.125,2025-12-31,.5\n-1234.25,1.5,2026-01-01,2.5\nNA,7,,3\n")
+    assert_equal_rows(*(open_dataset(tmp_path / name, target="y", impute="median") for name in ("t.csv", "u.csv")))
+    # all numbers have commas: Arrow parses them; one that does not fit is a gap
+    (tmp_path / "t.csv").write_text("a;b\n1,5;0,5\n2,5;1,5\n" + "7;2,5\n" * 50 + "oops;3\n")
+    (tmp_path / "u.csv").write_text("a;b\n1.5;0.5\n2.5;1.5\n" + "7;2.5\n" * 50 + "oops;3\n")
+    assert_equal_rows(*(open_dataset(tmp_path / name, impute="median") for name in ("t.csv", "u.csv")))
+    (tmp_path / "t.csv").write_text("1,5;2\n2,5;3\n")  # without a header
+    assert open_dataset(tmp_path / "t.csv").feature_names == ["x0", "x1"]
+    # a column of which few values are numbers is text
+    (tmp_path / "t.csv").write_text("a;b\n1,5;1\nb;2\nc;3\nb;4\n")
+    assert open_dataset(tmp_path / "t.csv", categories="onehot").feature_names[0] == "a=1,5"
+
+
+def test_a_comma_that_may_group_thousands_is_refused(tmp_path) -> None:
+    (tmp_path / "t.tsv").write_text("a\ty\n1\t4,282\n2\t1,677\n3\t396\n")
+    with pytest.raises(ValueError, match=r"Column 'y' has numbers such as '4,282'.* leave the column out"):
+        open_dataset(tmp_path / "t.tsv", target="y")
+    assert open_dataset(tmp_path / "t.tsv", exclude=["y"]).feature_names == ["a"]
+    # another number of the file shows that its commas begin decimals
+    for other in ("0,125", "1,5", "1.234,5"):
+        (tmp_path / "t.tsv").write_text(f"a\ty\n{other}\t4,282\n2\t1,677\n3\t396\n")
+        assert all_rows(open_dataset(tmp_path / "t.tsv", target="y")).y.tolist() == [4.282, 1.677, 396.0]
+
+
+def assert_equal_rows(first: Any, second: Any) -> None:
+    rows, expected = all_rows(first), all_rows(second)
+    np.testing.assert_array_equal(rows.X, expected.X)
+    if expected.y is not None:
+        np.testing.assert_array_equal(rows.y, expected.y)
+    assert first.feature_names == second.feature_names
+
+
+def test_a_name_that_is_nearly_one_of_the_file_is_proposed(tmp_path) -> None:
+    (tmp_path / "t.csv").write_text("age,Churned\n1,yes\n2,no\n")
+    with pytest.raises(ValueError, match=r"no column 'churn'. Did you mean 'Churned'\? Its columns are age, Churned\."):
+        open_dataset(tmp_path / "t.csv", target="churn")
+    with pytest.raises(ValueError, match=r"no column 'price'. Its columns are"):
+        open_dataset(tmp_path / "t.csv", target="price")
+
+
 def test_layouts_that_are_refused(tmp_path) -> None:
     (tmp_path / "t.csv").write_text("a;b\n1,5;2\n2,5;3\n")
-    with pytest.raises(FileFormatError, match=r"'a' of .*t\.csv' has decimal commas, as in '1,5'.*decimal points"):
-        open_dataset(tmp_path / "t.csv", categories="hash")
     for options, message in (({"delimiter": ",,"}, "one ASCII character"), ({"header": "yes"}, "header must be")):
         with pytest.raises(ValueError, match=message):
             open_dataset(tmp_path / "t.csv", **options)

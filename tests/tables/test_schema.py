@@ -199,3 +199,19 @@ def test_days_of_clusters_are_dates():
     model = CoresetKMeans(2, random_state=0).fit(open_dataset(frame))
     assert model.schema_.day_features == {0}
     assert {row["center"]["when"] for row in model.summary()["clusters"]} == set(days)
+
+
+def test_text_among_numbers_is_a_gap_that_is_told():
+    values = [str(i / 7) for i in range(100)]
+    values[3], values[50], values[60] = "12 kg", "?", "1,234.5"
+    with pytest.warns(UserWarning, match=r"Of 100 rows, 'a' has 2 such as '(12 kg|1,234\.5)'"):
+        schema = learn_schema(pa.table({"a": values, "b": ["x", "y"] * 50}))
+    assert schema.describe()[0][1].startswith("number, 3 gaps in 100 rows, of them 2 such as")
+    assert TableSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+def test_zero_stays_zero_in_the_units_of_a_column():
+    values = np.r_[np.zeros(50), np.random.default_rng(0).normal(size=50)]
+    schema = learn_schema(pa.table({"a": values}))
+    units = schema.original_units(schema.encode(pa.table({"a": [0.0, values[-1]]})))
+    assert units[0, 0] == 0.0 and units[1, 0] == pytest.approx(values[-1])

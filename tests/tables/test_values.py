@@ -77,11 +77,19 @@ def test_days_of_one_moment_in_every_type():
 
 def test_dates_without_time():
     day = datetime.date(1969, 12, 30)
-    for values in (pa.array([day]), pa.array([day]).cast(pa.date64()), pa.array(["1969-12-30"])):
+    for values in (
+        pa.array([day]),
+        pa.array([day]).cast(pa.date64()),
+        pa.array(["1969-12-30"]),
+        pa.array(["30.12.1969"]),
+    ):
         assert days_of(values, ()).tolist() == [-2.0]
 
 
-@pytest.mark.parametrize("text", ["2023-02-30", "2023-13-01", "2023-1-1", "04.07.2023", "2023-07-04T25:00", "1970"])
+_NO_DATES = ["2023-02-30", "2023-13-01", "2023-1-1", "4.7.2023", "04/07/2023", "31.13.2023", "2023-07-04T25:00", "1970"]
+
+
+@pytest.mark.parametrize("text", _NO_DATES)
 def test_texts_that_are_no_dates(text):
     parsed = parsed_days(pa.array([text, "1970-01-02"]))
     assert np.isnan(parsed[0]) and parsed[1] == 1

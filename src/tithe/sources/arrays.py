@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -18,6 +19,26 @@ from tithe.kernels.parts import column_sums
 def is_frame(X: Any) -> bool:
     """Whether X is a table with named columns."""
     return isinstance(X, (pa.Table, pa.RecordBatch)) or nw.dependencies.is_into_dataframe(X)
+
+
+def column_names(frame: Any) -> tuple[str, ...]:
+    """The names of the columns of a frame, numbers as text."""
+    return tuple(map(str, _named_columns(frame).columns))
+
+
+def _named_columns(frame: Any) -> Any:
+    whole = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+    return nw.from_native(whole, eager_only=True)
+
+
+def with_columns(frame: Any, names: Sequence[str]) -> Any:
+    """The frame with its columns in the order of ``names``; frames that have other columns are refused."""
+    present = column_names(frame)
+    if present == tuple(names):
+        return frame
+    if sorted(present) != sorted(names) or len(set(present)) < len(present):
+        raise ValueError(f"The columns are {', '.join(present)}, and those before were {', '.join(names)}.")
+    return _named_columns(frame)[:, [present.index(name) for name in names]].to_native()
 
 
 def as_matrix(X: Any) -> Any:

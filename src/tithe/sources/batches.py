@@ -12,8 +12,8 @@ from scipy import sparse
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, check_fields, expect
-from tithe.sources.arrays import as_block, check_weights, plain_weights
+from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, Text, check_fields, expect
+from tithe.sources.arrays import as_block, check_weights, column_names, is_frame, plain_weights, with_columns
 from tithe.sources.leaves import Loaded
 
 _MAX_ROW_ID = 2**62  # sums with it must not overflow
@@ -36,12 +36,15 @@ class LeafBuffer(Storable):
         The rows of the open leaf, in order.
     like : Block or None
         No rows, but the columns and types of all rows so far.
+    columns : tuple of str or None
+        The names of the columns of the first frame. Those of later frames are brought into their order.
     """
 
     leaf_size: int
     next_row: int = 0
     parts: tuple[Block, ...] = ()
     like: Block | None = None
+    columns: tuple[str, ...] | None = None
 
     def _check_state(self) -> None:
         check_fields(
@@ -51,6 +54,7 @@ class LeafBuffer(Storable):
                 "next_row": Integer(),
                 "parts": Each(Instance(Block)),
                 "like": Optional(Instance(Block)),
+                "columns": Optional(Each(Text())),
             },
         )
         last = -1
@@ -87,8 +91,15 @@ class LeafBuffer(Storable):
         """
         if hasattr(X, "shape") and X.shape[0] == 0:
             return self, iter(())
+        columns = self.columns
+        if is_frame(X):
+            columns = columns or column_names(X)
+            try:
+                X = with_columns(X, columns)
+            except ValueError as error:
+                raise ValueError(f"{what}: {error}") from error
         block, like = self._checked(X, y, sample_weight, row_ids, what)
-        after = replace(self, next_row=int(block.row_ids()[-1]) + 1, like=like)
+        after = replace(self, next_row=int(block.row_ids()[-1]) + 1, like=like, columns=columns)
         if block.sample_weight is not None and not block.sample_weight.all():
             block = block.take(np.flatnonzero(block.sample_weight))
         if len(block) == 0:

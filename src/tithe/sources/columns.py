@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import cached_property
 from operator import eq
 from typing import Any, overload
@@ -62,6 +63,11 @@ class Choice(TableOptions):
     def options(self) -> TableOptions:
         """Those about features alone."""
         return TableOptions(**{option.name: getattr(self, option.name) for option in fields(TableOptions)})
+
+    def reads(self, name: str) -> bool:
+        """Whether the values of a column are read."""
+        named = self.columns is None or name in self.columns or name in self.special
+        return named and name not in self.exclude
 
     @property
     def has_table_options(self) -> bool:
@@ -210,6 +216,14 @@ def common_fields(schemas: Mapping[str, pa.Schema], choice: Choice) -> pa.Schema
     return fields
 
 
+def _names_shown(missing: str, names: Sequence[str]) -> str:
+    """The names of a file, and one that was perhaps meant."""
+    folded = {name.strip().casefold(): name for name in names}
+    close = get_close_matches(missing.strip().casefold(), list(folded), n=1)
+    meant = f"Did you mean {folded[close[0]]!r}? " if close else ""
+    return f"{meant}Its columns are {', '.join(names[:_MAX_NAMES_SHOWN])}{', ...' * (len(names) > _MAX_NAMES_SHOWN)}."
+
+
 def _names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str]:
     first = next(iter(schemas))
     present = {file: Counter(schema.names) for file, schema in schemas.items()}
@@ -224,9 +238,7 @@ def _names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str]:
     for file, names_in_file in present.items():
         for name in (*names, *choice.special, *(choice.exclude if file == first else ())):
             if name not in names_in_file:
-                shown = ", ".join(list(names_in_file)[:_MAX_NAMES_SHOWN])
-                shown += ", ..." * (len(names_in_file) > _MAX_NAMES_SHOWN)
-                raise ValueError(f"{file!r} has no column {name!r}. Its columns are {shown}.")
+                raise ValueError(f"{file!r} has no column {name!r}. {_names_shown(name, list(names_in_file))}")
             if names_in_file[name] > 1:
                 raise ValueError(f"{file!r} has {names_in_file[name]} columns named {name!r}. Rename them.")
         extra = sorted(set(names_in_file) - set(present[first]) - set(choice.exclude)) if everything else []

@@ -7,7 +7,7 @@ UTF-8, is a bad row. Both are found by Arrow over whole columns: a block with su
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,8 +25,9 @@ from tithe.sources.rows import BlockBuilder, fault
 _PARSE_BYTES = 2**22  # of a block that Arrow parses
 _MAX_PARSE_BYTES = 2**31 - 1
 _MIN_PARSED = 0.95  # share of the values of a column from which on the others are gaps
-_MIN_DECIMAL_COMMAS = 0.5  # share of the values of a column, from which on they are refused
-_DECIMAL_COMMA = r"^\s*[+-]?\d+,\d+\s*$"
+_COMMA_NUMBER = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?\s*$"  # such as 7, 1.234,56 and 4,4e-05
+_MAY_BE_THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"  # such as 4,282: a number of thousands, or of decimals
+_GROUPED = r"^\s*[+-]?\d{1,3}(\.\d{3})+(,\d+)?\s*$"  # such as 1.234 and 1.234,56
 _UNREADABLE = "\ufdd0"  # stands for bytes that are not UTF-8: no character of any text has this code
 _PATTERNS = {  # what Arrow parses to a type, the types in the order in which they are tried
     pa.int64(): r"^-?0*(\d{1,18}|[1-8]\d{18}|[xX][0-9a-fA-F]{1,15})$",
@@ -143,18 +144,53 @@ def _type_of_all(values: Any) -> pa.DataType | None:
     return None
 
 
-def refuse_decimal_commas(probes: Sequence[Probe], tables: Sequence[Any], names: Sequence[str]) -> None:
-    """Refuse columns of text that are numbers with decimal commas."""
+def comma_columns(probes: Sequence[Probe], tables: Sequence[Any], is_read: Callable[[str], bool]) -> frozenset[str]:
+    """The columns of text that are numbers, some with a decimal comma. There are none where commas separate values.
+
+    Columns that are read are refused if commas may group thousands in each of them.
+    """
     if all(probe.dialect.delimiter == "," for probe in probes):
-        return
-    for name in names:
-        chunks = [chunk for table in tables if name in table.column_names for chunk in table.column(name).chunks]
-        values = pa.chunked_array([chunk for chunk in chunks if pa.types.is_string(chunk.type)], pa.string())
-        if _share(pc.match_substring_regex(values, _DECIMAL_COMMA)) >= _MIN_DECIMAL_COMMAS:
-            raise FileFormatError(
-                f"Column {name!r} of {probes[0].file!r} has decimal commas, as in {values[0].as_py()!r}. Only decimal "
-                "points are read: write the file with these."
+        return frozenset()
+    columns: dict[str, list[Any]] = {}
+    for table in tables:
+        for name, texts in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_string(texts.type):
+                columns.setdefault(name, []).extend(texts.chunks)
+    examples = {name: _comma_numbers(pa.chunked_array(texts, pa.string())) for name, texts in columns.items()}
+    with_commas = {name: numbers for name, numbers in examples.items() if len(numbers)}
+    if all(pc.all(pc.match_substring_regex(numbers, _MAY_BE_THOUSANDS)).as_py() for numbers in with_commas.values()):
+        for name in filter(is_read, with_commas):
+            raise ValueError(
+                f"Column {name!r} has numbers such as {with_commas[name][0].as_py().strip()!r}, of which the comma may "
+                "group thousands or begin decimals. Write them without commas, or leave the column out (exclude)."
             )
+    return frozenset(with_commas)
+
+
+def _comma_numbers(texts: Any) -> Any:
+    """The numbers with a comma in a column of numbers; none if it is no such column."""
+    values = pc.filter(texts, pc.invert(pc.is_in(pc.utf8_trim(texts, " \t"), value_set=_GAPS)))
+    fits = pc.match_substring_regex(values, _COMMA_NUMBER)
+    numbers = pc.filter(values, fits)
+    return pc.filter(numbers, pc.match_substring(numbers, ",")) if _share(fits) >= _MIN_PARSED else texts[:0]
+
+
+def with_decimal_points(table: Any, columns: Collection[str]) -> Any:
+    """A table of text with the numbers of some columns written with decimal points, and without points in groups.
+
+    >>> with_decimal_points(pa.table({"a": ["1,5", "-1.234,5", "1.234", "7", "4,4e-5"]}), ["a"])["a"].to_pylist()
+    ['1.5', '-1234.5', '1234', '7', '4.4e-5']
+    """
+    for at, name in enumerate(table.column_names):
+        texts = table.column(name)
+        if name in columns and pa.types.is_string(texts.type):
+            whole = pc.if_else(pc.match_substring_regex(texts, _GROUPED), pc.replace_substring(texts, ".", ""), texts)
+            table = table.set_column(at, name, _with_point(whole))
+    return table
+
+
+def _with_point(texts: Any) -> Any:
+    return pc.replace_substring_regex(texts, r"^(\s*[+-]?\d+),(\d+(?:[eE][+-]?\d+)?\s*)$", r"\1.\2")
 
 
 def _share(flags: Any) -> float:
@@ -163,10 +199,11 @@ def _share(flags: Any) -> float:
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Blocks of text as rows: the columns, and the type that each is parsed to."""
+    """Blocks of text as rows: the columns, the type that each is parsed to, and those that have decimal commas."""
 
     columns: Columns
     types: dict[str, Any]
+    with_commas: frozenset[str] = frozenset()
 
     def table(
         self, data: bytes, dialect: Dialect, ids: Array, locate: Callable[[int], str], only: Sequence[str]
@@ -206,12 +243,17 @@ class CsvRows:
         self, data: bytes, dialect: Dialect, only: Sequence[str], *, marked: bool
     ) -> tuple[Any, list[tuple[int, int]], dict[int, str]]:
         """The table, the wrong rows that it lacks, and those of its rows with bytes that are not UTF-8, by column."""
-        if not marked:
+        with_fractions = {name for name in only if pa.types.is_floating(self.types[name])}
+        commas = with_fractions & self.with_commas
+        if not marked and (not commas or commas == with_fractions):  # Arrow takes all columns to have commas, or none
             try:
-                return *dialect.read(data, self.types, only, _PARSE_BYTES), {}
+                decimal = "," if commas else "."
+                table, wrong = dialect.read(data, self.types, only, _PARSE_BYTES, decimal=decimal)
+                return with_decimal_points(table, self.with_commas), wrong, {}
             except pa.ArrowInvalid:
                 pass  # a value is no number, or a row is longer than a block
         texts, wrong = dialect.read(data, dict.fromkeys(only, pa.string()), only, _block_size(data))
+        texts = with_decimal_points(texts, self.with_commas)
         columns = [parse_column(texts.column(name), self.types[name]) for name in only]
         unreadable: dict[int, str] = {}
         for name, values in zip(only, columns, strict=True) if marked else ():

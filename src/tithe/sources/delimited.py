@@ -15,7 +15,7 @@ import pyarrow as pa
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.sources.columns import Choice, common_fields, resolve_columns
-from tithe.sources.csv_block import CsvRows, Probe, learn_types, refuse_decimal_commas, text_tables
+from tithe.sources.csv_block import CsvRows, Probe, comma_columns, learn_types, text_tables, with_decimal_points
 from tithe.sources.dialect import Dialect, TextLayout, read_dialect
 from tithe.sources.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_all_bad, usual_leaf_rows
 from tithe.sources.limits import Limits
@@ -299,6 +299,8 @@ class DelimitedSource(Source):
 def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: Choice) -> CsvRows:
     """The columns of the files with these dialects, by path; schema and types are learned from the probes."""
     tables = text_tables(probes)
+    with_commas = comma_columns(probes, tables, choice.reads)
+    tables = [with_decimal_points(table, with_commas) for table in tables]
     types = learn_types(tables, [name for name in choice.special if name != choice.row_id])
     if choice.weight is not None and types.get(choice.weight) == pa.int64():
         types[choice.weight] = pa.float64()  # what is a whole number here may have a fraction elsewhere
@@ -307,11 +309,11 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
         in_file = [(name, types.get(name, pa.string())) for name in dialect.names]
         schemas[file] = pa.schema([*in_file, *((name, value.type) for name, value in dialect.constants.items())])
     fields = common_fields(schemas, choice)
-    refuse_decimal_commas(probes, tables, fields.names)
     as_text = pa.schema([(name, pa.string() if name in types else fields.field(name).type) for name in fields.names])
     batches = [batch for table in tables for batch in table.to_batches()]
     columns = resolve_columns(fields, batches, choice, as_text)
-    return CsvRows(columns, {name: fields.field(name).type for name in fields.names} | columns.number_types)
+    parsed = {name: fields.field(name).type for name in fields.names} | columns.number_types
+    return CsvRows(columns, parsed, with_commas)
 
 
 def _dialect(text: TextFile, *, layout: TextLayout, limits: Limits, constants: dict[DataFile, Constants]) -> Dialect:

@@ -69,7 +69,7 @@ class Dialect:
     constants: dict[str, pa.Scalar] = field(default_factory=dict)
 
     def read(
-        self, data: bytes, types: dict[str, Any], only: Sequence[str], block_size: int
+        self, data: bytes, types: dict[str, Any], only: Sequence[str], block_size: int, *, decimal: str = "."
     ) -> tuple[Any, list[tuple[int, int]]]:
         """Parse whole lines into a table of the columns ``only``, without the rows that have too many or few values.
 
@@ -89,7 +89,10 @@ class Dialect:
                 delimiter=self.delimiter, newlines_in_values=b'"' in data, invalid_row_handler=leave_out
             ),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types={name: types[name] for name in only}, include_columns=only, null_values=GAPS
+                column_types={name: types[name] for name in only},
+                include_columns=only,
+                null_values=GAPS,
+                decimal_point=decimal,
             ),
         )
         return table, wrong
@@ -124,7 +127,7 @@ def find_dialect(first: bytes, following: bytes, file: str, layout: TextLayout, 
         values = next(csv.reader([head], delimiter=delimiter), [])
     except csv.Error as error:
         raise FileFormatError(f"The header of {file!r} cannot be read: {error}") from error
-    header = _is_header(values, _split(texts, delimiter)) if layout.header is None else layout.header
+    header = _is_header(values, _split(texts, delimiter), delimiter) if layout.header is None else layout.header
     names = [value.strip() for value in values] if header else [f"x{j}" for j in range(len(values))]
     return Dialect(tuple(names), delimiter, header)
 
@@ -152,11 +155,13 @@ def _find_delimiter(head: str, texts: Sequence[str]) -> str:
     return best
 
 
-def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], delimiter: str) -> bool:
     """Whether the first row names the columns.
 
     It does if it holds no number, or text above a column of numbers, or numbers that count: column numbers, years.
     """
+    if delimiter != ",":  # numbers may have decimal commas
+        first, *rows = [[value.replace(",", ".") for value in row] for row in (first, *rows)]
     numbers = [value.strip() for value in first if is_number(value)]
     if len(numbers) == len(first):
         return any(numbers == [str(start + i) for i in range(len(numbers))] for start in (0, 1))

@@ -81,10 +81,10 @@ def open_dataset(
         environment. ``.npy`` files must lie on this machine.
 
         Or a pandas or polars frame, or an Arrow table; a `pyarrow.dataset.Dataset`, also with a filter (Delta Lake:
-        ``DeltaTable(...).to_pyarrow_dataset()``); a DuckDB relation or a polars ``LazyFrame``, which is run for every
-        pass and must give the same rows in the same order; a `pyarrow.RecordBatchReader`, or any object with
-        ``__arrow_c_stream__``, whose rows come only once; a Dask DataFrame, or a Dask array of numbers; a Spark
-        DataFrame.
+        ``DeltaTable(...).to_pyarrow_dataset()``); a DuckDB relation, a polars ``LazyFrame``, or an Iceberg table or
+        scan of pyiceberg, which is run for every pass and must give the same rows in the same order; a
+        `pyarrow.RecordBatchReader`, or any object with ``__arrow_c_stream__``, whose rows come only once; a Dask
+        DataFrame, or a Dask array of numbers; a Spark DataFrame.
     format : {"auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow"}
         ``"auto"`` goes by the endings of the names, and takes standard input for CSV. ``"arrow"`` is the
         Arrow IPC stream, through standard input only.

@@ -145,7 +145,13 @@ def parquet_footer(file: Any, size: int) -> bytes:
 
 def find_files(where: Any, format: str) -> tuple[list[DataFile], str]:
     """The files that ``where`` stands for, sorted within a folder or pattern, and their format."""
-    asked = [where] if isinstance(where, (str, os.PathLike)) else list(where)
+    asked = [where] if isinstance(where, (str, os.PathLike)) or not isinstance(where, Iterable) else list(where)
+    for one in asked:
+        if not isinstance(one, (str, os.PathLike)):
+            raise ValueError(
+                f"{type(one).__name__} is nothing that open_dataset reads: give it paths, URLs, a frame, a dataset, a "
+                "query, an Arrow reader, or a Dask or Spark collection."
+            )
     if not asked:
         raise ValueError("There is no file: the list of paths is empty.")
     paths = [local_path(os.fspath(one)) for one in asked]

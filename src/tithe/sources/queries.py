@@ -1,8 +1,9 @@
-"""Queries of DuckDB and lazy frames of polars: rows that are computed anew in every pass."""
+"""Queries of DuckDB, lazy frames of polars and tables of Iceberg: rows that are computed or read anew in every pass."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
@@ -28,7 +29,21 @@ _RUN_ROWS = 1024  # neighbouring rows that the sample for a schema takes togethe
 
 def is_query(where: Any) -> bool:
     """Whether this is a query that can be run again."""
-    return nw.dependencies.is_duckdb_relation(where) or nw.dependencies.is_polars_lazyframe(where)
+    return (
+        nw.dependencies.is_duckdb_relation(where)
+        or nw.dependencies.is_polars_lazyframe(where)
+        or _iceberg_scan(where) is not None
+    )
+
+
+def _iceberg_scan(where: Any) -> Any:
+    """The scan of a table of Iceberg as it is now, or the scan itself; None for anything else."""
+    iceberg = sys.modules.get("pyiceberg.table")
+    if iceberg is None:
+        return None
+    if isinstance(where, iceberg.Table):
+        return where.scan()  # of one snapshot: rows that are appended later are not in it
+    return where if isinstance(where, iceberg.DataScan) else None
 
 
 class _Survey(NamedTuple):
@@ -40,16 +55,19 @@ class _Survey(NamedTuple):
 
 
 class Query:
-    """A query that can be run again: a relation of DuckDB, or a lazy frame of polars.
+    """A query that can be run again: a relation of DuckDB, a lazy frame of polars, or a table or scan of Iceberg.
 
     Parameters
     ----------
-    native : duckdb.DuckDBPyRelation or polars.LazyFrame
+    native : duckdb.DuckDBPyRelation, polars.LazyFrame, pyiceberg.table.Table or pyiceberg.table.DataScan
     """
 
     def __init__(self, native: Any) -> None:
         self._native = native
+        self._scan = _iceberg_scan(native)
         self.name = "the lazy frame" if nw.dependencies.is_polars_lazyframe(native) else "the query"
+        if self._scan is not None:
+            self.name = "the Iceberg table"
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Run it. The batches must be read to the end, or the generator closed, before it is run again."""
@@ -58,10 +76,15 @@ class Query:
                 for frame in _parts(self._native):
                     yield from frame_table(frame).to_batches()
             else:
-                with pa.RecordBatchReader.from_stream(self._native) as reader:
+                with self._reader() as reader:
                     yield from reader
         except pa.ArrowException as error:
             raise ValueError(f"{self.name} failed: {error}") from error
+
+    def _reader(self) -> pa.RecordBatchReader:
+        if self._scan is not None:
+            return self._scan.to_arrow_batch_reader()
+        return pa.RecordBatchReader.from_stream(self._native)
 
     @cached_property
     def survey(self) -> _Survey:

@@ -17,6 +17,7 @@ from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
 from tithe.tables.categories import CategoryEncoding, WordsEncoding
 from tithe.tables.kinds import BooleanEncoding, ColumnEncoding, DateEncoding, NumberEncoding
+from tithe.tables.odd_values import warn_of_odd_values, with_odd_values
 from tithe.tables.options import TableOptions
 from tithe.tables.schema import Column, TableSchema
 from tithe.tables.values import (
@@ -104,6 +105,7 @@ def learn_schema(
         n_rows=table.num_rows,
     )
     schema._check_state()
+    warn_of_odd_values(schema)
     return schema
 
 
@@ -273,10 +275,12 @@ class _Learner:
         if is_text(value_type(values.type)) and are_truths(list(counts)):
             return self._truth(name, truths_of(values, self.options.na))
         if is_text(values.type):  # what came as a dictionary is meant to be a category
-            if _parsed_share(parsed_numbers(distinct), times) >= _PARSED_SHARE:
-                return self._number(name, numbers_of(values, self.options.na))
-            if _parsed_share(parsed_days(distinct), times) >= _PARSED_SHARE:
-                return self._date(name, days_of(values, self.options.na))
+            for parsed, learn, read in (
+                (parsed_numbers(distinct), self._number, numbers_of),
+                (parsed_days(distinct), self._date, days_of),
+            ):
+                if _parsed_share(parsed, times) >= _PARSED_SHARE:
+                    return with_odd_values(learn(name, read(values, self.options.na)), distinct, times, parsed)
         if len(counts) == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
         several_words = np.array([len(text.split()) > 1 for text in counts])

@@ -24,6 +24,7 @@ from tithe.tables.values import one_array
 WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is sparse
 
 _FORMAT = 1
+_ROUNDING = 1e-13  # relative to the centre and the spread of a column: what is less is zero
 _MAX_NAMES_SHOWN = 30  # columns that a message names
 _DTYPES = ("float32", "float64")
 
@@ -46,6 +47,8 @@ class Column(Storable):
         How it becomes features. None: it is left out.
     n_gaps, n_distinct : int
         Gaps and different values among the rows that the schema was learned from.
+    n_odd, odd_value : int, str
+        Of the gaps, those that are text which is no number or date, and one of them.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Column(Storable):
     encoding: ColumnEncoding | None = None
     n_gaps: int = 0
     n_distinct: int = 0
+    n_odd: int = 0
+    odd_value: str = ""
 
     def _check_state(self) -> None:
         check_fields(
@@ -63,6 +68,8 @@ class Column(Storable):
                 "encoding": Optional(Instance(ColumnEncoding)),
                 "n_gaps": Integer(),
                 "n_distinct": Integer(),
+                "n_odd": Integer(),
+                "odd_value": Text(),
             },
         )
 
@@ -77,7 +84,7 @@ class Column(Storable):
 
     def to_json(self) -> dict[str, Any]:
         encoding = None if self.encoding is None else self.encoding.to_json()
-        counts = {"n_gaps": self.n_gaps, "n_distinct": self.n_distinct}
+        counts = {name: getattr(self, name) for name in ("n_gaps", "n_distinct", "n_odd", "odd_value")}
         return {"name": self.name, "what": self.what, "encoding": encoding, **counts}
 
 
@@ -108,6 +115,8 @@ def _column_from_json(data: Any) -> Column:
         encoding=None if encoding is None else _encoding_from_json(encoding),
         n_gaps=data.get("n_gaps"),
         n_distinct=data.get("n_distinct"),
+        n_odd=data.get("n_odd", 0),
+        odd_value=data.get("odd_value", ""),
     )
     column._check_state()
     return column
@@ -229,6 +238,7 @@ class TableSchema(Storable):
         rows = []
         for column in self.columns:
             gaps = f", {column.n_gaps:,} gaps in {self.n_rows:,} rows" if column.n_gaps else ""
+            gaps += f", of them {column.n_odd:,} such as {column.odd_value!r}" if column.n_odd else ""
             done = "left out" if column.encoding is None else column.encoding.describe()
             rows.append((column.name, column.what + gaps, done))
         special = [("target", self.target), ("weight", self.weight), ("row id", self.row_id)]
@@ -244,6 +254,7 @@ class TableSchema(Storable):
             raise ValueError(f"Points have {self.n_features} features, got an array of shape {points.shape}.")
         centers, factors = self._scaling
         units: Array = points / factors + centers
+        units[np.abs(units) < _ROUNDING * (np.abs(centers) + 1.0 / factors)] = 0.0
         return units
 
     # -- rows ------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ _DATE = (
     r"(?:[T ](?P<time>(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)\d*"
     r"\s?(?P<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?)?$"
 )
+_DOTTED_DAY = r"^(0[1-9]|[12]\d|3[01])\.(0[1-9]|1[0-2])\.(\d{4})"  # such as 31.12.2025
 _TICKS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
 _PUNCTUATION = r"[[:punct:]]+"
 
@@ -199,7 +200,11 @@ def days_of(values: Any, na: Sequence[str]) -> Array:
 
 
 def parsed_days(texts: Any) -> Array:
-    """ISO 8601 dates and timestamps as days since 1970 in UTC; those without a zone are taken to be in UTC."""
+    """ISO 8601 dates and timestamps as days since 1970 in UTC; those without a zone are taken to be in UTC.
+
+    The day may also be written as 31.12.2025.
+    """
+    texts = pc.replace_substring_regex(texts, _DOTTED_DAY, r"\3-\2-\1")
     parts = pc.extract_regex(texts, _DATE)
     fits = pc.and_(parts.is_valid(), texts.is_valid())
     days, times, zones = (pc.if_else(fits, parts.field(i), pa.scalar(None, pa.string())) for i in range(3))
