@@ -87,6 +87,30 @@ def test_sizes_of_theorems(capsys) -> None:
     assert run("size", "--objective", "dictionary", "--features", 20, "-m", 5) == 0
     shown = capsys.readouterr().out
     assert "2,843" in shown and shown.count("none") == 4
+    assert "proved if no row is coded with a larger error" in shown
+    assert run("size", "--objective", "dictionary", "--features", 20, "--reference-factor", 3) == 0
+    assert "2,064" in capsys.readouterr().out
+
+
+def test_a_size_from_a_sample_is_an_estimate(rows, capsys, monkeypatch) -> None:
+    """The total sensitivity grows with the rows, so a size that was computed from some of them is not proved."""
+    command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3", "--data", rows]
+    monkeypatch.setattr("tithe.reduce.theory.SAMPLE_ROWS", 100)
+    assert run(*command) == 0
+    shown = capsys.readouterr().out
+    assert "sensitivity, estimate" in shown and "proved" not in shown
+
+
+def test_weights_count_in_the_number_of_rings(tmp_path, capsys) -> None:
+    weights = 10.0 ** np.random.default_rng(0).uniform(-3, 3, 500)
+    columns = np.column_stack([np.random.default_rng(1).normal(size=(500, 2)), weights])
+    np.savetxt(tmp_path / "rows.csv", columns, delimiter=",", header="a,b,w", comments="")
+    n_rows = int(np.ceil(weights.sum() / weights.min()))
+    sizes = []
+    for options in (["--data", tmp_path / "rows.csv", "--weight", "w"], ["--features", 2, "--rows", n_rows]):
+        assert run("size", "-k", 2, *options) == 0
+        sizes.append([line.split()[0] for line in capsys.readouterr().out.splitlines() if "rings, proved" in line])
+    assert sizes[0] == sizes[1] and len(sizes[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -109,6 +133,8 @@ def test_sizes_of_theorems(capsys) -> None:
         ["inspect", "missing.parquet"],
         ["inspect", "ROWS"],
         ["size", "--eps", "2"],
+        ["size", "-k", "5", "--features", "3", "--total-sensitivity", "3"],
+        ["size", "-k", "5", "--features", "3", "--reference-factor", "3"],
         ["size"],
         ["frobnicate"],
     ],

@@ -35,9 +35,22 @@ def test_files_to_a_model_a_page_and_numbers(rows, tmp_path, capsys) -> None:
     assert results["n_clusters"] == 3 and results["rows_so_far"] == 2000
     assert results["hindsight_loss"] < results["cumulative_loss"] < 1.5 * results["hindsight_loss"]
     page = (out / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 1 and "http" not in page.split("</style>")[1]
+    assert page.count("data:image/png;base64,") == 2 and "http" not in page.split("</style>")[1]
     whole = PACO(random_state=3).partial_fit(rows.to_numpy())
     np.testing.assert_array_equal(load_model(out / "model.skops").cluster_centers_, whole.cluster_centers_)
+
+
+def test_many_centers_for_rows_on_a_curve(tmp_path, capsys) -> None:
+    along = np.random.default_rng(0).uniform(0.0, 10.0, 1500)
+    spiral = np.column_stack([np.cos(along), np.sin(along), along / 3.0])
+    np.savetxt(tmp_path / "r.csv", spiral, delimiter=",", header="a,b,c", comments="")
+    clusters = {}
+    for options in ((), ("--many-centers",)):
+        out = tmp_path / f"out{len(options)}"
+        assert run("cluster", tmp_path / "r.csv", "--online", *options, *PLAIN, "-o", out) == 0
+        clusters[options] = json.loads((out / "results.json").read_text())["n_clusters"]
+    assert clusters["--many-centers",] > clusters[()]
+    assert run("cluster", tmp_path / "r.csv", "--odm", "--many-centers", "-o", tmp_path / "o") == 2
 
 
 def test_standard_input_and_going_on(rows, tmp_path, capsys, monkeypatch) -> None:

@@ -34,6 +34,13 @@ def test_compare_writes_a_page_the_numbers_and_a_table(rows, tmp_path, capsys, m
     assert " ".join(results["recommendation"]["text"].split()[:3]) in printed
 
 
+def test_rows_beyond_the_memory_allowed_stay_in_their_file(rows, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.page.drawn", lambda *args, **options: b"a picture")
+    command = ["compare", rows, "--objective", "logistic", "--target", "label", "--sizes", 50, "--repeats", 1]
+    assert run(*command, "--memory", 1e-5, "--constructions", "auto", "-o", tmp_path / "out") == 0
+    assert "the largest affordable, takes its place" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

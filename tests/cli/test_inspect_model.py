@@ -41,7 +41,9 @@ def test_clusters_by_name(folder, tmp_path, capsys) -> None:
     inspected = capsys.readouterr().out
     for text in (fitted, page, inspected):
         assert (
-            "typical row" in text and str(clusters[0]["typical_row"]) in text and f"{clusters[0]['share']:.1%}" in text
+            "typical row" in text
+            and str(clusters[0]["typical_row"]) in text
+            and f"{100 * clusters[0]['share']:.1f} %" in text
         )
     for words in ("CoresetKMeans", "n_clusters=3", "4: c0, c1, c2, c3", "costs exactly", "tithe 0.", "none"):
         assert words in inspected

@@ -59,6 +59,9 @@ def test_other_problems_are_refused(problem) -> None:
     models, X, y = problem
     with pytest.raises(ValueError, match="two columns"):
         two_boundaries(models, X[:, :1], y)
+    with pytest.raises(ValueError, match="two classes"):
+        two_boundaries(models, X, np.arange(50) % 3)
+    two_boundaries(models, X, y.tolist(), normals=[([0.0, 0.0], np.diag([1.0, 0.0]))])  # a flat ellipse is a line
     three = LinearODMClassifier().fit(X, np.arange(50) % 3)
     with pytest.raises(ValueError, match="linear classifier of two classes"):
         geometric_margins(three, X, y)

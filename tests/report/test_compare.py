@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -168,7 +169,17 @@ def test_rows_that_do_not_fit_into_memory(small_leaves) -> None:
     assert whole.table[0]["method"] == "all rows"
     assert (result.n_rows, result.n_held_out) == (whole.n_rows, whole.n_held_out)
     assert result.table[0]["quality"] == pytest.approx(whole.table[0]["quality"], abs=0.03)
-    assert "too expensive to compare with" in str(result.recommendation) or result.recommendation.verdict != "all rows"
+    assert (
+        f"no fit on all {result.n_rows:,} rows" in result.reference_note
+        and "sample of 1,000 rows" in result.reference_note
+    )
+    assert result.reference_note in result.to_html() and whole.reference_note == ""
+
+
+def test_a_loss_of_rounding_errors_is_none() -> None:
+    X = np.random.default_rng(0).normal(size=(1000, 2))
+    result = compare(X, np.full(1000, 0.1), objective="ridge", sizes=[100], n_repeats=1)
+    assert {line["excess"] for line in result.table} == {0.0} and {line["quality"] for line in result.table} == {1.0}
 
 
 def test_a_loss_of_zero_and_one_that_is_infinite() -> None:
@@ -226,3 +237,58 @@ def test_files_and_rows_that_come_once_are_refused() -> None:
     reader = tithe.sources.batches.BatchSource(iter([np.ones((5, 2))]), leaf_size=10)
     with pytest.raises(ValueError, match="come only once"):
         compare(reader, objective="kmeans")
+
+
+def test_a_class_without_weight_is_refused_and_one_that_a_sample_misses_is_not_guessed_at() -> None:
+    X, score, _ = _rows(6000)
+    y = np.where(score > 0, "yes", "no")
+    with pytest.raises(ValueError, match="no row of positive weight"):
+        compare(X, y, sample_weight=(y == "yes").astype(float), objective="logistic", sizes=[100])
+    y = y.astype(object)
+    y[:3] = "rare"
+    result = compare(X, y, objective="logistic", sizes=[60], n_repeats=2, constructions=["auto"])
+    sample = result.table[1]
+    assert sample["quality"] > 0.8 and sample["excess_high"] < 5.0
+
+
+def test_a_page_of_losses_that_are_all_infinite() -> None:
+    X = np.repeat([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [1e3, 1e3]], [2000, 2000, 2000, 1], axis=0)
+    objective = KMeansObjective(n_clusters=4)
+    result = compare(X, objective=objective, sizes=[60], n_repeats=2, constructions=["uniform"], random_state=1)
+    assert {line["excess"] for line in result.table[1:]} == {np.inf}
+    assert "a loss where the best fit has none" in str(result.recommendation) and "infinite" in result.to_html()
+
+
+def test_rounding_is_told_from_losses_of_every_kind() -> None:
+    X = np.random.default_rng(0).normal(size=(2000, 4))
+    constant = compare(X, np.full(2000, 3.0), objective="poisson", sizes=[100], n_repeats=1)
+    assert {line["excess"] for line in constant.table} == {0.0}
+    goal = tithe.objectives.DictionaryObjective(n_components=6, n_nonzero_coefs=4)
+    exact = compare(X, objective=goal, sizes=[100], n_repeats=1)
+    assert {line["excess"] for line in exact.table} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sizes": 0.1}, "sizes must be None or a list"),
+        ({"constructions": "auto"}, "constructions must be a list"),
+        ({"memory": "1GB"}, "memory must be"),
+        ({"memory": -1}, "memory must be"),
+    ],
+)
+def test_wrong_arguments(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(np.eye(90), objective="kmeans", **options)
+    with pytest.raises(ValueError, match="open_dataset"):
+        compare(Path("rows.csv"), objective="kmeans")
+
+
+def test_a_uniform_draw_in_the_place_of_another_is_told() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 60))
+    y = X[:, 0] + rng.normal(size=3000) > 0
+    result = compare(X, y, objective="logistic", sizes=[30], n_repeats=3, constructions=["auto"])
+    drawn = [line["drawn_uniformly"] for line in result.table]
+    assert drawn == [False, False, True]
+    assert "30 rows by calibrated influence" in result.draw_note and result.draw_note in result.to_html()

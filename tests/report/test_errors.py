@@ -46,10 +46,10 @@ def test_tables_and_figures() -> None:
         "confusion": confusion(labels, np.array(["a", "b", "b", "b"]), np.array([1.0, 1.0, 3.0, 1.0]), labels[:2])
     }
     (table,) = error_tables(details)
-    assert table.rows == [["a", "4", "25.0%", "75.0%"], ["b", "2", "0.0%", "100.0%"]]
+    assert table.rows == [["a", "4", "25.0 %", "75.0 %"], ["b", "2", "0.0 %", "100.0 %"]]
     assert table.note == (
-        "Of the rows of class b, 100.0% were predicted b. In all, 50.0% were predicted correctly; always to say a "
-        "would be right for 66.7%."
+        "Of the rows of class b, 100.0 % were predicted b. In all, 50.0 % were predicted correctly; always to say a "
+        "would be right for 66.7 %."
     )
     assert error_tables({}) == [] and error_figures({}) == {}
     many = np.arange(MAX_CONFUSED_CLASSES + 1)

@@ -13,7 +13,8 @@ from tithe.plot.axes import _log_ticks, new_axes
 def _line(method: str, size: int, excess: float) -> dict:
     numbers = {"quality": 0.9, "held_out_loss": 0.2, "excess": excess, "distortion": 0.1, "seconds": size / 1000}
     ranges = {f"{name}_{end}": value * factor for name, value in numbers.items() for end, factor in _ENDS.items()}
-    return {"method": method, "size": size, "rows": size, **numbers, **ranges}
+    is_sample = method.startswith("weighted uniform")
+    return {"method": method, "is_sample": is_sample, "size": size, "rows": size, **numbers, **ranges}
 
 
 _ENDS = {"low": 0.5, "high": 2.0}
@@ -86,6 +87,16 @@ def test_bands_are_from_the_smallest_to_the_largest() -> None:
     assert axes.get_yscale() == "log"
 
 
+def test_no_legend_of_a_page_is_cut_off() -> None:
+    largest = _line("weighted uniform, the largest affordable", 5000, 0.0)
+    comparison = SimpleNamespace(**vars(COMPARISON) | {"table": [largest, *COMPARISON.table[1:]]})
+    for plot, options in (("quality_by_size", {"value": "quality"}), ("quality_by_time", {})):
+        figure, axes = new_axes(5.4, 4.0)
+        getattr(tithe.plot, plot)(comparison, ax=axes, **options)
+        figure.draw_without_rendering()
+        assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_atoms_and_values_of_another_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="give their shape"):
         tithe.plot.atoms(np.ones((3, 15)))
@@ -115,3 +126,16 @@ def test_ticks_of_log_scales_are_few_plain_numbers() -> None:
     assert 2 <= len(labels) <= 6 and all(float(label.replace(",", "")) > 0.0 for label in labels)
     assert len(axes.xaxis.get_minorticklocs()) == 0
     assert _log_ticks(1e-9, 1e9)[0] == 1e-9 and len(_log_ticks(1e-9, 1e9)) <= 6
+
+
+def test_figures_of_few_rows_and_wrong_labels() -> None:
+    one = Block(X=np.ones((1, 4)), sample_weight=np.array([9.0]))
+    assert tithe.plot.projection(one).get_xlabel() == "first principal component"
+    assert tithe.plot.projection(Block(X=np.ones((3, 1)))).get_ylabel() == ""
+    with pytest.raises(ValueError, match="n_atoms"):
+        tithe.plot.atoms(np.empty((0, 16)))
+    labels = np.where(CORESET.X[:, 0] > 0, 1.0, 0.5)
+    with pytest.raises(ValueError, match="not a class"):
+        tithe.plot.margins({"a": _Machine()}, CORESET.X, labels)
+    backwards = tithe.plot.margins({"a": _Machine()}, CORESET.X, (CORESET.X[:, 0] < 0).astype(int))
+    assert "where that is positive" in backwards.get_xlabel()

@@ -14,6 +14,15 @@ from tithe.core.files import replacing
 from tithe.core.params import CORESET_SIZE
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
+_MEANINGS = {  # of the answer of a rule
+    "separation": (
+        "This is the number of clusters with gaps between them; 1 means that there are no gaps. Other rules: "
+        "--rule relative, --budget COST and --penalty COST."
+    ),
+    "relative": "Twice as many clusters would save less than the share --eta of the cost.",
+    "budget": "This is the smallest number of clusters that costs no more than --budget.",
+    "penalty": "This number of clusters has the smallest cost, --penalty for each cluster included.",
+}
 
 
 @click.command("choose-k", cls=Command)
@@ -83,6 +92,7 @@ def choose_k(where, rule, eta, budget, penalty, max_clusters, objective, size, o
             for k, cost in result.curve.items()
         ],
     )
+    click.echo(_MEANINGS[rule])
     if output is not None:
         answer = {"k": result.k, "rule": rule, "met": result.met, "objective": objective, "curve": result.curve}
         with replacing(output) as temporary:

@@ -38,6 +38,9 @@ _CURVE_WIDTH = 60  # characters of a curve
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @click.option("--max-clusters", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical", show_default=True)
+@click.option(
+    "--many-centers", is_flag=True, help="Many centres for rows that fill a region, as those of sensors often do."
+)
 @click.option("--half-life", type=click.FloatRange(min=0, min_open=True), metavar="ROWS", help="Fade older rows.")
 @click.option(
     "--summary-size",
@@ -61,6 +64,7 @@ def cluster(  # type: ignore[no-untyped-def]
     resume,
     max_clusters,
     preset,
+    many_centers,
     half_life,
     summary_size,
     seed,
@@ -82,7 +86,8 @@ def cluster(  # type: ignore[no-untyped-def]
     """
     if odm:
         refuse_given(
-            ("online", "resume", "max_clusters", "preset", "half_life", "summary_size"), "--odm has no such option"
+            ("online", "resume", "max_clusters", "preset", "many_centers", "half_life", "summary_size"),
+            "--odm has no such option",
         )
         from tithe.cli.cluster_odm import cluster_by_margins
 
@@ -98,6 +103,7 @@ def cluster(  # type: ignore[no-untyped-def]
     parameters = {
         "max_clusters": max_clusters,
         "preset": preset,
+        "scale": "centers" if many_centers else "clusters",
         "half_life": half_life,
         "summary_size": summary_size,
         "random_state": seed,

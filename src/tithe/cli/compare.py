@@ -90,13 +90,19 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
     show_default=True,
     help="Time for fits on all rows. If it is too little, the largest sample takes their place.",
 )
+@click.option(
+    "--memory",
+    metavar="GB",
+    type=click.FloatRange(0, min_open=True),
+    help="For the rows: if they take more, they stay in their files. [default: a quarter of what is available]",
+)
 @source_options
 @seed_option
 @jobs_option
 @engine_options
 def compare(  # type: ignore[no-untyped-def]
-    where, how, output, sizes, objective, constructions, calibrate, polish, repeats, holdout, tol, full_seconds, seed,
-    jobs, engine, scheduler, **parameters,
+    where, how, output, sizes, objective, constructions, calibrate, polish, repeats, holdout, tol, full_seconds, memory,
+    seed, jobs, engine, scheduler, **parameters,
 ):  # fmt: skip
     """Fit on coresets, on random samples and on all rows, and recommend one of them.
 
@@ -131,6 +137,7 @@ def compare(  # type: ignore[no-untyped-def]
                 holdout=holdout,
                 tol=tol,
                 full_seconds=full_seconds,
+                memory=None if memory is None else max(1, int(1e9 * memory)),
                 engine=runs_on,
                 random_state=seed,
                 progress=step,
@@ -138,5 +145,7 @@ def compare(  # type: ignore[no-untyped-def]
         page = result.write(output)
     title = f"{objective} on {result.n_rows:,} rows, {result.n_held_out:,} held out"
     print_table(title, *text_rows(result))
+    for note in filter(None, (result.reference_note, result.draw_note)):
+        click.echo(note)
     click.echo(str(result.recommendation))
     click.echo(f"Report: {page}")

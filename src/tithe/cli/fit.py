@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from functools import partial
 from inspect import cleandoc, signature
@@ -219,6 +220,8 @@ def _say(output: str, model: Any, results: dict[str, Any], held_out: Any) -> Non
     if results["not_saved"] is not None:
         click.echo(f"There is no model.skops: {results['not_saved']} Predictions: --predict FILE.")
     print_result_tables({**results, "columns": []}, most=_MAX_ROWS)  # columns are told by the page and tithe inspect
+    for sentence in _said_of_texts(results["columns"]):
+        click.echo(sentence)
     click.echo(f"Report: {Path(output) / 'report.html'}")
 
 
@@ -276,6 +279,19 @@ def _facts(
 
 def _as_plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str, list, tuple)) else repr(value)
+
+
+def _said_of_texts(columns: list[dict[str, str]]) -> list[str]:
+    """A sentence on columns of text, since names of people or things are learned from like any other text.
+
+    >>> _said_of_texts([{"column": "name", "kind": "text, 3 gaps in 90 rows"}, {"column": "age", "kind": "number"}])
+    ['Words of name were learned from. If they only name the rows, leave them out: --exclude name']
+    """
+    names = ",".join(column["column"] for column in columns if column["kind"].split(",")[0] == "text")
+    if not names:
+        return []
+    option = f"--exclude {shlex.quote(names)}"
+    return [f"Words of {names} were learned from. If they only name the rows, leave them out: {option}"]
 
 
 def _about(results: dict[str, Any]) -> list[list[str]]:

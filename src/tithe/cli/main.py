@@ -6,7 +6,6 @@ import sys
 
 import click
 
-from tithe import __version__
 from tithe.cli.build import build
 from tithe.cli.choose_k import choose_k
 from tithe.cli.cluster import cluster
@@ -20,6 +19,7 @@ from tithe.cli.predict import predict
 from tithe.cli.size import size
 from tithe.cli.stream import stream
 from tithe.cli.text import Stopped
+from tithe.core.version import __version__
 
 _CALLERS_MISTAKES = (
     *(ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),

@@ -103,6 +103,8 @@ def choose_size(
 
 def limit_text(limit: float, promise: str) -> str:
     """What `propose_size` has measured, in words."""
+    if limit == 0.0:
+        return "none, as these are all rows"
     if promise == "fit":
         return f"a fit on it costs at most {limit:.2g} more in 95 % of draws"
     return f"at most {limit:.2g} in 95 % of draws, for queries like those tried"

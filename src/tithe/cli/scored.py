@@ -55,16 +55,15 @@ class ScoredRows:
         share = usual_share(source.n_rows) if share is None else share
         if not share or not source.replayable:
             return cls(source=source, training=source, how=how)
-        from tithe.certify.held_out import rare_classes
-        from tithe.core.seeding import Split, key_of
+        from tithe.certify.held_out import held_out_split
         from tithe.sources.mapped import SplitSource
 
-        key, rare = key_of(seed, "held out"), rare_classes(source, share, seed) if has_classes else ()
+        learned, apart = held_out_split(source, share, seed, has_classes=has_classes)
         return cls(
             source=source,
-            training=SplitSource(source, Split(key, share, held_out=False, rare=rare)),
+            training=SplitSource(source, learned),
             how=how,
-            held_out=SplitSource(source, Split(key, share, held_out=True, rare=rare)),
+            held_out=SplitSource(source, apart),
             share=share,
         )
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+_MAX_COLUMNS = 10  # of a table on a terminal
+
 
 class Stopped(Exception):
     """Someone asked the command to stop; the message says how to go on."""
@@ -42,8 +44,8 @@ def _is_kept(checkpoint: str) -> bool:
     return any(Path(checkpoint).glob("[0-9]" * 8))
 
 
-def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table, the first column to the left and the others to the right."""
+def print_table(title: str, columns: list[str], rows: list[list[str]], *, is_text: bool = False) -> None:
+    """A table, the first column to the left and the others to the right, or all to the left if they are text."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -55,7 +57,7 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
     table = Table(title=plain(title), title_justify="left", box=box.SIMPLE_HEAD)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if i == 0 or is_text else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(plain, row))
     console = Console()
@@ -69,4 +71,7 @@ def print_result_tables(results: Mapping[str, Any], *, most: int) -> None:
     from tithe.report.tables import result_tables
 
     for table in result_tables(results, most=most):
-        print_table(table.title, table.columns, table.rows)
+        if len(table.columns) > _MAX_COLUMNS:
+            click.echo(f"{table.title} of {len(table.columns) - 1} classes: see the report.")
+        else:
+            print_table(table.title, table.columns, table.rows, is_text=table.is_text)

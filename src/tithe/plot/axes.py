@@ -15,14 +15,14 @@ GREY = "#8a8f98"
 _MAX_TICKS = 6
 
 
-def new_axes(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+def new_axes(width: float, height: float) -> tuple[Any, Any]:
     """A figure for a file, and its axes. No window is opened and no state of pyplot is touched."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, columns)
+    return figure, figure.subplots()
 
 
 def axes_or_new(ax: Any, width: float = 6.4, height: float = 3.6) -> Any:
@@ -69,6 +69,8 @@ def _log_ticks(low: float, high: float) -> list[float]:
     """
     from matplotlib.ticker import MaxNLocator
 
+    if not 0.0 < low <= high:
+        return []  # nothing is drawn on the axis
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     stride = math.ceil(len(exponents) / _MAX_TICKS)
     for exponents_shown, factors in ((exponents, (1, 2, 5)), (exponents, (1,)), (exponents[::stride], (1,))):

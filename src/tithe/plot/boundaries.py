@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import column_or_1d
 
 from tithe.core.data import Array
 from tithe.learners.odm.base import MarginDistribution
@@ -34,9 +36,7 @@ def geometric_margins(model: Any, X: Any, y: Array, sample_weight: Array | None 
     return MarginDistribution.of(margins.values * unit / np.linalg.norm(coef), sample_weight)
 
 
-def two_boundaries(
-    models: Mapping[str, Any], X: Any, y: Array, ax: Any = None, *, normals: Sequence[Normal] = ()
-) -> Any:
+def two_boundaries(models: Mapping[str, Any], X: Any, y: Any, ax: Any = None, *, normals: Sequence[Normal] = ()) -> Any:
     """Rows of two classes in the plane, their means, and the boundary of each linear classifier.
 
     Made for two boundaries beside each other: that of the largest smallest margin, and that of the best distribution
@@ -68,18 +68,23 @@ def two_boundaries(
     >>> len(tithe.plot.two_boundaries(models, X, y).get_legend().texts)
     2
     """
-    X = np.asarray(X, np.float64)
+    X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float64)
     if X.ndim != 2 or X.shape[1] != 2:
         raise ValueError(f"A picture of boundaries needs rows of two columns, got an array of shape {X.shape}.")
+    y = column_or_1d(y)
     classes = np.unique(y)
+    if len(classes) != 2 or len(y) != len(X):
+        raise ValueError(f"A picture of boundaries needs rows of two classes, got {len(X)} rows, labels {classes}.")
     ax = axes_or_new(ax, 6.0, 5.1)
-    for label, marker, fill in zip(classes, _MARKERS, _FILLS, strict=False):
+    for label, marker, fill in zip(classes, _MARKERS, _FILLS, strict=True):
         rows = X[y == label]
         ax.scatter(*rows.T, marker=marker, s=28, facecolor=fill, edgecolor="#5b616b", linewidth=0.7)
         ax.scatter(*rows.mean(axis=0), marker=marker, s=90, color="#24292f", zorder=3)
-    for mean, covariance in normals:
-        ax.plot(*_ellipse(np.asarray(mean, np.float64), np.asarray(covariance, np.float64)), "--", color=GREY)
-    low, high = X.min(axis=0), X.max(axis=0)
+    ellipses = [_ellipse(np.asarray(mean, np.float64), np.asarray(cov, np.float64)) for mean, cov in normals]
+    for ellipse in ellipses:
+        ax.plot(*ellipse, "--", color=GREY)
+    shown = np.concatenate([X.T, *ellipses], axis=1)
+    low, high = shown.min(axis=1), shown.max(axis=1)
     room = _EDGE * np.maximum(high - low, 1e-12)
     ax.set_xlim(low[0] - room[0], high[0] + room[0])
     ax.set_ylim(low[1] - room[1], high[1] + room[1])
@@ -97,8 +102,9 @@ def two_boundaries(
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:
-    """Points (2, 200) of the ellipse at the given number of standard deviations from the mean."""
+    """Points (2, 200) of the ellipse at the given number of standard deviations from the mean; a line if it is flat."""
     angle = np.linspace(0.0, 2.0 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
-    points: Array = mean[:, None] + _ELLIPSE_DEVIATIONS * np.linalg.cholesky(covariance) @ circle
+    squares, axes = np.linalg.eigh(covariance)
+    points: Array = mean[:, None] + _ELLIPSE_DEVIATIONS * (axes * np.sqrt(np.maximum(squares, 0.0))) @ circle
     return points

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tithe.plot.axes import GREY, LINE_COLOURS, MARKERS, axes_or_new, bare, few_log_ticks, legend_above
@@ -70,6 +71,7 @@ def _lines(comparison: Any, ax: Any, x: str, value: str, *, band: bool) -> None:
     if value not in names:
         raise ValueError(f"value must be one of {', '.join(map(repr, names))}, got {value!r}.")
     full, rest = comparison.table[0], comparison.table[1:]
+    reference = "largest sample" if full["is_sample"] else full["method"]  # short, for the legend
     methods = list(dict.fromkeys(row["method"] for row in rest))
     for i, method in enumerate(methods):
         rows = [row for row in rest if row["method"] == method]
@@ -80,11 +82,11 @@ def _lines(comparison: Any, ax: Any, x: str, value: str, *, band: bool) -> None:
             low, high = ([row[f"{value}_{end}"] for row in rows] for end in ("low", "high"))
             ax.fill_between(at, low, high, color=colour, alpha=_BAND, linewidth=0.0)
     if value in ("quality", "held_out_loss"):
-        ax.axhline(full[value], color=GREY, linestyle="--", linewidth=1.0, label=full["method"])
+        ax.axhline(full[value], color=GREY, linestyle="--", linewidth=1.0, label=reference)
     elif value == "excess":
         ax.axhline(comparison.tol, color=GREY, linestyle="--", linewidth=1.0, label="taken as harmless")
     if x == "seconds":
-        ax.axvline(full["seconds"], color=GREY, linestyle=":", linewidth=1.0, label=f"time of {full['method']}")
+        ax.axvline(full["seconds"], color=GREY, linestyle=":", linewidth=1.0, label=f"time of {reference}")
     ax.set_xscale("log")
     few_log_ticks(ax.xaxis)
     if value in ("excess", "distortion"):
@@ -95,9 +97,13 @@ def _lines(comparison: Any, ax: Any, x: str, value: str, *, band: bool) -> None:
 
 
 def _set_log_or_linear(ax: Any, values: list[float]) -> None:
-    """A log scale, which shows gains of orders of magnitude; linear below the smallest if some are not positive."""
-    positive = [value for value in values if value > 0.0]
-    if len(positive) == len(values):
+    """A log scale, which shows gains of orders of magnitude; linear below the smallest if some are not positive.
+
+    Values that are not finite are not shown; if no other is there, the scale stays linear.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    positive = [value for value in finite if value > 0.0]
+    if positive and len(positive) == len(finite):
         ax.set_yscale("log")
         few_log_ticks(ax.yaxis, percent=True)
     elif positive:

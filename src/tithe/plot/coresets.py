@@ -94,9 +94,8 @@ def projection(coreset: Block, X: Any = None, ax: Any = None) -> Any:
         linewidths=0.4,
         label="kept rows, area by weight",
     )
-    names = ("first column", "second column") if coreset.n_features == 2 else _COMPONENTS
-    ax.set_xlabel(names[0])
-    ax.set_ylabel(names[1])
+    names = _COMPONENTS if coreset.n_features > 2 else ("first column", "second column")[: coreset.n_features]
+    ax.set(**dict(zip(("xlabel", "ylabel"), names, strict=False)))
     legend_above(ax, columns=2)
     return bare(ax)
 
@@ -112,8 +111,8 @@ def _plane(coreset: Block) -> tuple[Array, Array]:
     weight = coreset.weights() / coreset.weights().sum()
     X = coreset.X.toarray() if sparse.issparse(coreset.X) else np.asarray(coreset.X, np.float64)
     centre = weight @ X
-    directions = np.linalg.svd((X - centre) * np.sqrt(weight)[:, None], full_matrices=False)[2][:2].T
-    return centre, directions
+    first = np.linalg.svd((X - centre) * np.sqrt(weight)[:, None], full_matrices=False)[2][:2]
+    return centre, np.pad(first, ((0, 2 - len(first)), (0, 0))).T  # a single row has no second direction
 
 
 def _within(X: Any, centre: Array, directions: Array) -> tuple[Array, Array]:

@@ -38,6 +38,8 @@ def atoms(model: Any, shape: tuple[int, int] | None = None, ax: Any = None) -> A
     (16, 16)
     """
     rows = np.asarray(model if isinstance(model, np.ndarray) else model.components_, np.float64)[:_MAX_ATOMS]
+    if rows.ndim != 2 or not rows.size:
+        raise ValueError(f"Atoms are the rows of an array (n_atoms, d), got one of shape {rows.shape}.")
     side = math.isqrt(rows.shape[1])
     height, width = shape if shape is not None else (side, side)
     if height * width != rows.shape[1]:

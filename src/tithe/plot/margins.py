@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.learners.odm.base import QUANTILE_LEVELS, MarginDistribution
-from tithe.learners.odm.base import margins_of as signed_margins
+from tithe.learners.odm.base import QUANTILE_LEVELS, MarginDistribution, labelled_margins
 from tithe.plot.axes import COLOURS_IN_TURN, GREY, axes_or_new, bare, legend_above, plain
 
 _BINS = 80
@@ -48,14 +47,14 @@ class Margins:
 
 
 def margins_of(
-    model: Any, X: Any, y: Array, sample_weight: Array | None = None, *, levels: Sequence[float] = QUANTILE_LEVELS
+    model: Any, X: Any, y: Any, sample_weight: Array | None = None, *, levels: Sequence[float] = QUANTILE_LEVELS
 ) -> Margins:
     """The margins of rows under a fitted classifier with a ``decision_function``, and their quantiles of some levels.
 
     Two classes: +-f(x), + for the second. More: the row's own score less the largest other one.
     """
     scores = np.asarray(model.decision_function(X), np.float64)
-    values = signed_margins(scores, np.searchsorted(model.classes_, y))
+    values = labelled_margins(scores, y, model.classes_)
     distribution = MarginDistribution.of(values, sample_weight, levels)
     return Margins(
         values=values / distribution.mean if distribution.mean > 0.0 else values,
@@ -117,7 +116,8 @@ def margins(
         for quantile in result.distribution.quantiles:
             ax.axvline(quantile / result.mean if result.mean > 0.0 else quantile, color=colour, linestyle="--")
     ax.axvline(0.0, color=GREY, linewidth=0.8)
-    ax.set_xlabel("margin / mean margin")
+    in_units_of_mean = all(result.mean > 0.0 for result in by_name.values())
+    ax.set_xlabel("margin / mean margin" if in_units_of_mean else "margin, in units of its mean where that is positive")
     ax.set_ylabel("share of the rows")
     ax.set_yticks([])
     legend_above(ax)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import confusion_matrix
 
-from tithe.core.data import Array
+from tithe.core.data import Array, weighted_quantiles
 from tithe.plot.axes import COLOURS, as_png, bare, legend_above, new_axes
-from tithe.report.tables import ResultTable
+from tithe.report.tables import ResultTable, share_of_all
 
 MAX_CONFUSED_CLASSES = 20  # a larger matrix cannot be read
 _N_BINS = 10  # of equal weight
@@ -63,10 +63,8 @@ def _groups(values: Array, weight: Array) -> list[Array]:
 
 
 def _quantiles(values: Array, weight: Array) -> dict[str, float]:
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weight[order]) / weight.sum()
-    places = np.minimum(np.searchsorted(reached, _BAND), len(order) - 1)
-    return {f"{level:g}": float(value) for level, value in zip(_BAND, values[order][places], strict=True)}
+    quantiles = weighted_quantiles(values, weight, np.array(_BAND)).tolist()
+    return {f"{level:g}": value for level, value in zip(_BAND, quantiles, strict=True)}
 
 
 # -- on a page ---------------------------------------------------------------------------------
@@ -80,7 +78,7 @@ def error_tables(details: dict[str, Any]) -> list[ResultTable]:
     rows = []
     for name, weights in zip(confused["classes"], confused["weights"], strict=True):
         total = sum(weights)
-        rows.append([name, f"{total:,.0f}", *(f"{weight / total:.1%}" if total else "" for weight in weights)])
+        rows.append([name, f"{total:,.0f}", *(share_of_all(weight / total) if total else "" for weight in weights)])
     columns = ["true class", "rows, by weight", *(f"predicted {name}" for name in confused["classes"])]
     title = "Classes of the rows held out, and how they were predicted"
     return [ResultTable(title=title, columns=columns, rows=rows, note=_confusion_note(confused))]
@@ -92,9 +90,9 @@ def _confusion_note(confused: dict[str, Any]) -> str:
     of_class, right = weights.sum(axis=1), np.diag(weights)
     commonest, rarest = int(of_class.argmax()), int(np.where(of_class > 0.0, of_class, np.inf).argmin())
     return (
-        f"Of the rows of class {names[rarest]}, {right[rarest] / of_class[rarest]:.1%} were predicted {names[rarest]}. "
-        f"In all, {right.sum() / of_class.sum():.1%} were predicted correctly; always to say {names[commonest]} would "
-        f"be right for {of_class[commonest] / of_class.sum():.1%}."
+        f"Of the rows of class {names[rarest]}, {share_of_all(right[rarest] / of_class[rarest])} were predicted "
+        f"{names[rarest]}. In all, {share_of_all(right.sum() / of_class.sum())} were predicted correctly; always to "
+        f"say {names[commonest]} would be right for {share_of_all(of_class[commonest] / of_class.sum())}."
     )
 
 

@@ -12,12 +12,16 @@ from tithe.plot import k_over_time, weights
 from tithe.plot.axes import COLOURS, GREY, LINE_COLOURS, as_png, bare, legend_above, new_axes, plain
 from tithe.report.payments import N_ORDINARY, Payments
 
+REGRET = "Regret over the stream"  # the caption of a figure of `online_figures`
 _FOUND, _LOST = LINE_COLOURS[2], LINE_COLOURS[1]
 _MAX_ORDINARY = 4000  # ordinary payments that are drawn: more make no other picture
 
 
-def drawn(plot: Callable[..., Any], *args: Any, width: float = 7.5, height: float = 3.4, **options: Any) -> bytes:
-    """What a function of `tithe.plot` draws, as PNG bytes."""
+def drawn(plot: Callable[..., Any], *args: Any, width: float = 5.4, height: float = 3.4, **options: Any) -> bytes:
+    """What a function of `tithe.plot` draws, as PNG bytes.
+
+    A phone shows it some 360 pixels wide: text of a wider figure is too small there.
+    """
     figure, axis = new_axes(width, height)
     plot(*args, ax=axis, **options)
     return as_png(figure)
@@ -25,7 +29,7 @@ def drawn(plot: Callable[..., Any], *args: Any, width: float = 7.5, height: floa
 
 def weight_histogram(coreset: Coreset) -> bytes:
     """A histogram of the weights of the kept rows."""
-    return drawn(weights, coreset, width=5.2, height=2.6)
+    return drawn(weights, coreset, height=2.6)
 
 
 def bars(names: list[str], values: Array, label: str) -> bytes:
@@ -42,20 +46,21 @@ def bars(names: list[str], values: Array, label: str) -> bytes:
     return as_png(figure)
 
 
-def online_curves(history: dict[str, Array], hindsight: Array | None) -> bytes:
-    """The number of clusters over the stream, and beside it the regret, or the cumulative loss where none is known."""
-    figure, axes = new_axes(9.5, 2.8, 2)
-    k_over_time(history, ax=axes[0])
+def online_figures(history: dict[str, Array], hindsight: Array | None) -> dict[str, bytes]:
+    """By caption: the number of clusters over the stream, and the regret, or the loss where no regret is known."""
+    figure, axis = new_axes(5.4, 3.0)
     if hindsight is None:
-        axes[1].plot(history["row"], history["cumulative_loss"], color=COLOURS[3], linewidth=1.2)
-        axes[1].set_ylabel("cumulative loss")
+        caption = "Loss over the stream"
+        axis.plot(history["row"], history["cumulative_loss"], color=COLOURS[3], linewidth=1.2)
+        axis.set_ylabel("cumulative loss")
     else:
-        axes[1].plot(history["row"], history["cumulative_loss"] - hindsight, color=COLOURS[3], linewidth=1.2)
-        axes[1].set_ylabel("regret (loss above hindsight)")
-        axes[1].axhline(0.0, color=COLOURS[0], linewidth=0.8)
-    axes[1].set_xlabel("rows")
-    bare(axes[1])
-    return as_png(figure)
+        caption = REGRET
+        axis.plot(history["row"], history["cumulative_loss"] - hindsight, color=COLOURS[3], linewidth=1.2)
+        axis.set_ylabel("loss above that in hindsight")
+        axis.axhline(0.0, color=COLOURS[0], linewidth=0.8)
+    axis.set_xlabel("rows")
+    bare(axis)
+    return {"Clusters over the stream": drawn(k_over_time, history, height=3.0), caption: as_png(figure)}
 
 
 def rare_groups(payments: Payments, coreset: Coreset, found: Array) -> bytes:

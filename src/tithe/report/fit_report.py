@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from tithe import __version__
 from tithe.certify import Certificate
 from tithe.core.data import Coreset
 from tithe.core.files import making_folder, replacing
+from tithe.core.version import __version__
 from tithe.learners.from_coreset import with_classes
 from tithe.learners.meta import CoresetEstimator
 from tithe.learners.odm.base import MarginMachine
 from tithe.plot import margins
 from tithe.report.errors import error_figures, error_tables, figure_notes
 from tithe.report.figures import bars, drawn, weight_histogram
-from tithe.report.html import render
-from tithe.report.scores import SCORE_NAMES
+from tithe.report.html import in_base64, render
+from tithe.report.scores import SCORE_NAMES, HeldOut
 from tithe.report.tables import ResultTable, described_columns, result_tables, typical_row_table
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import model_bytes
@@ -74,10 +74,13 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
     page = render(
         "fit.html",
         run=results,
-        tables=_tables(details, results),
+        tables=_tables(results),
         score_names=SCORE_NAMES,
         certificate=certificate_of(model),
-        figures=error_figures(details) | _figures(model, coreset),
+        figures=_figures(model, coreset),
+        error_tables=error_tables(details),
+        error_figures=in_base64(error_figures(details)),
+        held_out_note=HeldOut(**fit.held_out).note if fit.held_out else "",
         notes=figure_notes(details),
     )
     names = vars(model).get("feature_names_in_")
@@ -93,12 +96,12 @@ def write_fit(folder: str | Path, model: Any, fit: Fit, *, rows: bool = False) -
     return results
 
 
-def _tables(details: dict[str, Any], results: dict[str, Any]) -> list[ResultTable]:
+def _tables(results: dict[str, Any]) -> list[ResultTable]:
     """The tables of the page; what was done to the columns of the file comes last."""
     tables, typical = result_tables(results, most=MAX_TABLE_ROWS), typical_row_table(results, most=MAX_TABLE_ROWS)
     if typical is not None:
         tables.insert(len(tables) - bool(results["columns"]), typical)
-    return [*error_tables(details), *tables]
+    return tables
 
 
 def certificate_of(model: Any) -> Certificate | None:

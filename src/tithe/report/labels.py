@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tithe import __version__
 from tithe.core.data import Array, Block
 from tithe.core.files import making_folder, replacing
+from tithe.core.version import __version__
 from tithe.learners.odm.base import margins_of
 from tithe.learners.odm.clustering import ODMClustering
 from tithe.learners.results import column_names
@@ -39,7 +39,7 @@ class LabelRun:
 
 def margin_figure(margins: Array, groups: dict[str, Array]) -> bytes:
     """Histograms of margins, one for each group of rows, given by masks, as shares of its rows: a PNG."""
-    figure, axis = new_axes(7.5, 3.0)
+    figure, axis = new_axes(5.4, 3.0)
     edges = np.linspace(margins.min(), max(margins.max(), margins.min() + 1e-9), _BINS + 1)
     for k, (name, mask) in enumerate(groups.items()):
         colour = COLOURS_IN_TURN[k % len(COLOURS_IN_TURN)]
@@ -57,7 +57,7 @@ def margin_figure(margins: Array, groups: dict[str, Array]) -> bytes:
 
 def boundary_figure(model: Any, X: Array, labels: Array, marked: Array) -> bytes:
     """Rows of two columns, and where the predicted label changes: a PNG. Those of a mask have a frame."""
-    figure, axis = new_axes(5.5, 5.0)
+    figure, axis = new_axes(5.4, 5.0)
     low, high = X.min(axis=0), X.max(axis=0)
     pad = 0.05 * np.maximum(high - low, 1e-9)
     sides = [np.linspace(low[j] - pad[j], high[j] + pad[j], _GRID) for j in (0, 1)]

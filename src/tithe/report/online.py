@@ -10,15 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from tithe import __version__
 from tithe.core.data import Array
 from tithe.core.files import making_folder, replacing
 from tithe.core.seeding import rng_for
+from tithe.core.version import __version__
 from tithe.learners.online.paco import PACO
 from tithe.objectives.clustering import KMeansObjective
-from tithe.report.figures import online_curves
+from tithe.report.figures import REGRET, online_figures
 from tithe.report.html import render
 from tithe.storage.models import model_bytes
+
+_REGRET_NOTE = (
+    "How much more all rows so far have cost than with the best fixed centres. Where the curve is flat, rows are "
+    "assigned as well as with these; where it rises, clusters are still being learned, or have changed."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,7 @@ def hindsight(model: PACO) -> Array | None:
 
 
 def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, Any]:
-    """Write ``model.skops``, ``report.html`` and ``results.json``, the latter last. Returns the results."""
+    """Write ``results.json``, ``report.html`` and, last, ``model.skops``. Returns the results."""
     folder = Path(folder)
     history, best_losses = model.history_, hindsight(model)
     results = {
@@ -67,8 +72,9 @@ def write_online(folder: str | Path, model: PACO, run: OnlineRun) -> dict[str, A
         "restarts": history["restarts"],
         "centers": model.cluster_centers_.tolist(),
     }
-    figures = {"Clusters and loss over the stream": online_curves(history, best_losses)}
-    page = render("online.html", run=results, figures=figures)
+    page = render(
+        "online.html", run=results, figures=online_figures(history, best_losses), notes={REGRET: _REGRET_NOTE}
+    )
     # what is entered last gets its name first, so the model is the last file: a run that was killed before it was
     # there can be started again
     with making_folder(folder), ExitStack() as stack:

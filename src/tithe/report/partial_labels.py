@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tithe import __version__
 from tithe.core.data import Array, Block
 from tithe.core.progress import bytes_text
+from tithe.core.version import __version__
 from tithe.learners.odm.base import margins_of
 from tithe.learners.odm.semi_supervised import SemiSupervisedODMClassifier
 from tithe.report.fit_report import MAX_TABLE_ROWS, Fit

@@ -11,8 +11,10 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
+from tithe.learners.cluster import CoresetKMedians
 from tithe.learners.dictionary.ksvd import KSVD
 from tithe.report.errors import confusion, reliability, residuals
+from tithe.report.tables import share_of_all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class HeldOut:
     details : dict
         Where the model is wrong. Classifiers: ``confusion`` of up to 20 classes, and ``reliability`` of the chance of
         the second of two classes, or of the predicted class if there are more (``chance_of`` says which). Regressors:
-        ``residuals`` by predicted value.
+        ``residuals`` by predicted value. Clusters: ``largest_share``, that of a single row in the cost.
     learned_later : bool
         Whether the model was fitted again after the scores, to these rows as well.
     """
@@ -46,12 +48,20 @@ class HeldOut:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def note(self) -> str:
+        """What makes a score misleading, in words; mostly empty."""
+        share = self.details.get("largest_share", 0.0)
+        return f" (one row alone has {share_of_all(share)} of the cost)" if share > _LARGE_SHARE else ""
+
     def __str__(self) -> str:
-        named = ", ".join(f"{SCORE_NAMES[name]} {value:.4g}" for name, value in self.scores.items())
+        named = ", ".join(f"{SCORE_NAMES[name]} {value:.4g}" for name, value in self.scores.items()) + self.note
         seen = "had not seen" if self.learned_later else "has not seen"
         later = " Then it was fitted again, to all rows." if self.learned_later else ""
         return f"On {self.n_rows:,} rows that the model {seen} ({self.rows}): {named}.{later}"
 
+
+_LARGE_SHARE = 0.2  # of the cost in a single row, which makes the mean tell little about the others
 
 SCORE_NAMES = {
     "accuracy": "accuracy",
@@ -91,7 +101,9 @@ def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
         details = {"residuals": residuals(y, predicted, weight)} if y.ndim == 1 else {}
     else:
         training = {"training_cost_per_row": fitted.inertia_ / fitted.coreset_.weight_seen}
-        scores = {"cost_per_row": float(answers["cost"].sum() / weight.sum()), **training}
+        total = float(answers["cost"].sum())
+        scores = {"cost_per_row": total / float(weight.sum()), **training}
+        details = {"largest_share": float(answers["largest"].max()) / total} if total > 0.0 else {}
     n_rows = len(weight) if "cost" not in answers else data.n_rows
     return HeldOut(rows=rows, n_rows=n_rows, scores=scores, details=details)
 
@@ -105,9 +117,10 @@ def _dictionary_scores(fitted: KSVD, data: DataPass, rows: str) -> HeldOut | Non
 def _answers(fitted: Any, leaf: Block) -> dict[str, Array] | None:
     """What the scores are computed from, for the rows of one leaf."""
     if is_clusterer(fitted):
-        weight = leaf.weights()
-        cost = -fitted.score(leaf.X, sample_weight=weight) if weight.any() else 0.0
-        return {"weight": np.array([weight.sum()]), "cost": np.array([cost])}
+        distances = np.asarray(fitted.transform(leaf.X), np.float64).min(axis=1)
+        cost = leaf.weights() * (distances if isinstance(fitted, CoresetKMedians) else distances**2)
+        sums = {"weight": np.array([leaf.weights().sum()]), "cost": np.array([cost.sum()])}
+        return {**sums, "largest": cost.max(keepdims=True)}
     if leaf.y is None:
         return None
     answers = {"weight": leaf.weights(), "y": leaf.y, "predicted": fitted.predict(leaf.X)}

@@ -65,14 +65,15 @@ def _clusters(clusters: list[dict[str, Any]], most: int) -> ResultTable:
     rows = [
         [
             str(cluster["cluster"]),
-            f"{cluster['share']:.1%}",
+            f"{cluster['weight']:,.0f}",
+            share_of_all(cluster["share"]),
             "none" if cluster["typical_row"] is None else str(cluster.get("typical_row_name", cluster["typical_row"])),
             *(number(cluster["center"][name]) for name in names),
         ]
         for cluster in shown
     ]
     note = "Values are means of the rows of a cluster, of the columns in which clusters differ most."
-    columns = ["cluster", "share", "typical row", *names]
+    columns = ["cluster", "rows, by weight", "share", "typical row", *names]
     return ResultTable(title=title, columns=columns, rows=rows, note=note)
 
 
@@ -126,13 +127,13 @@ def _atoms(atoms: list[dict[str, Any]], most: int) -> ResultTable:
     rows = [
         [
             str(atom["atom"]),
-            "not known" if atom["share"] is None else f"{atom['share']:.1%}",
+            "not known" if atom["share"] is None else share_of_all(atom["share"]),
             ", ".join(f"{name} {number(value)}" for name, value in list(atom["entries"].items())[:MAX_CENTER_COLUMNS]),
         ]
         for atom in shown
     ]
     title = "Atoms" if len(atoms) <= most else f"The {most} atoms that most rows use"
-    return ResultTable(title=title, columns=["atom", "rows that use it", "largest entries"], rows=rows)
+    return ResultTable(title=title, columns=["atom", "rows that use it", "largest entries"], rows=rows, is_text=True)
 
 
 def described_columns(schema: TableSchema | None) -> list[dict[str, str]]:
@@ -147,6 +148,17 @@ def _columns(columns: list[dict[str, str]]) -> ResultTable:
     if len(columns) > MAX_TABLE_COLUMNS:
         title = f"The first {MAX_TABLE_COLUMNS} of {len(columns):,} columns of the table"
     return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows, is_text=True)
+
+
+def share_of_all(share: float) -> str:
+    """A share in per cent: one digit after the point, more where it would be told as nothing or as all.
+
+    >>> share_of_all(0.1234), share_of_all(0.00002), share_of_all(0.99963), share_of_all(1.0), share_of_all(0.0)
+    ('12.3 %', '0.002 %', '99.96 %', '100.0 %', '0.0 %')
+    """
+    rest = min(share, 1.0 - share)
+    digits = 1 if rest >= 0.0005 or rest <= 1e-12 else min(9, -math.floor(math.log10(rest)) - 2)
+    return f"{100.0 * share:.{digits}f} %"
 
 
 def number(value: float | str) -> str:

@@ -8,8 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import Construction, Objective
-from tithe.core.params import CORESET_SIZE, POLISH, Boolean, RealNumber, WholeNumber, check_value, resolve_size
+from tithe.core.contracts import Construction, ConvexObjective, Objective
+from tithe.core.params import (
+    CORESET_SIZE,
+    POLISH,
+    Boolean,
+    Instance,
+    OneOf,
+    RealNumber,
+    WholeNumber,
+    check_value,
+    resolve_size,
+)
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed
 from tithe.objectives.clustering import ClusteringObjective
@@ -30,6 +40,9 @@ _CONSTRAINTS = {
     "holdout": RealNumber(above=0.0, below=1.0),
     "tol": RealNumber(above=0.0),
     "full_seconds": RealNumber(above=0.0),
+    "memory": OneOf(None) | WholeNumber(least=1),
+    "sizes": OneOf(None) | Instance((list, tuple, np.ndarray), "a list of numbers of rows, or of fractions"),
+    "constructions": Instance((list, tuple), "a list of names or constructions"),
 }
 Step = Callable[[int, int, str], None]
 
@@ -114,7 +127,8 @@ def compare(
     >>> result.table[2]["excess"] < 0.01 < result.table[1]["excess"]  # a sample misses the small cluster
     True
     """
-    given = dict(zip(_CONSTRAINTS, (calibrate, polish, n_repeats, holdout, tol, full_seconds), strict=True))
+    values = (calibrate, polish, n_repeats, holdout, tol, full_seconds, memory, sizes, constructions)
+    given = dict(zip(_CONSTRAINTS, values, strict=True))
     for name, constraint in _CONSTRAINTS.items():
         check_value(name, given[name], constraint)
     for size in () if sizes is None else sizes:
@@ -208,7 +222,13 @@ def _result(
         reference="the best fit on all rows" if full.any() else "the best solution of any method",
         table=table,
         runs=records,
-        recommendation=recommend(table, tol=tol, n_rows=rows.n_rows, quality=quality.name),
+        recommendation=recommend(
+            table,
+            tol=tol,
+            n_rows=rows.n_rows,
+            quality=quality.name,
+            one_solution=isinstance(rows.objective, ConvexObjective),
+        ),
     )
 
 
@@ -224,6 +244,7 @@ def _record(run: Run, excess: float, judge: Judge) -> dict[str, Any]:
     return {
         "method": run.method,
         "is_sample": run.is_sample,
+        "drawn_uniformly": run.drawn_uniformly,
         "polished": "polish" in run.seconds,
         "size": run.size,
         "repeat": run.repeat,
@@ -249,7 +270,7 @@ def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
     table = []
     for (_, size), repeats in groups.items():
         line = {name: repeats[0][name] for name in ("method", "is_sample", "polished", "size")}
-        line |= {"share": size / n_rows}
+        line |= {"share": size / n_rows, "drawn_uniformly": any(r["drawn_uniformly"] for r in repeats)}
         line |= {"rows": int(np.median([r["rows"] for r in repeats])), "n_repeats": len(repeats)}
         for name in ranged:
             values = [r[name] for r in repeats]

@@ -28,6 +28,7 @@ _COLUMNS: tuple[tuple[str, str, Format], ...] = (
     ("method", "method", str),
     ("rows kept", "rows", _count),
     ("quality", "quality", _score),
+    ("loss held out", "held_out_loss", _score),
     ("excess loss", "excess", share_text),
     ("worst repeat", "excess_high", share_text),
     ("distortion", "distortion", share_text),
@@ -44,7 +45,10 @@ _ONLY_ON_PAGES = ("effective_size", *(f"seconds_{phase}" for phase in PHASES))
 def _columns(comparison: Comparison) -> list[tuple[str, str, Format]]:
     """The columns that are shown; that of polish only where there was any."""
     polished = any(row["seconds_polish"] > 0.0 for row in comparison.table)
-    columns = [column for column in _COLUMNS if polished or column[1] != "seconds_polish"]
+    hidden = () if polished else ("seconds_polish",)
+    if comparison.quality == "cost per row":  # the same number
+        hidden = (*hidden, "held_out_loss")
+    columns = [column for column in _COLUMNS if column[1] not in hidden]
     return [(comparison.quality if field == "quality" else title, field, form) for title, field, form in columns]
 
 
@@ -82,11 +86,10 @@ def html_table(comparison: Comparison) -> str:
 
 def page_of(comparison: Comparison) -> str:
     """The page: the recommendation, the table, figures, and what the numbers mean."""
-    size = {"width": 5.4, "height": 4.0}
     title = f"{comparison.quality[0].upper()}{comparison.quality[1:]} on rows held out, by rows kept"
     figures = {
-        "Excess loss by rows kept": drawn(quality_by_size, comparison, **size),
-        title: drawn(quality_by_size, comparison, value="quality", **size),
-        "Excess loss by time": drawn(quality_by_time, comparison, **size),
+        "Excess loss by rows kept": drawn(quality_by_size, comparison, height=4.0),
+        title: drawn(quality_by_size, comparison, value="quality", height=4.0),
+        "Excess loss by time": drawn(quality_by_time, comparison, height=4.0),
     }
     return render("compare.html", run=comparison, table=html_table(comparison), figures=figures)

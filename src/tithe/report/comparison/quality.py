@@ -10,6 +10,7 @@ import numpy as np
 from tithe.core.contracts import ConvexObjective, Objective
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
+from tithe.objectives.baseline import without_coefficients, without_rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +36,14 @@ class Judge:
 
     def __init__(self, objective: Objective, rows: Block) -> None:
         self.objective, self.rows, self._weight = objective, rows, rows.weights()
-        self._constant_loss = 1.0
+        self._constant_loss = self._usual_loss = 1.0
         if objective.target == "number":
             # no column says anything: the best constant
             flat = Block(X=np.zeros((len(rows), 1)), y=rows.y, sample_weight=rows.sample_weight)
             constant = objective.solve(flat, rng=rng_for(0, "constant"))
-            self._constant_loss = self._mean(objective.cost(flat, constant))
+            compared = constant, without_coefficients(objective, constant)
+            loss, self._usual_loss = (self._mean(objective.cost(flat, params)) for params in compared)
+            self._constant_loss = float(without_rounding(objective, loss, self._usual_loss))
 
     def _mean(self, values: Array) -> float:
         return float(np.average(values, weights=self._weight))
@@ -53,5 +56,8 @@ class Judge:
             predicted = margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)
             return self._mean(predicted.astype(np.int32) == self.objective.codes(self.rows)), loss
         if self.objective.target == "number":
-            return 1.0 - loss / self._constant_loss if self._constant_loss > 0.0 else 0.0, loss
+            if self._constant_loss > 0.0:
+                return 1.0 - loss / self._constant_loss, loss
+            # as scikit-learn scores predictions of a constant: 1 if they are right
+            return float(without_rounding(self.objective, loss, self._usual_loss) == 0.0), loss
         return loss, loss

@@ -13,6 +13,9 @@ Verdict = Literal["coreset", "sample", "all rows", "larger size"]
 Line = dict[str, Any]  # a row of `Comparison.table`
 _ROUNDING = 1e-10
 _QUICK = 0.1  # seconds: a fit on all rows that takes no longer leaves nothing to save
+_HARDLY_MORE = 1.1  # times the excess loss with many rows: with fewer it is called the same
+_LITTLE = 10.0  # times the excess loss that is taken as harmless
+_NOT_FAR = 2.0  # times the excess loss that suffices: more with a larger size makes a smaller one luck
 _CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this number of times the other
 
 
@@ -29,6 +32,15 @@ class Recommendation:
         Rows to ask for.
     text : str
         The same in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tithe
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> result = tithe.compare(X, objective="kmeans", sizes=[100], n_repeats=1)
+    >>> result.recommendation.verdict in ("coreset", "sample", "all rows", "larger size")
+    True
     """
 
     verdict: Verdict
@@ -40,35 +52,49 @@ class Recommendation:
         return self.text
 
 
-def recommend(table: Sequence[Line], *, tol: float, n_rows: int, quality: str) -> Recommendation:
-    """A recommendation from the rows of `Comparison.table`.
+def recommend(
+    table: Sequence[Line], *, tol: float, n_rows: int, quality: str, one_solution: bool = False
+) -> Recommendation:
+    """A recommendation from the rows of `Comparison.table`. ``one_solution``: fits on the same rows are all the same.
 
-    A method suffices from the size on at which the excess loss of its worst repeat is at most ``tol`` above that of a
-    typical fit on all rows, and stays so with more rows. The coreset that suffices with the fewest rows is compared
-    with the smallest random sample that suffices, and with a fit on all rows, by rows and by time.
+    Fits on all rows may differ among themselves. A method suffices from the size on at which the excess loss of its
+    worst repeat is at most ``tol`` above that of the worst fit on all rows, that of a typical repeat at most ``tol``
+    above half way from the typical to the worst one, and larger sizes are not far from it either. The coreset that
+    suffices with the fewest rows is compared with the smallest random sample that suffices, and with a fit on all
+    rows, by rows and by time.
     """
-    return _Adviser(table, tol, n_rows, quality).recommendation()
+    return _Adviser(table, tol, n_rows, quality, one_solution).recommendation()
 
 
 class _Adviser:
     """Looks for the smallest coreset and random sample that suffice, and says what it found."""
 
-    def __init__(self, table: Sequence[Line], tol: float, n_rows: int, quality: str) -> None:
+    def __init__(self, table: Sequence[Line], tol: float, n_rows: int, quality: str, one_solution: bool) -> None:
         self.full, tried = table[0], list(table[1:])
-        self.tol, self.n_rows, self.quality = tol, n_rows, quality
+        self.tol, self.n_rows, self.quality, self.one_solution = tol, n_rows, quality, one_solution
         self.is_all = self.full["size"] == n_rows
-        self.limit = tol + self.full["excess"]
+        self.limit = self.typical_limit = tol
+        # a sample in the place of all rows may have lost anything, which is no reason to lose as much
+        if self.is_all and math.isfinite(self.full["excess_high"]):
+            self.limit += self.full["excess_high"]
+            self.typical_limit += (self.full["excess"] + self.full["excess_high"]) / 2.0
         # polish reads all rows again and again: it is recommended only where nothing else suffices
         plain = [line for line in tried if not line["polished"]]
         self.lines = plain if self._sufficient(plain) else tried
 
     def _sufficient(self, lines: Sequence[Line]) -> list[Line]:
-        """The lines that suffice, and with them all of the same method that have more rows."""
-        failed: dict[str, int] = {}
+        """The lines that suffice. Luck with few rows does not count: with more the loss must not be far above."""
+        too_small: dict[str, int] = {}
         for line in lines:
-            if not line["excess_high"] <= self.limit:
-                failed[line["method"]] = max(line["size"], failed.get(line["method"], 0))
-        return [line for line in lines if line["size"] > failed.get(line["method"], 0)]
+            if not line["excess_high"] <= _NOT_FAR * self.limit:
+                too_small[line["method"]] = max(line["size"], too_small.get(line["method"], 0))
+        return [
+            line
+            for line in lines
+            if line["size"] > too_small.get(line["method"], 0)
+            and line["excess_high"] <= self.limit
+            and line["excess"] <= self.typical_limit
+        ]
 
     def recommendation(self) -> Recommendation:
         """The verdict, and the words for it."""
@@ -76,7 +102,7 @@ class _Adviser:
         samples, coresets = ([line for line in enough if line["is_sample"] == sampled] for sampled in (True, False))
         sample = min(samples, key=lambda line: line["size"], default=None)
         coreset = min(coresets, key=lambda line: (line["size"], line["seconds"]), default=None)
-        quickest = min(filter(None, (sample, coreset)), key=lambda line: line["seconds"], default=None)
+        quickest = min(enough, key=lambda line: line["seconds"], default=None)
         if quickest is None:
             return self._use_more_rows()
         if self.is_all and self.full["seconds"] <= max(quickest["seconds"], _QUICK):
@@ -104,8 +130,8 @@ class _Adviser:
         text = f"Use a random sample: a coreset brings nothing here. {self._said(sample)}"
         if best is not None and best["excess"] > 0.0 and sample["excess"] >= _CLEAR_GAIN * best["excess"]:
             text += (
-                f" As many rows by {best['method']} have {_excess_text(best)}, which matters only if you need less "
-                f"than {share_text(self.tol)}."
+                f" As many rows by {best['method']} have {self._excess_text(best)}, which matters only if you need "
+                f"less than {share_text(self.tol)}."
             )
         return _of("sample", sample, text)
 
@@ -117,8 +143,8 @@ class _Adviser:
         samples = [line for line in self.lines if line["is_sample"] and line["polished"] == coreset["polished"]]
         largest = max(samples, key=lambda line: line["size"])
         same_size = next(line for line in samples if line["size"] == coreset["size"])
-        text += f" A random sample of the same size has {_excess_text(same_size)}"
-        text += "." if largest is same_size else f", and one of {largest['size']:,} rows {_excess_text(largest)}."
+        text += f" A random sample of the same size has {self._excess_text(same_size)}"
+        text += "." if largest is same_size else f", and one of {largest['size']:,} rows {self._excess_text(largest)}."
         return _of("coreset", coreset, text)
 
     def _use_sample_once(self, sample: Line, coreset: Line) -> Recommendation:
@@ -126,13 +152,13 @@ class _Adviser:
         text = f"For one fit use a random sample, as drawing a coreset takes longer. {self._said(sample)}"
         saved = sample["seconds_fit"] - coreset["seconds_fit"]
         if saved <= 0.0:
-            text += f" A coreset saves rows, not time: {_named(coreset)} have {_excess_text(coreset)}."
+            text += f" A coreset saves rows, not time: {_named(coreset)} have {self._excess_text(coreset)}."
             return _of("sample", sample, text)
         drawing = coreset["seconds"] - coreset["seconds_fit"] - sample["seconds_draw"]
         n_fits = max(2, math.ceil(drawing / saved))
         text += (
             f" For {n_fits:,} fits or more, or where few rows are what counts, use {coreset['method']} with "
-            f"{coreset['size']:,} rows: {_excess_text(coreset)}, each fit in {time_text(coreset['seconds_fit'])} "
+            f"{coreset['size']:,} rows: {self._excess_text(coreset)}, each fit in {time_text(coreset['seconds_fit'])} "
             f"instead of {time_text(sample['seconds_fit'])}."
         )
         return _of("sample", sample, text)
@@ -142,32 +168,75 @@ class _Adviser:
         largest = [line for line in self.lines if line["size"] == size]
         best = min(largest, key=lambda line: line["excess_high"])
         sample = next(line for line in largest if line["is_sample"] and line["polished"] == best["polished"])
+        fewer = self._as_good_with_fewer_rows(best)
+        if fewer is not None:
+            return self._use_several_fits(fewer, best)
         # the excess of a fit on m rows falls as 1/m
         wanted = self.n_rows if math.isinf(best["excess_high"]) else math.ceil(size * best["excess_high"] / self.limit)
         more = f"about {_two_digits(wanted):,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
         text = (
             f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
-            f"has {_excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
+            f"has {self._excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
         )
         if best is sample or sample["excess"] < _CLEAR_GAIN * max(best["excess"], 0.0):
             text += " At these sizes a coreset brings nothing over a random sample."
         else:
-            text += f" A random sample of the same size has {_excess_text(sample)}."
+            text += f" A random sample of the same size has {self._excess_text(sample)}."
         return _of("larger size", best, text, size=min(wanted, self.n_rows))
+
+    def _as_good_with_fewer_rows(self, best: Line) -> Line | None:
+        """The line of the same coreset with the fewest rows whose worst repeat is no worse than that of the best one.
+
+        None if much is lost, since rows that no draw of these sizes keeps would be a reason as well.
+        """
+        if self.one_solution or best["is_sample"] or not best["excess_high"] <= _LITTLE * self.limit:
+            return None
+        same = [line for line in self.lines if line["method"] == best["method"] and line["size"] < best["size"]]
+        enough = [line for line in same if line["excess_high"] <= _HARDLY_MORE * best["excess_high"]]
+        return min(enough, key=lambda line: line["size"], default=None)
+
+    def _use_several_fits(self, fewer: Line, best: Line) -> Recommendation:
+        """More rows do not lower the loss: what is left comes from the solver, which has several solutions."""
+        sample = next(line for line in self.lines if line["is_sample"] and line["size"] == fewer["size"])
+        several = "take the best of several fits" if best["polished"] else "polish, or take the best of several fits"
+        text = (
+            f"Use {fewer['method']} with {fewer['size']:,} rows, and {several}. More rows do not help: "
+            f"{_named(fewer)} have {self._excess_text(fewer)}, {best['size']:,} rows {self._excess_text(best)}. What "
+            f"exceeds {share_text(self.tol)} is not lost by keeping few rows: fits end in different solutions"
+            f"{self._typical_on_all_rows()}. A random sample of {fewer['size']:,} rows has {self._excess_text(sample)}."
+        )
+        beside = f" instead of {_time(self.full)} for all rows" if self.is_all else ""
+        return _of("coreset", fewer, f"{text} A fit takes {_time(fewer)}{beside}.")
 
     def _said(self, line: Line) -> str:
         """The size of a line, its losses and its time, beside those of a fit on all rows."""
-        kept = "" if line["rows"] > 0.9 * line["size"] else f", of which {line['rows']:,} are different"
+        kept = "" if line["rows"] == line["size"] else f" asked for, {line['rows']:,} different ones kept"
         text = f"{100.0 * line['size'] / self.n_rows:.2g} % of the rows ({line['size']:,}{kept}) suffice: "
-        text += f"{_excess_text(line)}"
+        text += f"{self._excess_text(line)}"
         if self.is_all:
             quality = f"{self.quality} {line['quality']:.4g} instead of {self.full['quality']:.4g} on rows held out"
             text += f", {quality}, in {_time(line)} instead of {_time(self.full)} for all rows."
-            if self.full["excess"] > 0.1 * self.tol:
-                typical = share_text(self.full["excess"])
-                text += f" (A typical fit on all rows is itself {typical} above the best of them.)"
+            if self.full["excess_high"] > 0.1 * self.tol:
+                text += f" (Fits end in different solutions{self._typical_on_all_rows()}.)"
             return text
         return f"{text}, in {_time(line)}. A fit on all rows was too expensive to compare with."
+
+    def _typical_on_all_rows(self) -> str:
+        """How far fits on all rows are above the best of them, as the end of a sentence."""
+        if not self.is_all:
+            return ""
+        worst = f", at worst {share_text(self.full['excess_high'])}" if self.full["n_repeats"] > 1 else ""
+        return f": a typical fit on all rows is itself {share_text(self.full['excess'])} above the best of them{worst}"
+
+    def _excess_text(self, line: Line) -> str:
+        if line["excess_high"] <= 0.0:
+            return "no more loss than a fit on all rows" if self.is_all else "the lowest loss of all"
+        if math.isinf(line["excess"]):
+            return "a loss where the best fit has none"
+        median = share_text(max(line["excess"], 0.0))
+        if line["n_repeats"] == 1:
+            return f"an excess loss of {median}"
+        return f"an excess loss of {median} (at worst {share_text(line['excess_high'])})"
 
 
 def _of(verdict: Verdict, line: Line, text: str, *, size: int | None = None) -> Recommendation:
@@ -181,15 +250,6 @@ def _named(line: Line) -> str:
     return f"a random sample of {size}" if line["is_sample"] else f"{size} by {line['method']}"
 
 
-def _excess_text(line: Line) -> str:
-    if line["excess_high"] <= 0.0:
-        return "no more loss than a fit on all rows"
-    median = share_text(max(line["excess"], 0.0))
-    if line["n_repeats"] == 1:
-        return f"an excess loss of {median}"
-    return f"an excess loss of {median} (at worst {share_text(line['excess_high'])})"
-
-
 def _time(line: Line) -> str:
     return time_text(line["seconds"])
 
@@ -197,12 +257,14 @@ def _time(line: Line) -> str:
 def share_text(share: float) -> str:
     """A share in per cent with two digits. What is within rounding error of zero is zero.
 
-    >>> share_text(0.0123), share_text(37.4), share_text(3.6e-7), share_text(-2e-15)
-    ('1.2 %', '3,740 %', '3.6e-05 %', '0 %')
+    >>> share_text(0.0123), share_text(0.998), share_text(37.4), share_text(3.6e-7), share_text(-2e-15)
+    ('1.2 %', '100 %', '3,740 %', '3.6e-05 %', '0 %')
     """
     if abs(share) < _ROUNDING:
         return "0 %"
-    return f"{100.0 * share:,.0f} %" if abs(share) >= 1.0 else f"{100.0 * share:.2g} %"
+    if math.isinf(share):
+        return "infinite"
+    return f"{100.0 * share:,.0f} %" if abs(share) >= 0.1 else f"{100.0 * share:.2g} %"
 
 
 def time_text(seconds: float) -> str:

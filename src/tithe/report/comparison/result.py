@@ -40,8 +40,9 @@ class Comparison:
         What the excess loss is above, in words.
     table : list of dict
         A row for each method and size, the fit on all rows first: ``method``, ``is_sample`` (a random sample whose
-        weights are not calibrated), ``polished``, ``size`` (rows asked for), ``share``, ``rows`` (kept) and
-        ``n_repeats``; ``quality``, ``held_out_loss``, ``excess``, ``distortion`` and ``seconds``, medians over the
+        weights are not calibrated), ``drawn_uniformly`` (a uniform draw took the place of the one asked for, as it
+        does where it is better with very few rows), ``polished``, ``size`` (rows asked for), ``share``, ``rows`` (kept)
+        and ``n_repeats``; ``quality``, ``held_out_loss``, ``excess``, ``distortion`` and ``seconds``, medians over the
         repeats, with the smallest and the largest as ``excess_low``, ``excess_high`` and so on;
         ``largest_distortion``, ``effective_size``, ``seconds_draw``, ``seconds_calibrate``, ``seconds_fit`` and
         ``seconds_polish``.
@@ -49,6 +50,16 @@ class Comparison:
         The numbers of every repeat.
     recommendation : Recommendation
         ``str(recommendation)`` says it in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tithe
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> result = tithe.compare(X, objective="kmeans", sizes=[100], n_repeats=1, constructions=["auto"])
+    >>> [line["method"] for line in result.table]
+    ['all rows', 'weighted uniform', 'calibrated sensitivity']
+    >>> page = result.to_html()
     """
 
     objective: str
@@ -65,11 +76,30 @@ class Comparison:
     runs: list[dict[str, Any]]
     recommendation: Recommendation
 
+    @property
+    def reference_note(self) -> str:
+        """What took the place of a fit on all rows, in words; empty if there was one."""
+        size = int(self.table[0]["size"])
+        if size == self.n_rows:
+            return ""
+        return (
+            f"There is no fit on all {self.n_rows:,} rows: time or memory do not suffice. A random sample "
+            f"of {size:,} rows, the largest affordable, takes its place. Losses are compared with the lowest one."
+        )
+
+    @property
+    def draw_note(self) -> str:
+        """Which rows were drawn in another way than asked for, in words; empty if none."""
+        lines = [line for line in self.table if line["drawn_uniformly"] and not line["polished"]]
+        named = ", ".join(f"{line['size']:,} rows by {line['method']}" for line in lines)
+        return f"Drawn uniformly, which is better with so few rows: {named}." if lines else ""
+
     def __repr__(self) -> str:
         from tithe.report.comparison.page import text_table
 
         head = f"Comparison of {self.objective} on {self.n_rows:,} rows, {self.n_held_out:,} held out\n"
-        return f"{head}{text_table(self)}\n{self.recommendation}"
+        notes = [note for note in (self.reference_note, self.draw_note) if note]
+        return "\n".join([f"{head}{text_table(self)}", *notes, str(self.recommendation)])
 
     def _repr_html_(self) -> str:
         from tithe.report.comparison.page import html_table

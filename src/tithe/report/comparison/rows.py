@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tithe.certify.held_out import rare_classes
+from tithe.certify.held_out import held_out_split
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Block, concat
 from tithe.core.passes import DataPass
 from tithe.core.progress import available_memory
-from tithe.core.seeding import Reservoir, Split, hash_limit, key_of
+from tithe.core.seeding import Reservoir, hash_limit
 from tithe.learners.base import check_no_extra_arrays
-from tithe.learners.labels import EncodeLabels, known_classes, objective_for
+from tithe.learners.labels import EncodeLabels, class_masses, known_classes, objective_for
 from tithe.learners.linear_regressor import NumericTarget
 from tithe.learners.tables import block_of_rows
 from tithe.objectives.single_score import SingleScoreObjective
@@ -85,9 +86,7 @@ def compared_rows(
         raise ValueError(
             f"holdout={holdout:g} of {n_all} rows leaves too few to judge by: at least {_MIN_HELD_OUT} are needed."
         )
-    rare = rare_classes(rows, share, seed) if objective.target == "class" else ()
-    key = key_of(seed, "held out")
-    learned, apart = (Split(key, share, held_out=held_out, rare=rare) for held_out in (False, True))
+    learned, apart = held_out_split(rows, share, seed, has_classes=objective.target == "class")
     training: Block | Source
     if isinstance(rows, Block):
         training, held_out = replace(learned(rows), indices=None), apart(rows)
@@ -98,6 +97,8 @@ def compared_rows(
         n_rows = sum(DataPass(training, engine).each(len))  # bad rows, and those without a target, are left out
     if not held_out.weights().any():
         raise ValueError("No row that is held out has a weight: raise holdout.")
+    if objective.target == "class" and not class_masses(DataPass(training, engine), objective.n_classes).all():
+        raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
     return ComparedRows(
         training=training,
         held_out=held_out,
@@ -113,7 +114,7 @@ def _opened(X: Any, y: Any, sample_weight: Any) -> Block | Source:
         return dask_source(X, y, sample_weight)
     if is_spark_frame(X):
         return open_numbers(X, y, sample_weight)
-    if isinstance(X, (str, bytes)):
+    if isinstance(X, (str, bytes, os.PathLike)):
         raise ValueError("X must be an array, a frame or a source. Files are opened with tithe.open_dataset().")
     if not isinstance(X, Source):
         return block_of_rows(X, y, sample_weight)

@@ -17,6 +17,9 @@ from tithe.core.data import Array, Block, Coreset, effective_sample_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import timed
 from tithe.core.seeding import rng_for
+from tithe.objectives.baseline import without_coefficients, without_rounding
+from tithe.objectives.dictionary import DictionaryObjective
+from tithe.objectives.logistic import LogisticObjective
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.plan import Plan, resolve_pair
@@ -31,11 +34,12 @@ _POLISH_TOL = 1e-6  # relative excess loss at which polish="auto" stops
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way to draw rows and to weigh them."""
+    """A way to draw rows and to weigh them. ``drawn_by`` is the name of the construction."""
 
     name: str
     construction: Any
     calibrate: bool
+    drawn_by: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,6 +63,8 @@ class Run:
         The solution.
     distortion : array (n_queries,)
         Of the rows kept, before any polish.
+    drawn_uniformly : bool
+        Whether a uniform draw took the place of the one asked for, as it does where it is better with very few rows.
     """
 
     method: str
@@ -70,18 +76,19 @@ class Run:
     seconds: dict[str, float]
     params: Any
     distortion: Array = field(default_factory=lambda: np.zeros(1))
+    drawn_uniformly: bool = False
 
 
 def methods_of(objective: Objective, constructions: Sequence[Any], *, calibrate: bool) -> list[Method]:
     """The weighted uniform sample, and the constructions that were asked for. Pairs that do not work are refused."""
-    methods = [Method(name=SAMPLE, construction="uniform", calibrate=False)]
+    methods = [Method(name=SAMPLE, construction="uniform", calibrate=False, drawn_by="uniform")]
     for asked in constructions:
         _, construction, _ = resolve_pair(objective, asked, calibrate=calibrate)
         name = f"calibrated {construction.name}" if calibrate else construction.name
         if construction.name == "uniform" and not calibrate:
             continue  # the weighted uniform sample
         if name not in [method.name for method in methods]:
-            methods.append(Method(name=name, construction=asked, calibrate=calibrate))
+            methods.append(Method(name=name, construction=asked, calibrate=calibrate, drawn_by=construction.name))
     return methods
 
 
@@ -153,6 +160,7 @@ class Runner:
             seconds={name: value for name, value in seconds.items() if name != "polish"},
             params=params,
             distortion=self._distortion(coreset),
+            drawn_uniformly=coreset.provenance["construction"] != method.drawn_by,
         )
         if polished is None:
             return [run]
@@ -163,13 +171,21 @@ class Runner:
         return np.array([ratio_error(small, full) for small, full in zip(costs, self._query_costs, strict=True)])
 
     def values(self, solutions: Sequence[Any]) -> Array:
-        """What the objective has at each solution on all rows learned from, in one pass: (n_solutions,)."""
+        """What the objective has at each solution on all rows learned from, in one pass: (n_solutions,).
+
+        What is rounding beside the value without any coefficient or atom, or of random centres, is zero.
+        """
         objective, data = self.objective, self.rows.data()
         if not isinstance(objective, ConvexObjective):
-            return total_costs(self.rows.training, objective, solutions, self.rows.engine)
+            nothing = [np.zeros(self.rows.held_out.n_features)] if isinstance(objective, DictionaryObjective) else []
+            values = total_costs(self.rows.training, objective, [*solutions, *nothing], self.rows.engine)
+            usual = values[-1] if nothing else np.max(self._query_costs)
+            return without_rounding(objective, values[: len(solutions)], float(usual))
+        solutions = [*solutions, without_coefficients(objective, solutions[0])]
         sums = data.total(lambda leaf: _as_objects([objective.sums(leaf, params) for params in solutions]))
         pairs = zip(sums, solutions, strict=True)
-        return np.array([objective.evaluation(total, params).value for total, params in pairs])
+        values = np.array([objective.evaluation(total, params).value for total, params in pairs])
+        return without_rounding(objective, values[:-1], values[-1])
 
 
 def _reduced_and_fitted(
@@ -192,7 +208,29 @@ def _reduced_and_fitted(
 def _solve(objective: Objective, rows: Block, rng: np.random.Generator) -> Any:
     """A solution for the rows. Near that of a calibrated coreset of a convex objective is the place of its totals."""
     near = rows.pilot if isinstance(rows, Coreset) and isinstance(objective, ConvexObjective) else None
+    if isinstance(objective, LogisticObjective) and objective.fit_intercept:
+        present = np.flatnonzero(np.bincount(objective.codes(rows), rows.weights(), objective.n_classes))
+        if len(present) < objective.n_classes:
+            return _solve_without_classes(objective, rows, present, rng)
     return objective.solve(rows, rng=rng, init=near)
+
+
+def _solve_without_classes(
+    objective: LogisticObjective, rows: Block, present: Array, rng: np.random.Generator
+) -> Array:
+    """A fit of the classes that have rows. The others, which no minimiser knows, get the chance of half a row."""
+    params = np.zeros((objective.n_classes, rows.n_features + 1))
+    if len(present) > 1:
+        assert rows.y is not None
+        some = replace(objective, classes=tuple(range(len(present))))
+        codes = np.searchsorted(present, objective.codes(rows)).astype(np.int32)
+        solution = some.solve(
+            replace(rows, y=codes, pilot=None) if isinstance(rows, Coreset) else replace(rows, y=codes), rng=rng
+        )
+        params[present] = solution if len(solution) > 1 else np.concatenate([-0.5 * solution, 0.5 * solution])
+    missing = np.setdiff1d(np.arange(objective.n_classes), present)
+    params[missing, -1] = params[present, -1].min() - np.log(2.0 * rows.total_weight)
+    return params if objective.n_classes > 2 else params[1:] - params[:1]
 
 
 def _polished(
