@@ -1,4 +1,4 @@
-"""`make bench` runs every benchmark, and every benchmark can be imported."""
+"""Every benchmark has a line in the README of the benchmarks, and can be imported."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def mains() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", mains(), ids=lambda path: path.stem)
-def test_make_bench_runs_it_and_the_readme_of_the_benchmarks_has_a_line_for_it(path: Path) -> None:
-    recipe = (ROOT / "Makefile").read_text().partition("\nbench:")[2].partition("\n\n")[0]
-    assert f"benchmarks/{path.name}" in recipe
+def test_the_readme_of_the_benchmarks_has_a_line_for_it(path: Path) -> None:
     assert f"| `{path.name}` |" in (BENCHMARKS / "README.md").read_text()
 
 

@@ -20,7 +20,8 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_the_readme_fits_on_a_screen_and_names_the_two_commands() -> None:
-    assert len(README.splitlines()) < 120
+    seen = re.sub(r"<!--.*?-->\n", "", README, flags=re.DOTALL)  # without the templates of its numbers
+    assert len(seen.splitlines()) < 105
     assert "$ make demo" in README and "$ make test" in README
 
 

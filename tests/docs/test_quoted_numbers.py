@@ -1,86 +1,122 @@
-"""Measurements that README and documentation quote are those of the kept results, and the check of that works."""
+"""Measurements that README and documentation quote are those of the kept results, and their script works."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from decimal import Decimal
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from quoted_numbers import is_stored, missing_numbers, quotations, stored_values
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 LARGEST = 50_000  # bytes of a kept file
 
 
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("quoted_numbers", ROOT / "tools" / "quoted_numbers.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+NUMBERS = script()
+PAGES = [str(path.relative_to(ROOT)) for path in NUMBERS.PAGES]
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_quoted_numbers_are_in_the_kept_results(page: str) -> None:
-    assert missing_numbers(ROOT / page, RESULTS) == []
+def test_quoted_numbers_are_those_of_the_kept_results(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert text == NUMBERS.made(text), "run python tools/quoted_numbers.py"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/papers.md"])
+def test_no_measurement_is_written_by_hand(page: str) -> None:
+    assert NUMBERS.unmarked_numbers((ROOT / page).read_text()) == []
+
+
+def bench_commands() -> set[str]:
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = "".join(makefile.partition(f"\n{target}:")[2].partition("\n\n")[0] for target in ("papers", "bench"))
+    lines = re.findall(r"\$\(BIN\)/(python benchmarks/[^&|;\n]+)", recipe)
+    return {" ".join(line.replace("$(DATA)", "DIR").split()) for line in lines}
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_kept_results_are_small_and_name_no_place(path: Path) -> None:
+def test_kept_results_are_small_and_made_by_make_bench(path: Path) -> None:
     text = path.read_text()
     assert len(text) <= LARGEST
     assert "about" in json.loads(text)  # as benchmarks/common.py writes them
+    assert json.loads(text)["command"] in bench_commands()
     assert "/tmp/" not in text and "/work/" not in text and "/home/" not in text
 
 
 STORED = {
-    "a": [0.12345, {"b": "1.20 (largest 0.9), 2,302 rows"}],
-    "0.05": 1234567,
-    "flag": True,
-    "about": {"v": "3.11"},
+    "share": 0.12345,
+    "sets": {"a set": [{"method": "A-b", "size": 5, "cost": 2e-7}, {"method": "A-b", "size": 9, "cost": 1234567}]},
+    "runs": {"first": {"x": 1.0}, "second": {"x": 4.0}, "third": {"x": 2.0}},
 }
 
 
-def quoted(tmp_path: Path, text: str) -> list[str]:
-    page = tmp_path / "page.md"
-    page.write_text(text)
-    (tmp_path / "results.json").write_text(json.dumps(STORED))
-    return missing_numbers(page, tmp_path)
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "stored.json").write_text(json.dumps(STORED))
+    monkeypatch.setattr(NUMBERS, "RESULTS", tmp_path)
+    NUMBERS.load.cache_clear()
+    yield
+    NUMBERS.load.cache_clear()
 
 
-def test_stored_values_are_found_in_values_texts_and_keys() -> None:
-    found = set(stored_values(STORED))
-    assert {Decimal("0.12345"), Decimal("1.20"), Decimal("0.9"), Decimal(2302), Decimal("0.05")} <= found
-    assert Decimal("3.11") not in found and Decimal(1) not in found
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{stored.share:.2f}", ".12"),
+        ("{stored.share:.1%}", "12.3%"),
+        ("{stored.sets[a set][method=A-b & size=5].cost:.0e}", "2e-7"),
+        ("{stored.sets[a set][1].cost:,}", "1,234,567"),
+        ("{min(stored.runs[*].x):.0f} to {max(stored.runs[*].x):.0f}", "1 to 4"),
+        ("{median(stored.runs[*].x):.1f}, {count(stored.runs[*].x):d}", "2.0, 3"),
+        ("{stored.runs.second.x / max(stored.runs[*].x):.2f}", "1.00"),
+        ("{100 * stored.share:.3g}", "12.3"),
+        ("{stored.runs.first.x - stored.runs.second.x:.1f}", "-3.0"),
+        ("{stored.share - 1:.2f}", "-.88"),
+        ("{stored.sets[a set][0].method:}", "A-b"),
+        ("runs = stored.runs\nsecond = stored.runs.second\n{second.x / runs.third.x:.0f}", "2"),
+    ],
+)
+def test_a_stored_place_is_written(template: str, text: str) -> None:
+    assert NUMBERS.filled(template) == text
 
 
-@pytest.mark.parametrize("number", ["0.12", ".12", "0.123", ".1235", "1.2", "1,234,567", "2,302", "12.3 %", "1.2e-1"])
-def test_a_rounded_value_is_accepted(tmp_path: Path, number: str) -> None:
-    assert quoted(tmp_path, f"<!-- numbers: results.json -->\nThe share is {number}, as measured.\n") == []
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{stored.shares:.2f}", "nothing at 'shares'"),
+        ("{stored.sets[a set][method=B].cost:.2f}", "nothing at 'method=B'"),
+        ("{stored.runs[*].x:.2f}", "stands for 3 values"),
+        ("{other.x:.2f}", "no benchmarks/results/other.json"),
+        ("{stored.share - stored.share - 1:.2f}", "more than one sign"),
+    ],
+)
+def test_a_place_that_is_not_stored_is_an_error(template: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NUMBERS.filled(template)
 
 
-@pytest.mark.parametrize("number", ["0.13", "0.124", "1,234,000", "1.3", "13.3 %", "2,303", "3.11"])
-def test_another_number_is_reported(tmp_path: Path, number: str) -> None:
-    (message,) = quoted(tmp_path, f"<!-- numbers: results.json -->\nThe share is {number}.\n")
-    assert message == f"page.md, line 1: {number.removesuffix(' %')} is not in results.json"
+@pytest.mark.usefixtures("stored")
+def test_only_what_stands_below_a_template_is_written_anew() -> None:
+    page = "It was 7.77.\n\n<!-- numbers\nIt is {stored.share:.2f}.\n-->\nIt is .13.\n<!-- end of numbers -->\n"
+    assert NUMBERS.made(page) == page.replace(".13", ".12")
+    assert NUMBERS.unmarked_numbers(page) == ["7.77 in 'It was 7.77.'"]
 
 
-def test_a_ratio_of_stored_values_does_not_count() -> None:
-    assert not is_stored("2.47", False, {Decimal("0.2"), Decimal("0.081")})
-
-
-def test_only_the_block_below_a_marker_is_checked(tmp_path: Path) -> None:
-    text = "It was 7.77.\n\n<!-- numbers: results.json -->\n\nIt is 0.12\nand `x=7.77`, with 5 seeds.\n\nIt was 7.77.\n"
-    assert quoted(tmp_path, text) == []
-    assert len(quotations(text)) == 1
-
-
-def test_named_columns_of_a_table_are_checked_and_no_others(tmp_path: Path) -> None:
-    table = "| claim | published | ours, here |\n|---|---|---|\n| a \\| 0.12 | 7.7 | 0.12 |\n| b | 7.7 | {} |\n"
-    marker = "<!-- numbers: results.json; columns: claim | ours, here -->\n"
-    assert quoted(tmp_path, marker + table.format("0.9")) == []
-    assert len(quoted(tmp_path, marker + table.format("7.7"))) == 1
-    with pytest.raises(ValueError, match="no column 'theirs'"):
-        quoted(tmp_path, marker.replace("ours, here", "theirs") + table)
-
-
-def test_a_marker_with_a_mistake_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not of the form"):
-        quoted(tmp_path, "<!-- numbers: results.json, columns = ours\n0.12\n")
-    with pytest.raises(FileNotFoundError):
-        quoted(tmp_path, "<!-- numbers: none.json -->\n0.12\n")
+def test_code_formulas_and_versions_are_no_measurements() -> None:
+    page = "Python 3.11 to 3.14, `x=7.77`, $p = .4$, [a](b.1.md), 20 rows.\n\n```python\nx = 7.77\n```\n"
+    assert NUMBERS.unmarked_numbers(page) == []
+    assert NUMBERS.unmarked_numbers("It took 7 times as long, 3 to 4 times, 1e-7.") != []

@@ -156,7 +156,7 @@ def test_the_curve_never_rises_even_if_the_solver_gives_any_rows(options, object
 
 
 def test_a_rule_without_its_number_is_refused_before_rows_are_read() -> None:
-    with pytest.raises(ValueError, match="needs a budget"):
+    with pytest.raises(ValueError, match="budget, the cost to get below, must be"):
         choose_k(iter(()), rule="budget")
 
 
@@ -164,16 +164,26 @@ def test_a_rule_without_its_number_is_refused_before_rows_are_read() -> None:
     ("options", "message"),
     [
         ({"rule": "magic"}, "rule must be"),
-        ({"rule": "budget"}, "needs a budget"),
-        ({"rule": "penalty"}, "needs a penalty"),
+        ({"rule": "budget"}, "budget, the cost to get below"),
+        ({"rule": "penalty"}, "penalty, the cost of one more cluster"),
         ({"rule": "relative", "eta": 2.0}, "eta"),
+        ({"rule": "penalty", "penalty": float("nan")}, "penalty"),
+        ({"rule": "budget", "budget": float("nan")}, "budget"),
         ({"max_clusters": 0}, "max_clusters"),
+        ({"max_clusters": "8"}, "max_clusters"),
         ({"objective": "generic"}, "objective must be"),
     ],
 )
 def test_bad_arguments(blobs: np.ndarray, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         choose_k(blobs, **options)
+
+
+def test_the_rows_of_a_coreset_are_no_answer(blobs: np.ndarray) -> None:
+    """A centre on each of the rows that were kept costs nothing on them, which says nothing of all rows."""
+    with pytest.warns(UserWarning, match="Raise coreset_size"):
+        result = choose_k(blobs, rule="penalty", penalty=1e-9, coreset_size=20, random_state=0)
+    assert not result.met
 
 
 def test_all_points_equal() -> None:

@@ -73,9 +73,11 @@ def test_a_hole_larger_than_a_patch_closes_from_its_edges() -> None:
     clean = waves((60, 60))
     mask = np.zeros(clean.shape, bool)
     mask[20:40, 22:44] = True
-    result = denoiser().fit_inpaint(np.where(mask, 0.0, clean), mask)
-    assert np.isfinite(result).all()
-    assert np.abs(result - clean)[mask].mean() < 0.6 * np.abs(clean[~mask].mean() - clean)[mask].mean()
+    hole = np.where(mask, 0.0, clean)
+    results = [denoiser(random_state=seed).fit_inpaint(hole, mask) for seed in range(3)]
+    assert np.isfinite(results).all()
+    errors = [np.abs(result - clean)[mask].mean() for result in results]
+    assert np.median(errors) < 0.45 * np.abs(clean[~mask].mean() - clean)[mask].mean()
 
 
 def test_colour_of_8_bits(rng) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, effective_sample_size
 from tithe.core.errors import warn_caller
-from tithe.core.params import resolve_size
+from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.kernels.clustering.centres import assign
@@ -42,6 +42,13 @@ class KCurve:
     ``k`` is the choice of the rule on this data, not "the true k". ``curve`` maps each k that was tried to its cost
     Phi(k) on the coreset, which never rises in k, and ``centers`` to its solution. ``met`` says whether the ``rule``
     was satisfied within ``max_clusters``; `choose_k` warns if not.
+
+    >>> import numpy as np
+    >>> from tithe import choose_k
+    >>> X = np.repeat([[1.0], [5.0], [9.0]], 500, axis=0) + np.random.default_rng(0).normal(0.0, 0.1, size=(1500, 1))
+    >>> result = choose_k(X, rule="penalty", penalty=100.0, max_clusters=8, random_state=0)
+    >>> result.k, sorted(result.centers[3].round().ravel().tolist())
+    (3, [1.0, 5.0, 9.0])
     """
 
     k: int
@@ -158,10 +165,8 @@ def choose_k(
     6
     """
     types = {"kmeans": KMeansObjective, "kmedian": KMedianObjective, "kmedians": KMedianObjective}
-    if objective not in types:
-        raise ValueError(f"objective must be 'kmeans' or 'kmedian', got {objective!r}.")
-    if max_clusters < 1:
-        raise ValueError(f"max_clusters must be at least 1, got {max_clusters}.")
+    check_value("objective", objective, OneOf(*types))
+    check_value("max_clusters", max_clusters, WholeNumber(least=1))
     decide = _decision(rule, budget=budget, eta=eta, penalty=penalty)
     data = DataPass(
         check_no_extra_arrays(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight)
@@ -170,13 +175,14 @@ def choose_k(
     seed, size = as_seed(random_state), resolve_size(coreset_size, data.n_expected)
     reduce_seed = int(rng_for(seed, "reduce").integers(2**62))
     coreset = reduce_rows(data, Plan.of(goal, construction, size, calibrate=True, seed=reduce_seed))
-    goal = replace(goal, n_clusters=min(goal.n_clusters, coreset.n_seen))
+    # more clusters than rows in the coreset cost nothing there, which says nothing of all rows
+    goal = replace(goal, n_clusters=min(goal.n_clusters, len(coreset)))
     phi = _Costs(goal, coreset, seed)
     k, met = decide(phi, goal.n_clusters)
     if not met:
         warn_caller(
             f"No number of clusters up to {goal.n_clusters} satisfies rule={rule!r}; the answer is {k}. "
-            "Raise max_clusters, or take another rule.",
+            f"Raise {'max_clusters' if goal.n_clusters == max_clusters else 'coreset_size'}, or take another rule.",
         )
     return KCurve(k=k, curve=dict(sorted(phi.curve.items())), centers=phi.centers, rule=rule, met=met, coreset=coreset)
 
@@ -185,21 +191,19 @@ def _decision(
     rule: str, *, budget: float | None, eta: float, penalty: float | None
 ) -> Callable[[_Costs, int], tuple[int, bool]]:
     """The function of costs and the largest k that a rule stands for; checked before a row is read."""
-    if rule == "separation":
-        return _separated
+    check_value("rule", rule, OneOf(*RULES))
     if rule == "budget":
-        if budget is None:
-            raise ValueError("rule='budget' needs a budget: the cost to get below.")
+        check_value("budget, the cost to get below,", budget, RealNumber(least=0.0))
+        assert budget is not None
         return partial(_within_budget, budget=budget)
     if rule == "relative":
-        if not 0.0 < eta < 1.0:
-            raise ValueError(f"eta must lie between 0 and 1, got {eta}.")
+        check_value("eta", eta, RealNumber(above=0.0, below=1.0))
         return partial(_until_flat, eta=eta)
     if rule == "penalty":
-        if penalty is None:
-            raise ValueError("rule='penalty' needs a penalty: the cost of one more cluster.")
+        check_value("penalty, the cost of one more cluster,", penalty, RealNumber(least=0.0))
+        assert penalty is not None
         return partial(_penalised, penalty=penalty)
-    raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}.")
+    return _separated
 
 
 def _doublings(max_k: int) -> list[int]:

@@ -332,3 +332,11 @@ def test_regressed_sensitivities_of_margins_are_kept(tmp_path) -> None:
     loaded = load_model(tmp_path / "model.skops").sensitivity_model_
     np.testing.assert_array_equal(loaded.score(X[:10], names[:10]), score)
     np.testing.assert_array_equal(loaded.exact(X[:10], names[:10]), model.sensitivity_model_.exact(X[:10], names[:10]))
+
+
+@pytest.mark.parametrize("weight", [np.nan, -1.0, 0.0])
+def test_margins_of_bad_weights_are_refused(weight: float) -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = LinearODMClassifier().fit(X, X[:, 0] > 0)
+    with pytest.raises(ValueError, match=r"sample_weight|weights are zero"):
+        model.margin_distribution(X, X[:, 0] > 0, np.full(30, weight))

@@ -110,11 +110,11 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
 
     Notes
     -----
-    Where a coreset pays: on patches of pictures, where few rows hold most of the error. Dictionaries of 500 patches of
-    16 x 16 pixels, drawn by their error, have .16 (a cartoon) to .94 times the error on all patches of those drawn
-    uniformly with weights; of 2,000 .26 to 1.02. Noisy patches, and signals that are all alike, such as sums of random
-    atoms, gain nothing: there ``construction="uniform"`` leads to a dictionary as good, without a pass over the data.
-    Use it if rows are of one kind. See ``benchmarks/dictionary_paper.py``.
+    Where a coreset pays: on patches of pictures, where few rows hold most of the error. Dictionaries of 16 x 16 patches
+    that are drawn by their error have about half the error on all patches of those drawn uniformly with weights on a
+    cartoon, and some per cent less on photographs (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that
+    are all alike, such as sums of random atoms, gain nothing: there ``construction="uniform"`` leads to a dictionary as
+    good, without a pass over the data.
 
     Examples
     --------

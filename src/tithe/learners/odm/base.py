@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, weighted_quantiles
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import (
     Anything,
@@ -38,6 +38,7 @@ from tithe.learners.tables import checked_block
 from tithe.objectives.margin import MarginObjective
 from tithe.solvers.odm.kernel_functions import KERNELS
 from tithe.solvers.odm.many_classes import NONCONVEX
+from tithe.sources.arrays import check_weights
 
 MAX_EXACT_MULTIPLIERS, EXACT_TOL = 1000, 1e-20  # small problems are solved to rounding error, in milliseconds
 QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -88,26 +89,24 @@ class MarginDistribution(Storable):
         )
 
     @classmethod
-    def of(cls, margins: Array, weight: Array | None, levels: Sequence[float] = QUANTILE_LEVELS) -> MarginDistribution:
+    def of(cls, margins: Array, weight: Any, levels: Sequence[float] = QUANTILE_LEVELS) -> MarginDistribution:
         """The distribution of margins (n,) with weights (n,), and its quantiles of some levels in [0, 1]."""
         shares = np.asarray(levels, np.float64).reshape(-1)
         if not np.all((shares >= 0.0) & (shares <= 1.0)):
             raise ValueError(f"levels must lie between 0 and 1, got {levels!r}.")
         if len(margins) == 0:
             raise ValueError("There are no margins: give at least one row.")
+        weight = check_weights(weight, len(margins))
         weight = np.ones(len(margins)) if weight is None else weight
-        order = np.argsort(margins, kind="stable")
-        ordered, mass = margins[order], np.cumsum(weight[order])
+        if not weight.any():
+            raise ValueError("All sample weights are zero: there are no margins to describe.")
         mean = float(np.average(margins, weights=weight))
-        # rows of weight zero come before the first quantile
-        least = np.nextafter(0.0, 1.0)
-        places = np.searchsorted(mass, np.maximum(shares * mass[-1] * (1.0 - 1e-12), least))
         return cls(
             mean=mean,
             variance=float(np.average((margins - mean) ** 2, weights=weight)),
             semi_variance=float(np.average(np.maximum(mean - margins, 0.0) ** 2, weights=weight)),
             levels=tuple(shares.tolist()),
-            quantiles=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
+            quantiles=tuple(weighted_quantiles(margins, weight, shares).tolist()),
         )
 
 
@@ -120,6 +119,17 @@ def margins_of(scores: Array, codes: Array) -> Array:
     rivals[rows, codes] = -np.inf
     margins: Array = scores[rows, codes] - rivals.max(axis=1)
     return margins
+
+
+def labelled_margins(scores: Array, y: Any, classes: Array) -> Array:
+    """Margins (n,) of rows with labels y; labels that are no class are refused."""
+    y = column_or_1d(y)
+    if len(y) != len(scores):
+        raise ValueError(f"X has {len(scores)} rows and y has {len(y)}.")
+    codes = label_numbers(y, classes)
+    if codes.min() < 0:
+        raise ValueError(f"y holds {y[codes < 0].tolist()[0]!r}, which is not a class that was fitted.")
+    return margins_of(scores, codes)
 
 
 def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
@@ -174,24 +184,13 @@ class MarginMachine:
     def margins(self, X: Any, y: Any) -> Array:
         """y f(x) for two classes, else f_y(x) minus the largest f of another class: (n,)."""
         check_is_fitted(self)
-        scores = self.decision_function(X)
-        y = column_or_1d(y)
-        if len(y) != len(scores):
-            raise ValueError(f"X has {len(scores)} rows and y has {len(y)}.")
-        codes = label_numbers(y, self.classes_)
-        if codes.min() < 0:
-            raise ValueError(f"y holds {y[codes < 0].tolist()[0]!r}, which is not a class that was fitted.")
-        return margins_of(scores, codes)
+        return labelled_margins(self.decision_function(X), y, self.classes_)
 
     def margin_distribution(
         self, X: Any, y: Any, sample_weight: Any = None, *, levels: Sequence[float] = QUANTILE_LEVELS
     ) -> MarginDistribution:
         """Mean, variance, semi-variance and quantiles of the margins of rows, such as those of a test."""
-        margins = self.margins(X, y)
-        weight = None if sample_weight is None else column_or_1d(sample_weight, dtype=np.float64)
-        if weight is not None and len(weight) != len(margins):
-            raise ValueError(f"X has {len(margins)} rows and sample_weight has {len(weight)}.")
-        return MarginDistribution.of(margins, weight, levels)
+        return MarginDistribution.of(self.margins(X, y), sample_weight, levels)
 
     @available_if(lambda self: self.probability)
     @lazy_on_collections

@@ -111,7 +111,8 @@ def label_certificate(value: float, bound: float | None, n_searched: int, n_rows
     if bound is None:
         return None
     excess = max(value - bound, 0.0)
-    rows = f"all {n_rows} rows" if n_searched == n_rows else f"{n_searched} of {n_rows} rows"
+    searched_all = n_searched == n_rows
+    rows = f"all {n_rows} rows" if searched_all else f"{n_searched} of {n_rows} rows"
     return Certificate(
         kind="bound",
         quantity="excess_loss",
@@ -120,6 +121,7 @@ def label_certificate(value: float, bound: float | None, n_searched: int, n_rows
         bound=excess,
         n_rows=n_searched,
         passes=1,
+        compared_on="all rows" if searched_all else f"the {n_searched} rows that labels were searched for",
         sentence=(
             f"The objective of the labels is {value:.6g} on {rows}. No labels that obey the constraints have one below "
             f"{bound:.6g}."

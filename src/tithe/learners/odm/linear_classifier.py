@@ -357,7 +357,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         if not solution.converged:
             advice = f"Raise max_iter={self.max_iter}, or take another solver."
             if isinstance(solution, CoverSolution) and solution.cover_converged and self.finish != "auto":
-                advice = f"It is solved on the cover: raise finish={self.finish}, or lower the radius."
+                advice = f"It is solved on the cover: raise finish={self.finish}, or take a smaller radius."
             warn_caller(
                 f"The loss may exceed the smallest possible by {solution.gap / solution.place.value:.2g} of itself, "
                 f"more than tol={self.tol:g}, after {solution.n_iter} rounds. {advice}",
