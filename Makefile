@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-DATA ?= ../shared/data
+DATA ?= benchmarks/data
 export TIMEFORMAT := -- %R s, %U s of CPU
 
-.PHONY: demo test quick bits slow cluster docs matrix lint bench clean help
+.PHONY: demo test quick bits slow cluster docs matrix lint bench papers clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -47,7 +47,8 @@ cluster: $(READY)  ## the tests on clusters and stores; installs Dask, Spark and
 	$(call install,dev$(comma)cluster) || { echo "Dask, Spark and the test servers cannot be installed here."; exit 1; }
 	command -v java > /dev/null || echo "There is no Java (apt-get install default-jre-headless): Spark is not tested."
 	time $(BIN)/python -m pytest -m 'slow or not slow' tests/engines tests/cli/test_engine_option.py \
-		tests/sources/test_dask_collections.py tests/sources/test_spark_frames.py tests/sources/test_stores.py
+		tests/sources/test_dask_collections.py tests/sources/test_datasets.py tests/sources/test_spark_frames.py \
+		tests/sources/test_stores.py
 
 docs: $(READY)  ## the documentation, in docs/_build/html; warnings are errors
 	$(call install,dev$(comma)docs) || { echo "Sphinx and its extensions cannot be installed here."; exit 1; }
@@ -62,57 +63,65 @@ lint: $(READY)  ## ruff, mypy, import-linter
 	time $(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(READY)  ## the benchmarks, on the data in DATA=DIR (benchmarks/README.md), and the page of papers
+# hours: the protocols of the papers, whole
+papers: $(READY)  ## every table and figure of docs/papers.md, by the papers' protocols; needs the data in DATA=DIR
+	$(BIN)/python benchmarks/theory.py --data $(DATA)
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --cpu --sets covtype
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --cpu --sets w8a
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --cpu --sets ijcnn1
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets ijcnn1 --cpu --sweep-b --percents 3
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets covtype --cpu --radius 0.1
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets generated --cpu
+	$(BIN)/python benchmarks/rdsf.py --data $(DATA)
+	$(BIN)/python benchmarks/dictionary_paper.py --only synthetic
+	$(BIN)/python benchmarks/dictionary_paper.py --only synthetic --trials 1 --min-n 1000000 --max-n 1000000 --name dictionary_paper_synthetic_1000000
+	$(BIN)/python benchmarks/dictionary_paper.py --only sizes
+	$(BIN)/python benchmarks/dictionary_paper.py --data $(DATA) --only noise
+	$(BIN)/python benchmarks/dictionary_paper.py --data $(DATA) --only references
+	$(BIN)/python benchmarks/dictionary_paper.py --data $(DATA) --only uniform
+	$(BIN)/python benchmarks/paco.py --paper
+	$(BIN)/python benchmarks/odm.py --data $(DATA) --only block
+	$(BIN)/python benchmarks/odm_path.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only start
+	$(BIN)/python benchmarks/odm_svrg.py --data $(DATA) --sets covtype ijcnn1 higgs_subset --share 4 16 64 --repetitions 3 --rows 20000
+	$(BIN)/python benchmarks/odm_boundaries.py
+	$(BIN)/python tools/papers.py
+	$(BIN)/python tools/paper_figures.py
+
+bench: $(READY)  ## every number that README and documentation quote, from the data in DATA=DIR, downloaded where missing
 	$(call install,bench)
+	$(BIN)/python benchmarks/get_data.py --data $(DATA)
+	$(BIN)/python benchmarks/picture.py
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/choose_k.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py
-	$(BIN)/python benchmarks/tables.py --data $(DATA)
-	$(BIN)/python benchmarks/sizes.py --data $(DATA)
-	$(BIN)/python benchmarks/few_rows.py --data $(DATA)
 	$(BIN)/python benchmarks/weak_spots.py --data $(DATA)
-	$(BIN)/python benchmarks/sites.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
-	$(BIN)/python benchmarks/regression.py --data $(DATA)
+	$(BIN)/python benchmarks/regression.py --data $(DATA) --parts speed
 	$(BIN)/python benchmarks/break_even.py --data $(DATA)
-	$(BIN)/python benchmarks/certificates.py
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
-	$(BIN)/python benchmarks/odm.py --data $(DATA)
-	$(BIN)/python benchmarks/odm.py --data $(DATA) --only block
-	$(BIN)/python benchmarks/odm_linear.py --data $(DATA)
+	$(BIN)/python benchmarks/odm.py --data $(DATA) --only speed
+	$(BIN)/python benchmarks/odm.py --data $(DATA) --only tuned
 	$(BIN)/python benchmarks/odm_defaults.py --data $(DATA)
-	$(BIN)/python benchmarks/odm_path.py --data $(DATA)
-	$(BIN)/python benchmarks/odm_partition.py --data $(DATA)
-	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only start
+	$(BIN)/python benchmarks/odm_linear.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only growth --setting tuned
 	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only linear
 	$(BIN)/python benchmarks/odm_search.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_semi_supervised.py --data $(DATA)
-	$(BIN)/python benchmarks/photographs.py --data $(DATA)
-	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_semi_supervised.py --data $(DATA) --large
+	$(BIN)/python benchmarks/photographs.py --data $(DATA) --only whole --all-of
+	$(BIN)/python benchmarks/photographs.py --data $(DATA) --only crops
 	$(BIN)/python benchmarks/film.py
-	$(BIN)/python benchmarks/dictionary.py --data $(DATA)
+	$(BIN)/python benchmarks/dictionary.py --data $(DATA) --seeds 1
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
+	$(BIN)/python benchmarks/paco.py --changes
 	$(BIN)/python benchmarks/cold.py
 	$(BIN)/python benchmarks/priority.py
-	$(BIN)/python benchmarks/theory.py --data $(DATA)
-	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA)
-	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets ijcnn1 --sweep-b --percents 3
-	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets covtype --radius 0.1
-	$(BIN)/python benchmarks/rdsf.py --data $(DATA)
-	for part in synthetic sizes noise references uniform; do \
-		$(BIN)/python benchmarks/dictionary_paper.py --data $(DATA) --only $$part || exit 1; done
-	$(BIN)/python benchmarks/dictionary_paper.py --only synthetic --min-n 500000 --name dictionary_paper_synthetic_500000
-	$(BIN)/python benchmarks/paco.py --paper
-	$(BIN)/python benchmarks/paco.py --changes
-	$(BIN)/python benchmarks/odm_svrg.py --data $(DATA) --sets covtype ijcnn1 higgs_subset --share 4 16 64 --repetitions 3 --rows 20000
-	$(BIN)/python benchmarks/odm_boundaries.py
-	$(call install,dask) && $(BIN)/python benchmarks/clusters.py
-	if command -v java > /dev/null; then { $(call install,spark); } && $(BIN)/python benchmarks/spark.py; fi
-	$(BIN)/python tools/papers.py
-	$(BIN)/python tools/paper_figures.py
+	$(MAKE) papers
+	$(BIN)/python tools/quoted_numbers.py
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .matrix demo-report .pytest_cache .mypy_cache .ruff_cache build

@@ -123,5 +123,5 @@ def save(name: str, results: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     about = {"python": platform.python_version(), "machine": platform.machine(), "numpy": np.__version__}
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"about": about, "command": command(), **results}, indent=2) + "\n")
+    path.write_text(json.dumps({"about": about, "command": command(), **rounded(results)}, indent=1) + "\n")
     print(f"\nwritten: benchmarks/results/{path.name}")

@@ -1,6 +1,6 @@
 """Dictionary learning: pursuit and K-SVD beside their peers, through a coreset beside all rows, and on patches.
 
-    python benchmarks/dictionary.py --data ../shared/data
+    python benchmarks/dictionary.py --data DIR
 
 Signals follow the paper (Feldman, Feigin and Sochen 2013): d = 20, k = 50 planted atoms with uniform entries, three
 atoms a signal with uniform coefficients, noise at 20 dB. The error of a dictionary is the mean squared error of an

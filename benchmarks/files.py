@@ -12,11 +12,10 @@ distortion of 5 %. Then the distortion of both coresets on all rows, by family o
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +52,9 @@ def generate(folder: Path, n_rows: int) -> None:
 
 def measured(command: list[str]) -> tuple[float, float]:
     """Wall time in seconds and peak memory in GB of a process, start and imports included."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} failed.")
-    return time.perf_counter() - start, usage.ru_maxrss * 1024 / 1e9
+    launcher = [sys.executable, "-S", str(Path(__file__).parent / "measured_process.py")]
+    seconds, memory = json.loads(subprocess.run([*launcher, *command], check=True, stdout=subprocess.PIPE).stdout)
+    return seconds, memory
 
 
 def families(source: Any, coreset: Any, objective: Any, name: str) -> dict[str, list[Any]]:

@@ -1,6 +1,6 @@
 """Noise levels: how far estimates are from the noise that was put on pictures.
 
-    python benchmarks/noise_levels.py --data ../shared/data
+    python benchmarks/noise_levels.py --data DIR
 
 Crops of every picture in images/, in colour and in grey, and a generated cartoon of dense cells with outlines, with
 noise of sigma 5, 10, 25 and 50, as floats and cut off to 8 bits. "search" is `estimate_sigma`; "tenth" takes all blocks

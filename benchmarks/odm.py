@@ -21,6 +21,7 @@ Block: microseconds for the multipliers of one row of K classes, which the paper
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import subprocess
 import sys
@@ -106,9 +107,9 @@ def speed(folder: Path, sizes: list[int], n_digits: int) -> dict[str, Any]:
         slopes[name] = float(np.polyfit(np.log([r["rows"] for r in own]), np.log([r["cpu"] for r in own]), 1)[0])
     print("time grows with rows to the power of", ", ".join(f"{v:.2f} ({k})" for k, v in slopes.items()))
     alone = [sys.executable, __file__, "--data", str(folder), "--digits", str(n_digits)]
-    told = subprocess.run(alone, check=True, capture_output=True, text=True).stdout
-    print(f"\nTen classes of digits: {told.strip()}")
-    return {"growth": rows, "slopes": slopes, "digits": told.strip()}
+    pictures = json.loads(subprocess.run(alone, check=True, capture_output=True, text=True).stdout)
+    show("Ten classes of digits", list(pictures), [list(pictures.values())])
+    return {"growth": rows, "slopes": slopes, "digits": pictures}
 
 
 # -- tuned -------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def one_set(folder: Path, name: str, n_rows: int, candidates: int) -> dict[str, 
     return found
 
 
-def tuned(folder: Path, names: list[str], n_rows: int, candidates: int) -> list[dict[str, Any]]:
+def tuned(folder: Path, names: list[str], n_rows: int, candidates: int) -> dict[str, Any]:
     results = []
     for name in names:
         results.append(one_set(folder, name, n_rows, candidates))
@@ -194,16 +195,25 @@ def tuned(folder: Path, names: list[str], n_rows: int, candidates: int) -> list[
         print(name, {m: (round(r[m]["accuracy"], 4), round(r[m]["seconds"], 1)) for m in methods(1)}, flush=True)
     kinds = list(methods(1))
     table = [[r["set"], r["rows"], r["classes"], *(r[m]["accuracy"] for m in kinds)] for r in results]
-    table.append(["mean", "", "", *(float(np.mean([r[m]["accuracy"] for r in results])) for m in kinds)])
+    means = {m: float(np.mean([r[m]["accuracy"] for r in results])) for m in kinds}
+    table.append(["mean", "", "", *means.values()])
     show("Accuracy, tuned alike", ["set", "rows", "classes", *kinds], table)
     pairs = [r for r in results if r["classes"] == 2]
+    medians: dict[str, dict[str, float]] = {}
     for what in ("margin mean", "margin variance", "variance over squared mean"):
         own = [m for m in kinds if m != "LogisticRegression"]
         table = [[r["set"], *(r[m][what] for m in own)] for r in pairs]
-        table.append(["median", *(float(np.median([r[m][what] for r in pairs])) for m in own)])
+        medians[what] = {m: float(np.median([r[m][what] for r in pairs])) for m in own}
+        table.append(["median", *medians[what].values()])
         show(f"{what} on the test parts, y f / |w|", ["set", *own], table)
     show("Seconds of all searches", ["", *kinds], [["", *(sum(r[m]["seconds"] for r in results) for m in kinds)]])
-    return results
+    return {
+        "candidates": candidates,
+        "mean accuracy": means,
+        "two classes": len(pairs),
+        "medians": medians,
+        "sets": results,
+    }
 
 
 def block(sizes: tuple[int, ...] = (10, 100, 1000, 10_000, 100_000)) -> list[list[float]]:
@@ -239,7 +249,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=20)
     options = parser.parse_args()
     if options.digits:
-        print(digits(options.data, options.digits))
+        print(json.dumps(digits(options.data, options.digits)))
         return
     results: dict[str, Any] = {}
     if options.only in (None, "block"):

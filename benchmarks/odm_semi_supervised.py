@@ -88,8 +88,9 @@ def accuracies(folder: Path, name: str, n_labels: int, n_rows: int, n_seeds: int
     return values
 
 
-def differences(results: dict[str, np.ndarray]) -> None:
-    """Say what unlabelled rows bring, and name the sets where they make it worse."""
+def differences(results: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What unlabelled rows bring, in points of accuracy; names the sets where they make it worse."""
+    summary: dict[str, Any] = {}
     for k, kind in ((1, "safe"), (2, "not safe")):
         gains = {name: 100.0 * (values[:, k] - values[:, 0]) for name, values in results.items()}
         means = np.array([gain.mean() for gain in gains.values()])
@@ -98,6 +99,9 @@ def differences(results: dict[str, np.ndarray]) -> None:
         worse = [f"{name} {gain.mean():+.1f} (seeds {gain.round(1).tolist()})" for name, gain in gains.items()]
         worse = [text for text, gain in zip(worse, gains.values(), strict=True) if gain.mean() < -0.5]
         print(f"  Worse by half a point or more: {', '.join(worse) or 'nowhere'}.\n")
+        by_set = {name: float(gain.mean()) for name, gain in gains.items()}
+        summary[kind] = {"mean": float(means.mean()), "standard error": float(error), "sets": by_set}
+    return summary
 
 
 def processor_time(work: Any, times: int) -> float:
@@ -128,10 +132,11 @@ def large(folder: Path) -> None:
         with_kernel = processor_time(lambda n=n, machine=by_kernel: machine.fit(X[:n], y[:n]), 3)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         accuracy = np.mean(model.transduction_[LARGE_LABELS:] == y[LARGE_LABELS:])
-        ratios = [f"{seconds / linear:.0f}", f"{seconds / with_kernel:.1f}"]
-        rows.append([kernel, str(n), f"{seconds:.2f}", *ratios, f"{memory:.2f}", f"{accuracy:.3f}"])
+        rows.append([kernel, n, seconds, seconds / linear, seconds / with_kernel, memory, float(accuracy)])
     names = ["kernel", "rows kept", "seconds", "/ LinearODMClassifier", "/ ODMClassifier(linear)", "GB", "accuracy"]
     show(f"{LARGE_ROWS:,} unlabelled rows, {LARGE_LABELS} labels", names, rows)
+    sizes = {"unlabelled": LARGE_ROWS, "labels": LARGE_LABELS}
+    save("odm_semi_supervised_large", {**sizes, "fits": [dict(zip(names, row, strict=True)) for row in rows]})
 
 
 def main() -> None:
@@ -157,9 +162,10 @@ def main() -> None:
             ["mean", *(f"{value:.3f}" for value in means.mean(axis=0))],
             ["mean rank", *(f"{rank:.2f}" for rank in rankdata(-means.round(4), axis=1).mean(axis=0))],
         ])  # fmt: skip
-        differences(results)
-        by_name = {name: values.tolist() for name, values in results.items()}
-        save(f"odm_semi_supervised_{n_labels}", {"methods": METHODS, "rows": options.rows, "accuracy": by_name})
+        summary: dict[str, Any] = {"methods": METHODS, "rows": options.rows, "points": differences(results)}
+        summary["mean"] = dict(zip(METHODS, means.mean(axis=0).tolist(), strict=True))
+        summary["accuracy"] = {name: values.tolist() for name, values in results.items()}
+        save(f"odm_semi_supervised_{n_labels}", summary)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Online clustering: PACO beside river's STREAMKMeans, CluStream and DBSTREAM and sequential k-means.
 
-    python benchmarks/paco.py --data ../shared/data
+    python benchmarks/paco.py --data DIR
     python benchmarks/paco.py --paper        # only what the paper states, see paco_paper.py
     python benchmarks/paco.py --changes      # only how soon k is right after a change
 
@@ -19,6 +19,7 @@ import pickle
 import resource
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ STREAMS = {
     "5 that move": ((5, 5, 5), 300.0),
 }
 CHANGES = ((4, 2, 6), (2, 6, 3))
-SETS = ("electricity", "occupancy_sensor", "eeg_eye_state", "image_segments", "kdd_http", "kddcup99_10pct")
+SENSOR = "electricity, three columns"  # time of day, price and demand
+SETS = ("electricity", SENSOR, "occupancy_sensor", "eeg_eye_state", "image_segments", "kdd_http", "kddcup99_10pct")
 
 
 def planted(
@@ -172,8 +174,7 @@ def planted_streams(seeds: int, slow_seeds: int) -> dict[str, Any]:
                         runs[peer] = run_peer(X, truth, make)
                 for method, values in runs.items():
                     outcomes.setdefault(method, []).append({**values, "loss / oracle": values["loss"] / best})
-            table(f"{name}, d = {d}, {seeds} seeds (CluStream: {slow_seeds})", outcomes)
-            results[f"{name}, d = {d}"] = outcomes
+            results[f"{name}, d = {d}"] = table(f"{name}, d = {d}, {seeds} seeds (CluStream: {slow_seeds})", outcomes)
     return results
 
 
@@ -201,20 +202,40 @@ def changes(seeds: int) -> dict[str, Any]:
             results[name] = {"median": middle.tolist(), "worst": worst.tolist(), "loss / oracle": losses}
     columns = ["k", "first", "second", "third", "worst", "worst", "worst", "loss / oracle"]
     show(f"rows until k is right, median and worst of {seeds} seeds", columns, rows)
-    return results
+    return results | summary_of_changes(results)
 
 
-def table(title: str, outcomes: dict[str, list[dict[str, float]]]) -> None:
-    """Medians, and the worst seed of what must hold for each."""
-    rows = []
+def summary_of_changes(results: dict[str, Any]) -> dict[str, list[float]]:
+    """Medians of all streams: after a rise and a fall of k, and of the loss where clusters that ended return."""
+    after: dict[str, list[float]] = {"after a rise": [], "after a fall": []}
+    for ks in CHANGES:
+        for d in (2, 5, 10):
+            waits = results[f"{', '.join(map(str, ks))}, d = {d}"]["median"]
+            for (before, now), wait in zip(pairwise(ks), waits[1:], strict=True):
+                after["after a rise" if now > before else "after a fall"].append(wait)
+    returning = [results[f"4, 2, 6, d = {d}"]["loss / oracle"] for d in (2, 5, 10)]
+    return {**after, "loss where clusters return": [float(np.median(losses)) for losses in returning]}
+
+
+def table(title: str, outcomes: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Medians, and the worst seed of what must hold for each; by method."""
+    summaries = {}
     for method, runs in outcomes.items():
-        middle = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
+        middle = {key: float(np.median([run[key] for run in runs])) for key in runs[0] if key != "loss"}
         worst = max(run["loss / oracle"] for run in runs)
         least = min(run["k within 1"] for run in runs)
-        rows.append([method, middle["loss / oracle"], worst, middle["k error"], middle["k within 1"], least,
-                     round(middle["rows/s"]), middle["state, kB"]])  # fmt: skip
-    columns = ["method", "loss / oracle", "worst", "k error", "k within 1", "worst", "rows/s", "state, kB"]
-    show(title, columns, rows)
+        summaries[method] = {**middle, "worst loss / oracle": worst, "least k within 1": least}
+    columns = [
+        "loss / oracle",
+        "worst loss / oracle",
+        "k error",
+        "k within 1",
+        "least k within 1",
+        "rows/s",
+        "state, kB",
+    ]
+    show(title, ["method", *columns], [[m, *(of[column] for column in columns)] for m, of in summaries.items()])
+    return summaries
 
 
 def long_stream(n: int) -> dict[str, Any]:
@@ -246,32 +267,39 @@ def long_stream(n: int) -> dict[str, Any]:
     speeds = [row[1] for row in rows]
     print(f"speed at the end over that of the first 20,000 rows: {speeds[-1] / speeds[0]:.2f}")
     print(f"regret: {regret[1]:.0f} after 2,000 rows, {regret[-1]:.0f} after all; slope in log T: {slope:.2f}")
-    return {"rows": rows, "regret": regret.tolist(), "slope": slope}
+    along = [{"rows": r[0], "rows / CPU s": r[1], "peak MB": r[3], "state, kB": r[4], "k": r[5]} for r in rows]
+    return {"along": along, "slope": slope}
 
 
 def real_sets(folder: Path, names: list[str], n_rows: int) -> dict[str, Any]:
     """Streams that people collected, standardised; k is what PACO ends with, told to those that must be told."""
     results: dict[str, Any] = {}
     for name in names:
-        X = load_rows(folder, name, "float64")[:n_rows]
+        X = load_rows(folder, name.partition(",")[0], "float64")[:n_rows]
+        if name == SENSOR:
+            X = np.ascontiguousarray(X[:, 2:5])
         model = PACO(random_state=0, half_life=2000.0).partial_fit(X)
         k = max(2, round(float(np.median(model.history_["k"]))))
         truth = np.full(len(X), k)
         runs = {
             "PACO": run_paco(X, truth, random_state=0),
             "PACO, half-life 2,000": run_paco(X, truth, random_state=0, half_life=2000.0),
+            "PACO, many centres": run_paco(X, truth, random_state=0, scale="centers"),
         }
         for peer, make in peers(X, 0).items():
             runs[peer] = run_peer(X, truth, make)
-        best = float(KMeans(k, n_init=3, random_state=0).fit(X).inertia_)
+        best, *others = (float(KMeans(n, n_init=3, random_state=0).fit(X).inertia_) for n in (k, 5, 20))
         for values in runs.values():
             values["loss / oracle"] = values["loss"] / best
+            values["loss / 20 centres"] = values["loss"] / others[1]
+        hindsight = {"5": others[0] / best, "20": others[1] / best}
         show(
             f"{name}: {len(X):,} x {X.shape[1]}, k = {k}; loss over that of k-means on all rows in hindsight",
             ["method", "loss / hindsight", "rows/s", "state, kB"],
             [[m, v["loss / oracle"], round(v["rows/s"]), v["state, kB"]] for m, v in runs.items()],
         )
-        results[name] = {"k": k, "runs": runs}
+        print(f"k-means in hindsight, over that of {k} centres: {hindsight}")
+        results[name] = {"k": k, "runs": runs, "hindsight": hindsight}
     return results
 
 

@@ -1,6 +1,6 @@
 """Photographs: dictionaries of patches through coresets, and what they make of noise.
 
-    python benchmarks/photographs.py --data ../shared/data
+    python benchmarks/photographs.py --data DIR
 
 After the paper (Feldman, Feigin and Sochen 2013), section on images. First the error of dictionaries, all patches of a
 grid coded with five atoms: size against error, time against error, drawn by error, drawn uniformly (both weighted, and

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.tree import DecisionTreeRegressor
 
-from common import load_labelled, load_rows, rounded, save, show
+from common import load_labelled, load_rows, save, show
 from tithe import Block
 from tithe.constructions import Regressed, Sensitivity, Uniform
 from tithe.core.parallel import single_blas_thread
@@ -104,7 +104,7 @@ def main() -> None:
             columns = ["rows drawn by", "error", "r2", "seconds"]
             show(f"{objective_name}, {name}: {len(block):,} rows, {arguments.size} drawn", columns, table)
             results.append({"objective": objective_name, "set": name, "rows": len(block), "table": table})
-    save("rdsf", rounded({"size": arguments.size, "draws": arguments.draws, "results": results}))
+    save("rdsf", {"size": arguments.size, "draws": arguments.draws, "results": results})
 
 
 if __name__ == "__main__":

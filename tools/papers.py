@@ -1,19 +1,25 @@
-"""Write the tables of docs/papers.md from the kept results of the benchmarks: claims, published values, ours, verdicts.
+"""Write docs/papers.md from the kept results of the benchmarks: claims, published values, ours, verdicts, figures.
 
     python tools/papers.py            # writes the page
     python tools/papers.py --check    # exit code 1 if the page is not what the results give
 
-Claims and published values are in benchmarks/published: claims.toml, and the tables of the paper about logistic
-regression as logistic.csv. A claim has a rule, and its verdict follows from the rule and the results; or it
-has a verdict, where nothing comparable can be run. A table is written
-between the markers <!-- made: NAME --> and <!-- end of NAME -->; all else on the page is written by hand.
+Claims, published values and the captions of figures are in benchmarks/published, the tables of the paper about logistic
+regression as logistic.csv. A claim has a rule, and its verdict follows from the rule and the results; or it has a
+verdict, where nothing comparable can be run. A table is written between the markers <!-- made: NAME --> and
+<!-- end of NAME -->; all else on the page is written by hand.
+
+The ``values`` of a claim are places of the results, written as in tools/quoted_numbers.py; ``compared`` names functions
+of tools/paper_comparisons.py and their arguments: with ``compared = {w = ["clustering"]}`` a rule may ask for
+``w_least``. A rule has comparisons such as ``a <= 1`` with " and " between them. Besides the four signs there are
+
+- for scores: ``within`` (the same within .02), ``above`` (larger by more), ``not_below`` (not smaller by more);
+- for times, errors and rates: ``near`` (the same within 20 %), ``at_least`` and ``at_most`` (so, or near).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import re
 import sys
 import tomllib
@@ -23,17 +29,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import quoted_numbers
+from paper_comparisons import COMPARISONS, WITHIN, near
+from quoted_numbers import load
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "papers.md"
-RESULTS = ROOT / "benchmarks" / "results"
 PUBLISHED = ROOT / "benchmarks" / "published"
+FIGURES = "_static/papers"  # beside the page
 CLAIM_COLUMNS = ("claim", "published", "ours", "command", "verdict")
-KINDS = ("confirmed", "not confirmed", "same formula", "no published value", "not run")
+KINDS = ("confirmed", "not confirmed", "other design", "same formula", "no published value", "not run")
 SCORES = {"f1": "F1", "auroc": "ROC", "accuracy": "accuracy"}
-WITHIN = 0.02  # scores that differ by at most this are called the same
-NEAR = 0.2  # so are times, errors and rates that differ by at most this share of the larger one
 METHODS = {"RDSF": "RDSF ols", "URS": "URS, unweighted"}  # names of the paper, and of the benchmark
-_COMPARISON = re.compile(r"(\w+) (<=|>=|<|>|within|near) (\S+)")
+SIGNS: dict[str, Callable[[float, float], bool]] = {
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "within": lambda a, b: abs(a - b) <= WITHIN,
+    "above": lambda a, b: a > b + WITHIN,
+    "not_below": lambda a, b: a >= b - WITHIN,
+    "near": near,
+    "at_least": lambda a, b: a >= b or near(a, b),
+    "at_most": lambda a, b: a <= b or near(a, b),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,56 +71,63 @@ class Claim:
         return next(kind for kind in KINDS if self.verdict.startswith(kind))
 
 
-def load(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / name).read_text())
-
-
-def value_at(results: Any, path: list[Any]) -> Any:
-    """Follow a path of keys and positions; a table such as {method = "ACvS"} picks the first item with its values."""
-    for step in path:
-        if isinstance(step, dict):
-            results = next(item for item in results if all(item[key] == value for key, value in step.items()))
-        else:
-            results = results[step]
-    return results
+def published() -> dict[str, Any]:
+    """What the TOML files of benchmarks/published have; their lists of claims and of figures are joined."""
+    joined: dict[str, Any] = {"claim": [], "figure": []}
+    for path in sorted(PUBLISHED.glob("*.toml")):
+        for key, value in tomllib.loads(path.read_text()).items():
+            joined[key] = joined[key] + value if isinstance(value, list) else value
+    return joined
 
 
 def holds(rule: str, values: dict[str, Any]) -> bool:
     """Whether all comparisons of a rule such as ``a <= 1 and a near b`` hold."""
     for comparison in rule.split(" and "):
-        match = _COMPARISON.fullmatch(comparison)
-        if match is None:
+        match = re.fullmatch(r"(\w+) (\S+) (\S+)", comparison)
+        if match is None or match[2] not in SIGNS:
             raise ValueError(f"{comparison!r} is not a comparison such as 'a <= 1'")
         left, sign, right = match.groups()
-        first, second = values[left], values[right] if right in values else float(right)
-        outcomes = {"<=": first <= second, ">=": first >= second, "<": first < second, ">": first > second}
-        outcomes["within"] = abs(first - second) <= WITHIN
-        outcomes["near"] = abs(first - second) <= NEAR * max(abs(first), abs(second))
-        if not outcomes[sign]:
+        if not SIGNS[sign](values[left], values[right] if right in values else float(right)):
             return False
     return True
 
 
-def from_list(entry: dict[str, Any], commands: dict[str, str]) -> Claim:
-    """A claim of claims.toml. Its values are found in a file of results, its verdict by its rule."""
-    if "file" not in entry:
-        return Claim(**{name: entry[name] for name in CLAIM_COLUMNS})
-    results = load(entry["file"])
-    values = {name: value_at(results, path) for name, path in entry["values"].items()}
+def values_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """The values of a claim or of a figure, by the names that its rule and its sentences use."""
+    found = {name: quoted_numbers.evaluate(place) for name, place in entry.get("values", {}).items()}
+    for prefix, (function, *arguments) in entry.get("compared", {}).items():
+        found |= {f"{prefix}_{name}": value for name, value in COMPARISONS[function](*arguments).items()}
+    return found
+
+
+def is_kept(file: str) -> bool:
+    return (quoted_numbers.RESULTS / f"{file}.json").exists()
+
+
+def from_list(entry: dict[str, Any]) -> Claim:
+    """A claim of benchmarks/published: its values are found in the results, its verdict by its rule.
+
+    A claim about a run that takes very long may say in ``if_missing`` what the verdict is without its file.
+    """
+    if "if_missing" in entry and not is_kept(entry["file"]):
+        entry = {**entry, "ours": "not measured", "verdict": entry["if_missing"], "values": {}, "compared": {}}
+        entry.pop("rule", None)
+    values = values_of(entry)
     if "rule" in entry:
         right = holds(entry["rule"], values)
-        reason = entry.get("why" if right else "why_not", "").format(**values)
+        reason = entry.get("why" if right else "why_not", "")
         verdict = ("confirmed" if right else "not confirmed") + (f": {reason}" if reason else "")
     else:
         verdict = entry["verdict"]
-    command = results.get("command") or commands[entry["file"]]
-    ours = entry["ours"].format(**values)
-    return Claim(claim=entry["claim"], published=entry["published"], ours=ours, command=command, verdict=verdict)
+    command = load(entry["file"])["command"] if "file" in entry and is_kept(entry["file"]) else entry["command"]
+    texts = {"claim": entry["claim"], "ours": entry["ours"], "verdict": verdict}
+    filled = {name: text.format(**values) for name, text in texts.items()}
+    return Claim(published=entry["published"], command=command, **filled)
 
 
 def from_theory(source: str) -> list[Claim]:
     """The rows of benchmarks/theory.py about a source. What is only computed has no published value."""
-    rows = [row for row in load("theory.json")["claims"] if row["source"] == source]
+    rows = [row for row in load("theory")["claims"] if row["source"] == source]
     return [
         Claim(
             claim=row["claim"],
@@ -118,7 +144,7 @@ def from_paco(reasons: dict[str, str]) -> list[Claim]:
     """The rows of benchmarks/paco.py --paper. ``reasons`` say why, by the beginning of a claim."""
     names = {"yes": "confirmed", "no": "not confirmed", "-": "no published value"}
     claims = []
-    for row in load("paco_paper.json")["claims"]:
+    for row in load("paco_paper")["claims"]:
         reason = next((text for start, text in reasons.items() if row["claim"].startswith(start)), "")
         verdict = names[row["confirmed"]] + (f": {reason}" if reason and row["confirmed"] == "no" else "")
         values = {name: row[name] for name in ("claim", "published", "command")}
@@ -135,10 +161,9 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def claim_table(claims: list[Claim], files: list[str]) -> str:
+def claim_table(claims: list[Claim]) -> str:
     rows = [(cell(c.claim), cell(c.published), cell(c.ours), f"`{c.command}`", cell(c.verdict)) for c in claims]
-    marker = f"<!-- numbers: {' '.join(sorted(files))}; columns: ours -->\n" if files else ""
-    return marker + table(CLAIM_COLUMNS, rows)
+    return table(CLAIM_COLUMNS, rows)
 
 
 def published_scores() -> list[dict[str, str]]:
@@ -146,43 +171,54 @@ def published_scores() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def pace(speedup: float) -> str:
+    """Beside all rows: the same time within NEAR, or faster, or slower."""
+    return "the same" if near(speedup, 1.0) else "faster" if speedup > 1.0 else "slower"
+
+
 def score_row(row: dict[str, str], results: dict[str, Any], seconds: dict[tuple[str, str], float]) -> tuple[str, ...]:
     """A row of a table of scores: published and ours, what differs, and times over that of all rows."""
-    ours = value_at(
-        results, ["tables", str(float(row["percent"])), {"method": METHODS.get(row["method"], row["method"])}]
-    )
+    method = METHODS.get(row["method"], row["method"])
+    ours = next(one for one in results["tables"][str(float(row["percent"]))] if one["method"] == method)
     other = [title for key, title in SCORES.items() if abs(ours[key] - float(row[key])) > WITHIN]
-    verdict = f"not confirmed: {', '.join(other)}" if other else "confirmed"
-    time = f"{row['seconds']} s"
-    if row["method"] != "Full":
-        faster = seconds[row["percent"], "Full"] > float(row["seconds"])
-        verdict += f"; time {'confirmed' if (ours['speedup'] > 1.0) == faster else 'not confirmed'}"
+    faster = seconds[row["percent"], "Full"] / float(row["seconds"])
+    if row["method"] != "Full" and pace(faster) != pace(ours["speedup"]):
+        other.append("time")
     return (
         f"{row['percent']} %",
         row["method"],
         "/".join(row[key] for key in SCORES),
         "/".join(f"{ours[key]:.3f}" for key in SCORES),
-        time,
+        f"{row['seconds']} s",
+        f"{faster:.3g}",
         f"{ours['speedup']:.3g}",
-        verdict,
+        f"not confirmed: {', '.join(other)}" if other else "confirmed",
     )
 
 
-def score_table(name: str, file: str, commands: dict[str, str]) -> tuple[str, Counter[str]]:
+def score_table(name: str, file: str) -> tuple[str, Counter[str]]:
     """The published scores of a set beside ours, and how many rows have which verdict."""
-    results, published = load(file), [row for row in published_scores() if row["set"] == name]
-    seconds = {(row["percent"], row["method"]): float(row["seconds"]) for row in published}
-    rows = [score_row(row, results, seconds) for row in published if str(float(row["percent"])) in results["tables"]]
-    header = ("size", "method", "published", "ours", "seconds", "times as fast", "verdict")
-    text = f"`{results.get('command') or commands[file]}`, repetitions: {results['repetitions']}\n\n"
-    text += f"<!-- numbers: {file}; columns: ours | times as fast -->\n" + table(header, rows)
-    return text, Counter("not confirmed" if row[-1].startswith("not") else "confirmed" for row in rows)
+    results, rows = load(file), [row for row in published_scores() if row["set"] == name]
+    seconds = {(row["percent"], row["method"]): float(row["seconds"]) for row in rows}
+    written = [score_row(row, results, seconds) for row in rows if str(float(row["percent"])) in results["tables"]]
+    header = ("size", "method", "published", "ours", "seconds", "published: times as fast", "ours", "verdict")
+    text = f"`{results['command']}`, repetitions: {results['repetitions']}\n\n{table(header, written)}"
+    return text, Counter("not confirmed" if row[-1].startswith("not") else "confirmed" for row in written)
+
+
+def figures(entries: list[dict[str, Any]]) -> str:
+    """Figures with their captions: what the paper's figure shows, and by a rule whether ours agrees."""
+    blocks = []
+    for entry in entries:
+        values = values_of(entry)
+        said = entry["agrees" if holds(entry["rule"], values) else "differs"].format(**values)
+        blocks.append(f"![{entry['alt']}]({FIGURES}/{entry['name']}.svg)\n\n*{entry['shows'].format(**values)} {said}*")
+    return "\n\n".join(blocks)
 
 
 def sections() -> Iterator[tuple[str, str, Counter[str]]]:
-    """The name of each table, its text, and its verdicts."""
-    listed = tomllib.loads((PUBLISHED / "claims.toml").read_text())
-    commands: dict[str, str] = listed["commands"]
+    """The name of each table or block of figures, its text, and its verdicts."""
+    listed = published()
     makers: dict[str, Callable[[], list[Claim]]] = {
         "notes": lambda: from_theory("notes"),
         "sensitivity": lambda: from_theory("sensitivity"),
@@ -190,24 +226,25 @@ def sections() -> Iterator[tuple[str, str, Counter[str]]]:
         "dictionary": lambda: from_theory("dictionary"),
         "paco": lambda: from_paco(listed["paco_reasons"]),
     }
-    files = {source: ["paco_paper.json" if source == "paco" else "theory.json"] for source in makers}
     for source in listed["titles"]:
         entries = [entry for entry in listed["claim"] if entry["source"] == source]
-        claims = makers.get(source, list)() + [from_list(entry, commands) for entry in entries]
-        named = {*files.get(source, []), *(entry["file"] for entry in entries if "file" in entry)}
-        yield source, claim_table(claims, sorted(named)), Counter(claim.kind for claim in claims)
+        claims = makers.get(source, list)() + [from_list(entry) for entry in entries]
+        yield source, claim_table(claims), Counter(claim.kind for claim in claims)
+        drawn = [entry for entry in listed["figure"] if entry["source"] == source]
+        if drawn:
+            yield f"figures of {source}", figures(drawn), Counter()
     for title, (name, file) in listed["scores"].items():
-        text, counts = score_table(name, file, commands)
+        text, counts = score_table(name, file)
         yield title, text, counts
 
 
 def page() -> str:
     """The page as the results make it."""
-    listed, text = tomllib.loads((PUBLISHED / "claims.toml").read_text()), PAGE.read_text()
-    totals: dict[str, Counter[str]] = {}
+    listed, text = published(), PAGE.read_text()
+    totals: dict[str, Counter[str]] = {source: Counter() for source in listed["titles"]}
     for name, made, counts in sections():
         text = replaced(text, name, made)
-        totals.setdefault(name if name in listed["titles"] else "logistic", Counter()).update(counts)
+        totals[name if name in totals else "logistic"].update(counts)  # tables of scores are of that paper
     rows = [
         (listed["titles"][source], str(counts.total()), *(str(counts[kind]) for kind in KINDS))
         for source, counts in totals.items()
