@@ -34,6 +34,8 @@ myst_heading_anchors = 3
 html_theme = "pydata_sphinx_theme"
 html_title = f"tithe {tithe.__version__}"
 html_static_path = ["_static"]
+html_css_files = ["phone.css"]
+html_context = {"default_mode": "auto"}  # light or dark as the reader has it; the theme complains of an empty one
 html_show_sourcelink = False
 html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
 
