@@ -104,7 +104,7 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
 	$(BIN)/python benchmarks/odm.py --data $(DATA) --only speed
 	$(BIN)/python benchmarks/odm.py --data $(DATA) --only tuned
-	$(BIN)/python benchmarks/odm_defaults.py --data $(DATA)
+	$(BIN)/python benchmarks/odm_defaults.py --data $(DATA) --defaults-only
 	$(BIN)/python benchmarks/odm_linear.py --data $(DATA)
 	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only growth --setting tuned
 	$(BIN)/python benchmarks/odm_partition.py --data $(DATA) --only linear

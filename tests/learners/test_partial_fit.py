@@ -87,7 +87,7 @@ def solution(model) -> np.ndarray:
 
 
 @ALL
-@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("layout", [np.asarray, pytest.param(sparse.csr_matrix, marks=pytest.mark.slow)])
 def test_pieces_are_no_matter(make, first, layout, rows) -> None:
     X, y, weight = layout(rows[0]), rows[1], rows[2]
     n = len(y)

@@ -73,15 +73,8 @@ def size(  # type: ignore[no-untyped-def]
 
     goal = make_objective(objective, parameters)
     theorems = known_theorems(goal)
-    if data is None and not theorems:
-        raise click.UsageError(f"For {objective} the size is measured: give files with --data.")
     measured = needs_total_sensitivity(goal)
-    if total_sensitivity is not None and not measured:
-        raise click.UsageError(f"--total-sensitivity is for logistic and margin, not for {objective}.")
-    if reference_factor is not None and objective != "dictionary":
-        raise click.UsageError(f"--reference-factor is for dictionary, not for {objective}.")
-    if data is None and measured and total_sensitivity is None:
-        raise click.UsageError(f"For {objective} give files with --data, or a number with --total-sensitivity.")
+    _check_options(goal, data, total_sensitivity, reference_factor, measured=measured, has_theorems=bool(theorems))
     table, is_estimate = [], False
     if data is not None:
         how.check_target([data], goal.target)
@@ -112,6 +105,31 @@ def size(  # type: ignore[no-untyped-def]
     print_table(f"{objective}, {about}eps = {eps}, delta = {delta}", columns, table)
     if data is not None:
         click.echo(f"Take {table[0][0]}, which is measured. Theorems hold for the worst rows there can be.")
+    _print_meaning(eps, promise, assumptions)
+
+
+def _check_options(
+    goal: Objective,
+    data: str | None,
+    total_sensitivity: float | None,
+    reference_factor: float | None,
+    *,
+    measured: bool,
+    has_theorems: bool,
+) -> None:
+    """Options that do not go together, or that lack another, are the caller's mistake."""
+    if data is None and not has_theorems:
+        raise click.UsageError(f"For {goal.name} the size is measured: give files with --data.")
+    if total_sensitivity is not None and not measured:
+        raise click.UsageError(f"--total-sensitivity is for logistic and margin, not for {goal.name}.")
+    if reference_factor is not None and goal.name != "dictionary":
+        raise click.UsageError(f"--reference-factor is for dictionary, not for {goal.name}.")
+    if data is None and measured and total_sensitivity is None:
+        raise click.UsageError(f"For {goal.name} give files with --data, or a number with --total-sensitivity.")
+
+
+def _print_meaning(eps: float, promise: str, assumptions: list[str]) -> None:
+    """What sizes assume, and what an error of eps means for a solution."""
     for assumption in assumptions:
         click.echo(f"Sizes are proved if {assumption}.")
     if promise == "costs":

@@ -96,9 +96,8 @@ class SampledObjective(Objective):
     >>> import numpy as np
     >>> from tithe import Block
     >>> from tithe.objectives import KMeansObjective
-    >>> block = Block(X=np.array([[0.0], [2.0], [10.0]]))
     >>> objective, pilot = KMeansObjective(n_clusters=2), np.array([[1.0], [10.0]])
-    >>> objective.survey(block, pilot).totals
+    >>> objective.survey(Block(X=np.array([[0.0], [2.0], [10.0]])), pilot).totals
     array([[2., 2., 0.],
            [1., 0., 0.]])
     """
