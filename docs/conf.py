@@ -37,7 +37,14 @@ html_static_path = ["_static"]
 html_css_files = ["phone.css"]
 html_context = {"default_mode": "auto"}  # light or dark as the reader has it; the theme complains of an empty one
 html_show_sourcelink = False
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {
+    "header_links_before_dropdown": 4,  # more take a second line at 1,200 pixels
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+}
+# pages at the top have none below them: the navigation of their section would be empty
+html_sidebars = {path.stem: [] for path in HERE.glob("*.md")}
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc shows the types that docstrings state
