@@ -118,7 +118,7 @@ def test_gradient_and_curvature_are_derivatives_of_the_value(n_classes, given, r
 @pytest.mark.parametrize("given", [{}, FREE, {"fit_intercept": False}, {"intercept_scaling": 5.0}])
 def test_the_bound_is_never_violated(given, rng: np.random.Generator) -> None:
     """At arbitrary places, for two and more classes, weighted, at any strength of the penalty."""
-    for trial in range(21):
+    for trial in range(40):
         n_classes = 2 + trial % 3
         block = problem(rng, int(rng.integers(10, 120)), int(rng.integers(1, 5)), n_classes)
         objective = MarginObjective(

@@ -143,7 +143,7 @@ def test_the_tree_is_unbiased(objective) -> None:
     full = objective.cost(block, query) @ block.weights()
     parts = [block.take(p) for p in np.array_split(np.arange(640), 16)]
     errors = []
-    for seed in range(80):
+    for seed in range(150):
         plan = Plan.of(objective, Sensitivity(), size=30, calibrate=False, seed=seed)
         pilot = objective.pilot(parts[0], rng=np.random.default_rng(seed))
         reducer = Reducer(plan=plan, objective=objective, construction=plan.construction, totals=False, pilot=pilot)
