@@ -47,8 +47,8 @@ cluster: $(READY)  ## the tests on clusters and stores; installs Dask, Spark and
 	$(call install,dev$(comma)cluster) || { echo "Dask, Spark and the test servers cannot be installed here."; exit 1; }
 	command -v java > /dev/null || echo "There is no Java (apt-get install default-jre-headless): Spark is not tested."
 	time $(BIN)/python -m pytest -m 'slow or not slow' tests/engines tests/cli/test_engine_option.py \
-		tests/sources/test_dask_collections.py tests/sources/test_datasets.py tests/sources/test_spark_frames.py \
-		tests/sources/test_stores.py
+		tests/rows/test_dask_collections.py tests/rows/test_datasets.py tests/rows/test_spark_frames.py \
+		tests/rows/test_stores.py
 
 docs: $(READY)  ## the documentation, in docs/_build/html; warnings are errors
 	$(call install,dev$(comma)docs) || { echo "Sphinx and its extensions cannot be installed here."; exit 1; }

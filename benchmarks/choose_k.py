@@ -21,9 +21,9 @@ from sklearn.metrics import pairwise_distances
 
 from common import load_rows, save, show
 from tithe import choose_k
+from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Coreset
 from tithe.core.seeding import rng_for
-from tithe.objectives.clustering import KMeansObjective
 
 MOST = 40
 RULES = ("separation", "relative", "silhouette", "calinski", "jump", "bic")

@@ -26,7 +26,7 @@ from sklearn.linear_model import orthogonal_mp_gram
 from common import save, show, timed
 from tithe import build_coreset
 from tithe.dictionary import KSVD
-from tithe.kernels.dictionary.pursuit import pursue
+from tithe.dictionary.pursuit_kernels import pursue
 from tithe.objectives import DictionaryObjective
 
 D, K, T = 20, 50, 3

@@ -32,9 +32,9 @@ from dictionary import K, T, planted, quality
 from tithe import build_coreset
 from tithe.core.data import Block, Coreset
 from tithe.dictionary import KSVD, ImageDenoiser
-from tithe.images.patches import PatchSource
-from tithe.images.planes import as_colours
-from tithe.images.quality import psnr
+from tithe.dictionary.noise import psnr
+from tithe.dictionary.patches import PatchSource
+from tithe.dictionary.pictures import as_colours
 from tithe.objectives import DictionaryObjective
 
 Image.MAX_IMAGE_PIXELS = None

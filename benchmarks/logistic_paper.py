@@ -35,7 +35,7 @@ from tithe.core.data import effective_sample_size
 from tithe.core.parallel import single_blas_thread
 from tithe.core.seeding import rng_for
 from tithe.objectives import LogisticObjective
-from tithe.sources.arrays import as_block
+from tithe.rows.arrays import as_block
 
 _clock: Callable[[], float] = perf_counter  # or process_time, with --cpu
 PHASES = ("clustering", "sensitivity", "regression", "sampling", "training")

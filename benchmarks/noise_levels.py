@@ -20,8 +20,8 @@ from PIL import Image
 from scipy.spatial import KDTree
 
 from common import save, show, timed
-from tithe.images import noise
-from tithe.images.planes import Planes
+from tithe.dictionary import noise
+from tithe.dictionary.pictures import Planes
 
 Image.MAX_IMAGE_PIXELS = None
 SIGMAS = (5, 10, 25, 50)

@@ -40,8 +40,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from common import load_labelled, save, show, timed
-from tithe.kernels.odm.many_classes import best_multipliers
 from tithe.odm import LinearODMClassifier, ODMClassifier
+from tithe.odm.kernels.many_classes import best_multipliers
 
 SETS = (
     "australian", "diabetes", "german", "spambase", "phishing", "eeg_eye_state", "electricity", "occupancy_sensor",

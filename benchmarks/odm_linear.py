@@ -23,8 +23,8 @@ from sklearn.svm import LinearSVC
 
 from common import load_labelled, pass_seconds, save, show, timed
 from tithe.odm import LinearODMClassifier
-from tithe.solvers.odm.linear_problem import LinearProblem, Solution
-from tithe.solvers.odm.linear_solvers import SOLVERS, chosen, solve
+from tithe.odm.solvers.linear_problem import LinearProblem, Solution
+from tithe.odm.solvers.linear_solvers import SOLVERS, chosen, solve
 
 TOL = 1e-4
 MOST = 200  # rounds after which a solver is left out of the table

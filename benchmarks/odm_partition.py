@@ -38,16 +38,16 @@ from sklearn.svm import SVC
 from common import load_labelled, save, show, timed, two_class_sets
 from tithe.core.engine import SerialEngine
 from tithe.core.parallel import single_blas_thread
-from tithe.kernels.odm.stochastic import stochastic_run
-from tithe.learners.odm.base import row_costs
 from tithe.odm import ODMClassifier
-from tithe.solvers.odm.kernel_functions import KernelFunction, kernel_scores
-from tithe.solvers.odm.kernel_matrix import Gram
-from tithe.solvers.odm.landmarks import choose_landmarks
-from tithe.solvers.odm.linear_problem import LinearProblem
-from tithe.solvers.odm.linear_solvers import solve
-from tithe.solvers.odm.partition import PARTITIONS, deal, parts_of, solve_level
-from tithe.solvers.odm.two_classes import Dual
+from tithe.odm.base import row_costs
+from tithe.odm.kernels.stochastic import stochastic_run
+from tithe.odm.solvers.kernel_functions import KernelFunction, kernel_scores
+from tithe.odm.solvers.kernel_matrix import Gram
+from tithe.odm.solvers.landmarks import choose_landmarks
+from tithe.odm.solvers.linear_problem import LinearProblem
+from tithe.odm.solvers.linear_solvers import solve
+from tithe.odm.solvers.partition import PARTITIONS, deal, parts_of, solve_level
+from tithe.odm.solvers.two_classes import Dual
 
 TOL = 1e-3
 SIZES = [6_250 * 2**k for k in range(5)]

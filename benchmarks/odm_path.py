@@ -30,11 +30,11 @@ from sklearn.preprocessing import StandardScaler
 from common import generated, load_labelled, save, show
 from tithe.core.parallel import single_blas_thread
 from tithe.odm import IncrementalODMClassifier, ODMClassifier
-from tithe.solvers.odm.exact_machine import ExactMachine, gap_bound
-from tithe.solvers.odm.kernel_functions import GivenKernel
-from tithe.solvers.odm.kernel_matrix import Gram
-from tithe.solvers.odm.path import mirrored
-from tithe.solvers.odm.two_classes import Dual, solve_two_classes
+from tithe.odm.solvers.exact_machine import ExactMachine, gap_bound
+from tithe.odm.solvers.kernel_functions import GivenKernel
+from tithe.odm.solvers.kernel_matrix import Gram
+from tithe.odm.solvers.path import mirrored
+from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
 BATCHES = (1, 10, 100)
 SAME_GAP = 1e-12 / (2 * 2.0)  # sqrt(2 gap k(x, x)) = 1e-6, as k(x, x) = 2 with the constant feature

@@ -25,9 +25,9 @@ from scipy import sparse
 
 from common import load_labelled, save, show
 from tithe.core.parallel import single_blas_thread
-from tithe.solvers.odm.coreset_svrg import coreset_svrg
-from tithe.solvers.odm.linear_problem import LinearProblem
-from tithe.solvers.odm.linear_solvers import newton, svrg
+from tithe.odm.solvers.coreset_svrg import coreset_svrg
+from tithe.odm.solvers.linear_problem import LinearProblem
+from tithe.odm.solvers.linear_solvers import newton, svrg
 
 NEAR = 0.002
 MOST = 60  # rounds

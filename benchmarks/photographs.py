@@ -27,9 +27,8 @@ from PIL import Image
 
 from common import RESULTS, save, show, timed
 from tithe.dictionary import KSVD, ImageDenoiser
-from tithe.images.noise import estimate_sigma
-from tithe.images.patches import PatchSource
-from tithe.images.quality import psnr, ssim
+from tithe.dictionary.noise import estimate_sigma, psnr, ssim
+from tithe.dictionary.patches import PatchSource
 from tithe.objectives import DictionaryObjective
 from tithe.reduce.build import build_coreset
 

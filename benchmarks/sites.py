@@ -21,7 +21,7 @@ from common import load_rows, save, show
 from tithe import Block, Coreset, build_coreset, distortion, merge_coresets
 from tithe.objectives import KMeansObjective
 from tithe.reduce.distortion import random_queries
-from tithe.reduce.site_sizes import site_sizes
+from tithe.reduce.merge import site_sizes
 
 Sites = list[np.ndarray]
 

@@ -30,11 +30,11 @@ import theory_papers
 from common import save, show
 from theory_common import COMPUTED, FORMULA, Row, blobs, checked, costs
 from tithe import Block, build_coreset, distortion
+from tithe.clustering.kernels import dz_seeds
+from tithe.clustering.rings import draws_per_ring
 from tithe.constructions import Rings
-from tithe.constructions.rings import draws_per_ring
-from tithe.kernels.clustering.centres import dz_seeds
 from tithe.objectives import KMeansObjective, KMedianObjective
-from tithe.reduce.theory import measured_total_sensitivity, theoretical_size
+from tithe.theory.sizes import measured_total_sensitivity, theoretical_size
 
 OTHER = "other design"
 OWN = "sensitivity"  # rows about the construction that the notes do not have

@@ -18,7 +18,7 @@ from tithe import Block, build_coreset
 from tithe.constructions import Cablr
 from tithe.dictionary import KSVD
 from tithe.objectives import DictionaryObjective, KMeansObjective, LogisticObjective
-from tithe.reduce.theory import eps_for, measured_total_sensitivity, theoretical_size
+from tithe.theory.sizes import eps_for, measured_total_sensitivity, theoretical_size
 
 LOGISTIC = LogisticObjective(classes=(0, 1))
 BOUNDED = Cablr(n_clusters=4, radius=1.0)  # as in the code of the authors of CABLR

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 
 from tithe import Block
-from tithe.sources import file_access, stores
+from tithe.rows import file_access, stores
 
 
 @pytest.fixture

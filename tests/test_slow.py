@@ -6,11 +6,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-
 from leaf_source import fold
+
 from tithe import Block, CoresetLogisticRegression, build_coreset
-from tithe.constructions.draw import Sensitivity
 from tithe.objectives import KMeansObjective, LogisticObjective
+from tithe.reduce.draws import Sensitivity
 from tithe.reduce.plan import Plan, Reducer
 from tithe.testing.data import small_problem
 

@@ -21,8 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".venv" / "numba"
 QUICK = (
-    "tests/kernels/test_correlations.py",
-    "tests/kernels/test_logistic_sweep.py",
+    "tests/dictionary/test_correlations.py",
+    "tests/linear/test_logistic_sweep.py",
     "tests/reduce/test_build.py",
     "-k",
     "not True-float64",

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from tithe import results as results
     from tithe import theory as theory
     from tithe.certify import Certificate as Certificate
+    from tithe.clustering.choose_k import choose_k as choose_k
+    from tithe.clustering.learners import CoresetKMeans as CoresetKMeans
+    from tithe.clustering.learners import CoresetKMedians as CoresetKMedians
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
     from tithe.core.errors import FileFormatError as FileFormatError
     from tithe.core.progress import Checkpoint as Checkpoint
-    from tithe.learners.choose_k import choose_k as choose_k
-    from tithe.learners.cluster import CoresetKMeans as CoresetKMeans
-    from tithe.learners.cluster import CoresetKMedians as CoresetKMedians
-    from tithe.learners.huber import CoresetHuberRegressor as CoresetHuberRegressor
-    from tithe.learners.logistic import CoresetLogisticRegression as CoresetLogisticRegression
-    from tithe.learners.meta import CoresetEstimator as CoresetEstimator
-    from tithe.learners.poisson import CoresetPoissonRegressor as CoresetPoissonRegressor
-    from tithe.learners.ridge import CoresetRidge as CoresetRidge
-    from tithe.learners.search import CoresetSearchCV as CoresetSearchCV
+    from tithe.linear.huber import CoresetHuberRegressor as CoresetHuberRegressor
+    from tithe.linear.logistic import CoresetLogisticRegression as CoresetLogisticRegression
+    from tithe.linear.poisson import CoresetPoissonRegressor as CoresetPoissonRegressor
+    from tithe.linear.ridge import CoresetRidge as CoresetRidge
+    from tithe.meta.estimator import CoresetEstimator as CoresetEstimator
+    from tithe.meta.search import CoresetSearchCV as CoresetSearchCV
     from tithe.reduce.build import build_coreset as build_coreset
     from tithe.reduce.distortion import distortion as distortion
     from tithe.reduce.merge import merge_coresets as merge_coresets
     from tithe.reduce.sizing import propose_size as propose_size
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.report.comparison.compare import compare as compare
-    from tithe.sources.files import open_dataset as open_dataset
-    from tithe.sources.limits import Limits as Limits
+    from tithe.rows.files import open_dataset as open_dataset
+    from tithe.rows.limits import Limits as Limits
     from tithe.storage.coresets import load_coreset as load_coreset
     from tithe.storage.coresets import save_coreset as save_coreset
     from tithe.storage.models import load_model as load_model
@@ -52,22 +52,22 @@ else:
         "tithe.core.progress": ("Checkpoint",),
         "tithe.core.data": ("Block", "Coreset"),
         "tithe.core.errors": ("FileFormatError",),
-        "tithe.learners.choose_k": ("choose_k",),
-        "tithe.learners.cluster": ("CoresetKMeans", "CoresetKMedians"),
-        "tithe.learners.huber": ("CoresetHuberRegressor",),
-        "tithe.learners.logistic": ("CoresetLogisticRegression",),
-        "tithe.learners.meta": ("CoresetEstimator",),
-        "tithe.learners.poisson": ("CoresetPoissonRegressor",),
-        "tithe.learners.ridge": ("CoresetRidge",),
-        "tithe.learners.search": ("CoresetSearchCV",),
+        "tithe.clustering.choose_k": ("choose_k",),
+        "tithe.clustering.learners": ("CoresetKMeans", "CoresetKMedians"),
+        "tithe.linear.huber": ("CoresetHuberRegressor",),
+        "tithe.linear.logistic": ("CoresetLogisticRegression",),
+        "tithe.meta.estimator": ("CoresetEstimator",),
+        "tithe.linear.poisson": ("CoresetPoissonRegressor",),
+        "tithe.linear.ridge": ("CoresetRidge",),
+        "tithe.meta.search": ("CoresetSearchCV",),
         "tithe.reduce.build": ("build_coreset",),
         "tithe.reduce.distortion": ("distortion",),
         "tithe.reduce.merge": ("merge_coresets",),
         "tithe.reduce.sizing": ("propose_size",),
         "tithe.reduce.stream": ("CoresetStream",),
         "tithe.report.comparison.compare": ("compare",),
-        "tithe.sources.files": ("open_dataset",),
-        "tithe.sources.limits": ("Limits",),
+        "tithe.rows.files": ("open_dataset",),
+        "tithe.rows.limits": ("Limits",),
         "tithe.storage.coresets": ("load_coreset", "save_coreset"),
         "tithe.storage.models": ("load_model", "save_model"),
     }

@@ -11,14 +11,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from tithe.certify import Certificate, cost_certificate
 from tithe.certify.certificate import bound_certificate, exact_excess_certificate, excess_certificate
+from tithe.clustering.learners import CoresetKMeans
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
-from tithe.learners.cluster import CoresetKMeans
-from tithe.learners.dictionary.ksvd import KSVD
-from tithe.learners.logistic import CoresetLogisticRegression
-from tithe.learners.meta import CoresetEstimator
-from tithe.learners.odm.clustering import ODMClustering
-from tithe.learners.ridge import CoresetRidge
+from tithe.dictionary.ksvd import KSVD
+from tithe.linear.logistic import CoresetLogisticRegression
+from tithe.linear.ridge import CoresetRidge
+from tithe.meta.estimator import CoresetEstimator
+from tithe.odm.clustering import ODMClustering
 
 X = np.random.default_rng(0).normal(size=(2000, 3))
 LEARNERS = {

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from leaf_source import LeafSource
 from scipy import sparse
 
-from leaf_source import LeafSource
 from tithe import Block, build_coreset
 from tithe.certify import certify_cost, certify_gap, polish_by_descent, polish_by_steps
 from tithe.core.parallel import limit_threads

@@ -6,8 +6,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-
 from leaf_source import LeafSource
+
 from tithe import CoresetLogisticRegression
 from tithe.certify.certificate import bound_certificate, excess_certificate
 from tithe.certify.gap import CurvatureDraw, _one_row_of_each_run, certify_gap

@@ -100,7 +100,7 @@ def test_a_dry_run_says_what_it_takes_and_writes_nothing(folder, tmp_path, capsy
 
 
 def test_a_dry_run_guesses_the_rows_of_text(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("tithe.sources.delimited.SCHEMA_ROWS", 1000)  # with fewer rows, all were read
+    monkeypatch.setattr("tithe.rows.delimited.SCHEMA_ROWS", 1000)  # with fewer rows, all were read
     pyarrow.csv.write_csv(rows_table(3000).drop(["label"]), tmp_path / "rows.csv")
     assert run("build", tmp_path / "rows.csv", "-m", 100, "-o", tmp_path / "c.parquet", "--dry-run") == 0
     assert "about 3,0" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def test_sizes_of_theorems(capsys) -> None:
 def test_a_size_from_a_sample_is_an_estimate(rows, capsys, monkeypatch) -> None:
     """The total sensitivity grows with the rows, so a size that was computed from some of them is not proved."""
     command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3", "--data", rows]
-    monkeypatch.setattr("tithe.reduce.theory.SAMPLE_ROWS", 100)
+    monkeypatch.setattr("tithe.theory.sizes.SAMPLE_ROWS", 100)
     assert run(*command) == 0
     shown = capsys.readouterr().out
     assert "sensitivity, estimate" in shown and "proved" not in shown

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from running import rows_table, run, sha, write_folder
-
 from spark_session import require_spark
 
 

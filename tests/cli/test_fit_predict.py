@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys
 
 @pytest.mark.parametrize("keep", [[], ["--keep-rows"]])
 def test_rows_of_a_sparse_table_are_saved(tmp_path, monkeypatch, keep: list[str]) -> None:
-    monkeypatch.setattr("tithe.tables.schema.WIDEST_DENSE", 20)
+    monkeypatch.setattr("tithe.rows.schema.WIDEST_DENSE", 20)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=600), "t": rng.choice(list("abcdefgh"), 600)})
     frame.assign(y=np.where(frame["a"] > 0, "yes", "no")).to_csv(tmp_path / "rows.csv", index=False)

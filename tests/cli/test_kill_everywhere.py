@@ -16,9 +16,9 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+from row_search import files_with
 from running import rows_table, run, sha, write_folder
 
-from row_search import files_with
 from tithe import load_model
 
 KILLS = 40  # of each of the five
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 def _command(arguments: list[str]) -> None:
     """In a process of its own: a command on leaves that are small."""
     import tithe.reduce.plan
-    import tithe.sources.leaves
+    import tithe.rows.leaves
     from tithe.cli.main import main
 
-    tithe.reduce.plan.LEAF_ROWS = tithe.sources.leaves.LEAF_ROWS = 1000
+    tithe.reduce.plan.LEAF_ROWS = tithe.rows.leaves.LEAF_ROWS = 1000
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         main(arguments)
 
@@ -41,7 +41,7 @@ class Killer:
 
     def __init__(self, seed: int) -> None:
         self._context: Any = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tithe.cli.main", "tithe.reduce.stream", "tithe.learners.online.paco"])
+        self._context.set_forkserver_preload(["tithe.cli.main", "tithe.reduce.stream", "tithe.online.paco"])
         self._rng = np.random.default_rng(seed)
         self.longest, self.n_killed = 2.0, 0
 

@@ -21,11 +21,11 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from tithe.certify import Certificate, cost_certificate
 from tithe.core.params import Option, RealNumber
 from tithe.core.passes import DataPass
-from tithe.learners.base import CoresetLearner
-from tithe.learners.base import note_columns
-from tithe.learners.fitted import FittedAttribute
-from tithe.learners.results import BarChart, column_names
-from tithe.objectives.generic import GenericObjective
+from tithe.fit.base import CoresetLearner
+from tithe.fit.base import note_columns
+from tithe.fit.fitted import FittedAttribute
+from tithe.fit.results import BarChart, column_names
+from tithe.reduce.generic import GenericObjective
 
 
 class TinyRidge(CoresetLearner, RegressorMixin, BaseEstimator):

@@ -7,8 +7,8 @@ import signal
 
 import numpy as np
 import pytest
-
 from leaf_source import LeafSource
+
 from tithe.cli.progress import Stop
 from tithe.core import progress
 from tithe.core.passes import DataPass

@@ -242,7 +242,7 @@ def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
     buffer = io.BytesIO()
     pyarrow.csv.write_csv(rows_table(30_000).drop(["label"]), buffer)
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    program += "import tithe.sources.leaves; tithe.sources.leaves.LEAF_ROWS = 4096\n"
+    program += "import tithe.rows.leaves; tithe.rows.leaves.LEAF_ROWS = 4096\n"
     program += "from tithe.cli.main import main; main()"
     arguments = ["stream", "-", "-k", "3", "-m", "100", "--checkpoint-every", "0", "-o", str(tmp_path / "c.parquet")]
     process = subprocess.Popen(

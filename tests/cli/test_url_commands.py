@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from running import run, same_rows
-
 from stored_rows import write_years
-from tithe.sources import stores
+
+from tithe.rows import stores
 
 
 def test_commands_take_urls(bucket, tmp_path, monkeypatch, capsys) -> None:

@@ -13,13 +13,13 @@ from sklearn.linear_model import Ridge
 
 import tithe
 from tithe import Block, CoresetKMeans, CoresetStream, build_coreset, save_coreset
-from tithe.constructions.cablr import Cablr
-from tithe.constructions.leverage import Influence, Leverage
-from tithe.constructions.regressed import Regressed
 from tithe.core import contracts
 from tithe.core.contracts import Construction, Objective, SampledObjective
 from tithe.core.registry import _BUILT_IN, resolve
+from tithe.linear.cablr import Cablr
+from tithe.linear.regressed import Regressed
 from tithe.objectives import KMeansObjective, LogisticObjective
+from tithe.reduce.draws import Influence, Leverage
 from tithe.reduce.plan import check_contracts
 from tithe.testing import objective_checks
 
@@ -29,22 +29,22 @@ GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "e
 # estimators of other libraries, which users pass in: what they can do is found out by asking
 FOREIGN = {
     "cli/predict.py:predict": "available_if hides predict_proba; columns have names where the fit knew them",
-    "learners/delegation.py:if_estimator_has.check": "scikit-learn's available_if asks the estimator inside",
-    "learners/delegation.py:require_method": "an estimator of another library",
-    "learners/delegation.py:EstimatorAttribute._value": "a fitted attribute of the estimator inside, by name",
-    "learners/delegation.py:EstimatorMethods._call": "a method of the estimator inside, by name",
-    "learners/base.py:note_columns": "feature_names_in_ exists only where columns had names, as in scikit-learn",
-    "learners/meta.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
+    "meta/delegation.py:if_estimator_has.check": "scikit-learn's available_if asks the estimator inside",
+    "meta/delegation.py:require_method": "an estimator of another library",
+    "meta/delegation.py:EstimatorAttribute._value": "a fitted attribute of the estimator inside, by name",
+    "meta/delegation.py:EstimatorMethods._call": "a method of the estimator inside, by name",
+    "fit/base.py:note_columns": "feature_names_in_ exists only where columns had names, as in scikit-learn",
+    "meta/estimator.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
     "cli/fit.py:_predict": "available_if hides predict_proba",
     "report/scores.py:held_out_scores": "clusters of an estimator of another library may have no cost",
-    "learners/other_estimators.py:_NumberedClasses.__getattr__": "attributes of the estimator inside",
-    "learners/other_estimators.py:residuals": "an estimator of another library",
-    "learners/other_estimators.py:takes_weights": "an estimator of another library",
-    "learners/other_estimators.py:check_learns_from_coresets": "a message about an estimator of another library",
-    "learners/meta.py:CoresetEstimator._learn": "an estimator of another library may have no score",
-    "learners/search/search_cv.py:CoresetSearchCV.fit": "available_if hides score where the estimator has none",
-    "learners/search/search_cv.py:CoresetSearchCV._keep_winner": "an estimator of another library has no certificate",
-    "learners/fitted.py:probe": "an estimator of another library that was read from a file",
+    "meta/other_estimators.py:_NumberedClasses.__getattr__": "attributes of the estimator inside",
+    "meta/other_estimators.py:residuals": "an estimator of another library",
+    "meta/other_estimators.py:takes_weights": "an estimator of another library",
+    "meta/other_estimators.py:check_learns_from_coresets": "a message about an estimator of another library",
+    "meta/estimator.py:CoresetEstimator._learn": "an estimator of another library may have no score",
+    "meta/search/search_cv.py:CoresetSearchCV.fit": "available_if hides score where the estimator has none",
+    "meta/search/search_cv.py:CoresetSearchCV._keep_winner": "an estimator of another library has no certificate",
+    "fit/fitted.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "core/data.py:Coreset._repr_html_": "the provenance is shown",
     "report/comparison/compare.py:_parameters": "the parameters are shown",

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from leaf_source import fold
 from scipy import sparse
 
-from leaf_source import fold
 from tithe import Block, Coreset
 from tithe.core.data import concat
 from tithe.core.registry import make, names, resolve

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tithe.clustering.learners import CoresetKMeans
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
 from tithe.core.state_checks import check_of
-from tithe.learners.cluster import CoresetKMeans
-from tithe.learners.fitted import FittedAttribute
+from tithe.fit.fitted import FittedAttribute
 
 BLOCK = Block(X=np.zeros((2, 1)))
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from browser import WIDTHS, checked, needs_chromium
 
 ROOT = Path(__file__).parents[2]

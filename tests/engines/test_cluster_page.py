@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from spark_session import environment, require_spark
 
 pytestmark = pytest.mark.slow  # clusters take seconds to start

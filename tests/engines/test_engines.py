@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-
 from leaf_source import fold
+
 from tithe import Block, Coreset
 from tithe.core.engine import SerialEngine
 from tithe.engines.threads import ThreadEngine

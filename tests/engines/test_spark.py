@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from spark_session import Noting, count_rows, environment, first_id, require_spark, start_session
+
 from tithe import CoresetKMeans, CoresetLogisticRegression, build_coreset, open_dataset
 from tithe.core.engine import Leaves
 from tithe.core.tree import MergeTree, Sum, add_sums

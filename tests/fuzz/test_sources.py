@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import Pool, table
+from plain_rows import Choice, open_dataset
 from source_inputs import (
     arrow_streams,
     damaged_npy,
@@ -41,12 +42,11 @@ from source_inputs import (
     zip_bombs,
 )
 
-from plain_rows import Choice, open_dataset
 from tithe import build_coreset
 from tithe.core.errors import FileFormatError, NoRowsError
-from tithe.images.read import read_picture
+from tithe.dictionary.pictures import read_picture
 from tithe.objectives import KMeansObjective
-from tithe.sources.piped import open_piped
+from tithe.rows.piped import open_piped
 
 QUICK, MANY = 12, 20_000
 MOST_BYTES = 10**9

@@ -16,7 +16,7 @@ import states
 from harness import DOCUMENTED, Outcome, Pool, damaged_bytes, table
 from sklearn.exceptions import NotFittedError
 
-from tithe.solvers.odm.kernel_matrix import NotAKernelError
+from tithe.odm.solvers.kernel_matrix import NotAKernelError
 
 FEW, MANY = 60, 20_000
 Change = Callable[[bytes, np.random.Generator], bytes]

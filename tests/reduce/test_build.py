@@ -7,17 +7,17 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from leaf_source import LeafSource
 from scipy import sparse
 
 import tithe
-from leaf_source import LeafSource
 from tithe import Block, build_coreset
 from tithe.core.contracts import Objective
 from tithe.core.engine import SerialEngine
 from tithe.core.parallel import limit_threads
 from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.reduce.distortion import ratio_error
-from tithe.sources.arrays import check_weights
+from tithe.rows.arrays import check_weights
 
 KMEANS = KMeansObjective(n_clusters=4)
 
@@ -134,7 +134,8 @@ def test_a_stream_costs_little_against_the_array(skewed: Block) -> None:
 def test_the_tree_is_unbiased(objective) -> None:
     """Plain draws through several levels of merging: the mean error is within four standard errors of zero."""
     from leaf_source import fold
-    from tithe.constructions.draw import Sensitivity
+
+    from tithe.reduce.draws import Sensitivity
     from tithe.reduce.plan import Plan, Reducer
     from tithe.testing.data import small_problem
 

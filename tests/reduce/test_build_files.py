@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from plain_rows import open_dataset
 
 import tithe
-from plain_rows import open_dataset
 from tithe import Checkpoint
 from tithe.core.contracts import Source
 from tithe.core.parallel import limit_threads

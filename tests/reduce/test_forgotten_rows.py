@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from row_search import files_with
+
 from tithe import CoresetStream
 from tithe.core.data import Block
 from tithe.core.files import remove_leftovers, replacing

@@ -21,7 +21,7 @@ from tithe import (
 )
 from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.reduce.calibration import calibrated
-from tithe.reduce.site_sizes import site_sizes
+from tithe.reduce.merge import site_sizes
 from tithe.storage.blocks import rows_bytes
 
 SIZES = (6000, 2500, 900, 400, 60)  # the last one is kept whole

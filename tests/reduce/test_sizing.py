@@ -9,7 +9,7 @@ from tithe import Block, build_coreset, distortion, propose_size
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.reduce.distortion import random_queries, total_costs
 from tithe.reduce.sizing import extrapolate_size
-from tithe.sources.arrays import as_block
+from tithe.rows.arrays import as_block
 
 KMEANS = KMeansObjective(n_clusters=4)
 

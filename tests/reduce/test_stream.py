@@ -10,7 +10,7 @@ from stream_data import KMEANS, OBJECTIVES, assert_same, feed, make
 
 from tithe import Block, CoresetStream, build_coreset
 from tithe.objectives import KMedianObjective, LogisticObjective
-from tithe.reduce.stream_state import StreamState, collapse, push
+from tithe.reduce.stream import StreamState, collapse, push
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -6,9 +6,9 @@ import copy
 
 import numpy as np
 import pytest
+from row_search import files_with
 from stream_data import OBJECTIVES, assert_same, feed, make
 
-from row_search import files_with
 from tithe import Block, CoresetStream
 
 WINDOWS = [{}, {"half_life": 5000.0}, {"window": 16_000}]

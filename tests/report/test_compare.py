@@ -234,7 +234,7 @@ def test_mistakes_are_refused(options: dict, message: str) -> None:
 def test_files_and_rows_that_come_once_are_refused() -> None:
     with pytest.raises(ValueError, match="open_dataset"):
         compare("rows.csv", objective="kmeans")
-    reader = tithe.sources.batches.BatchSource(iter([np.ones((5, 2))]), leaf_size=10)
+    reader = tithe.rows.batches.BatchSource(iter([np.ones((5, 2))]), leaf_size=10)
     with pytest.raises(ValueError, match="come only once"):
         compare(reader, objective="kmeans")
 

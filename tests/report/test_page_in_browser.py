@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from browser import checked, needs_chromium
+
 from tithe.cli.main import main
 from tithe.report.tables import number
 

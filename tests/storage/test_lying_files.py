@@ -21,8 +21,7 @@ from tithe.dictionary import KSVD
 from tithe.objectives import KMeansObjective
 from tithe.odm import ODMClassifier
 from tithe.online import PACO
-from tithe.reduce.stream import Folders
-from tithe.reduce.stream_state import StreamState
+from tithe.reduce.stream import Folders, StreamState
 from tithe.storage.blocks import rows_bytes, rows_from
 from tithe.storage.models import load_model, object_bytes, object_from, save_model
 

@@ -245,13 +245,13 @@ def test_a_model_that_would_run_code_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "trusted"),
     [
-        ("tithe.learners.cluster.CoresetKMeans", True),
+        ("tithe.clustering.learners.CoresetKMeans", True),
         ("tithe.core.data.Coreset", True),
-        ("tithe.learners.cluster._CoresetClusterer", False),  # no object is made of it
-        ("tithe.learners.base.Coreset", False),  # only imported there
+        ("tithe.clustering.learners._CoresetClusterer", False),  # no object is made of it
+        ("tithe.fit.base.Coreset", False),  # only imported there
         ("tithe.core.files.os", False),
         ("tithe.core.files.replacing", False),
-        ("tithe.sources.parquet.ParquetSource", False),  # opens files
+        ("tithe.rows.parquet.ParquetSource", False),  # opens files
         ("tithe.core.files.os.system", False),
         ("tithe.no_such_module.Thing", False),
         ("os.system", False),

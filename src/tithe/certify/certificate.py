@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tithe.core.display import html_facts
+from tithe.core.data import html_facts
 from tithe.core.state_checks import Number, Optional, Storable, check_fields, expect
 
 Kind = Literal["bound", "exact", "estimate"]

@@ -18,13 +18,13 @@ from tithe.certify.certificate import (
     percent,
     rounding_certificate,
 )
+from tithe.certify.descent import Metric
 from tithe.core.contracts import ConvexObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.core.seeding import uniform_of
-from tithe.objectives.baseline import negligible_loss
-from tithe.solvers.descent import Metric
+from tithe.linear.objective import negligible_loss
 
 CONFIDENCE = 0.95
 N_GROUPS = 8  # groups of a sample, left out one at a time (jackknife)

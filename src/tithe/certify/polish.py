@@ -9,13 +9,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify.cost import polish_rounds
+from tithe.certify.descent import Descent, Metric
 from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
 from tithe.core.contracts import ConvexObjective
 from tithe.core.data import Array, Coreset, Evaluation
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
-from tithe.solvers.descent import Descent, Metric
 
 AUTO_DESCENT = 30  # most rounds where polish="auto" stops on a certificate
 _ROUNDS_BY_SAMPLE = 8  # after which the curvature of a sample, which mostly takes three or four, is given up

@@ -112,7 +112,7 @@ def cluster(  # type: ignore[no-untyped-def]
 
 
 def _cluster_online(where: Any, how: Any, output: str, parameters: dict[str, Any], *, resume: bool) -> None:
-    from tithe.learners.base import note_columns
+    from tithe.fit.base import note_columns
 
     model = _resumed(output, parameters) if resume else _new_model(output, parameters)
     start = time.perf_counter()
@@ -139,7 +139,7 @@ def _cluster_online(where: Any, how: Any, output: str, parameters: dict[str, Any
 
 
 def _new_model(output: str, parameters: dict[str, Any]) -> Any:
-    from tithe.learners.online.paco import PACO
+    from tithe.online.paco import PACO
 
     folder = Path(output)
     if folder.is_file():
@@ -153,7 +153,7 @@ def _new_model(output: str, parameters: dict[str, Any]) -> Any:
 
 def _resumed(output: str, options: dict[str, Any]) -> Any:
     """The model as it was left; options that say something else about it are refused."""
-    from tithe.learners.online.paco import PACO
+    from tithe.online.paco import PACO
     from tithe.storage.models import load_model
 
     model = load_model(Path(output) / "model.skops")
@@ -198,7 +198,7 @@ def _batches(source: Any, stop: Stop) -> Iterator[Any]:
 
 def _write(output: str, model: Any, where: Any, n_rows: int, seconds: float) -> dict[str, Any]:
     from tithe.report.online import OnlineRun, write_online
-    from tithe.sources.urls import plain_name
+    from tithe.rows.urls import plain_name
 
     run = OnlineRun(
         files=[plain_name(name) for name in where],

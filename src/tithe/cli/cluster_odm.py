@@ -23,8 +23,8 @@ def cluster_by_margins(
     check_folder(output)
     must, cannot = read_links(links)
     from tithe.core.data import concat
-    from tithe.learners.base import note_columns
-    from tithe.learners.odm.clustering import ODMClustering
+    from tithe.fit.base import note_columns
+    from tithe.odm.clustering import ODMClustering
     from tithe.report.labels import LabelRun, write_labels
 
     start = time.perf_counter()

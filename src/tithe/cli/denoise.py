@@ -77,8 +77,7 @@ def denoise(source, output, sigma, patch, colours, atoms, size, step, clipped, r
     """
     from tithe.core.files import check_output
     from tithe.dictionary import ImageDenoiser
-    from tithe.images.read import read_picture
-    from tithe.images.write import check_picture_name, write_picture
+    from tithe.dictionary.pictures import check_picture_name, read_picture, write_picture
 
     for target in (output, *([show] if show else [])):
         for path in (source, *([reference] if reference else [])):
@@ -111,7 +110,7 @@ def denoise(source, output, sigma, patch, colours, atoms, size, step, clipped, r
 
 
 def _reference(path: str, noisy: Any, limits: Any) -> Any:
-    from tithe.images.read import read_picture
+    from tithe.dictionary.pictures import read_picture
 
     clean = read_picture(path, limits).pixels
     if clean.shape != noisy.shape or clean.dtype != noisy.dtype:
@@ -131,8 +130,7 @@ def _ends(black: bool, white: bool) -> str:
 
 
 def _write_atoms(path: str, atoms: Any) -> None:
-    from tithe.images.read import Picture
-    from tithe.images.write import atoms_picture, write_picture
+    from tithe.dictionary.pictures import Picture, atoms_picture, write_picture
 
     write_picture(path, Picture(pixels=atoms_picture(atoms)))
 
@@ -149,7 +147,7 @@ def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
         ["peak memory", bytes_text(peak_memory())],
     ]
     if clean is not None:
-        from tithe.images.quality import WINDOW, psnr, ssim
+        from tithe.dictionary.noise import WINDOW, psnr, ssim
 
         about.append(["PSNR", f"{psnr(noisy, clean):.2f} -> {psnr(pixels, clean):.2f} dB"])
         if min(clean.shape[:2]) >= WINDOW:

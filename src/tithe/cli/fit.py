@@ -226,7 +226,7 @@ def _say(output: str, model: Any, results: dict[str, Any], held_out: Any) -> Non
 
 
 def _said_of_certificate(model: Any) -> str:
-    from tithe.learners.meta import CoresetEstimator
+    from tithe.meta.estimator import CoresetEstimator
 
     if isinstance(model, CoresetEstimator):
         return "There is no certificate for estimators of other libraries."
@@ -256,7 +256,7 @@ def _facts(
     model: Any, learner: str, where: Any, how: SourceOptions, scored: ScoredRows, held_out: Any, seconds: float
 ) -> Any:
     from tithe.report.fit_report import Fit
-    from tithe.sources.urls import plain_name
+    from tithe.rows.urls import plain_name
 
     is_apart = held_out is not None and scored.held_out is not None and not held_out.learned_later
     n_held_out = held_out.n_rows if is_apart else 0

@@ -30,7 +30,7 @@ def fit_coreset(
     """Fit, score on the rows of ``test`` and write; returns the results and the scores."""
     from sklearn.utils import get_tags
 
-    from tithe.learners.from_coreset import fit_on_saved_coreset
+    from tithe.fit.from_coreset import fit_on_saved_coreset
     from tithe.report.fit_report import Fit, write_fit
     from tithe.storage.coresets import load_coreset, load_schema
 

@@ -147,7 +147,7 @@ class PartlyLabelledRows:
 
         from tithe.core.data import concat
         from tithe.core.seeding import key_of, uniform_of
-        from tithe.learners.odm.partial_labels import encoded_partly
+        from tithe.odm.partial_labels import encoded_partly
 
         if test is not None and share:
             raise click.UsageError("Give --holdout or --test, not both.")
@@ -168,8 +168,8 @@ class PartlyLabelledRows:
 
     def fit(self, model: Any) -> Array:
         """Fit the model; returns which rows have a label that was given."""
-        from tithe.learners.base import note_columns
-        from tithe.learners.odm.partial_labels import encoded_partly
+        from tithe.fit.base import note_columns
+        from tithe.odm.partial_labels import encoded_partly
 
         block = self.training
         assert block.y is not None
@@ -192,7 +192,7 @@ class PartlyLabelledRows:
         import numpy as np
 
         from tithe.core.data import concat
-        from tithe.learners.base import note_columns
+        from tithe.fit.base import note_columns
 
         source = how.open([str(self.test)], schema=vars(model).get("schema_"))
         note_columns(model, source, reset=False)

@@ -68,8 +68,8 @@ def _inspect_coreset(file: str, title: str) -> None:
 
 
 def _inspect_model(file: str, title: str) -> None:
-    from tithe.learners.fitted import LazyFitMixin, attributes_of
-    from tithe.learners.results import Described
+    from tithe.fit.fitted import LazyFitMixin, attributes_of
+    from tithe.fit.results import Described
     from tithe.storage.models import load_model, model_about
 
     model, about = load_model(file), model_about(file)

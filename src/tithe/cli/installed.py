@@ -34,8 +34,8 @@ parameter_option = click.Option(
 
 def installed_estimator(name: str, *, estimator_parameters: dict[str, Any], random_state: int, **options: Any) -> Any:
     """The estimator with this dotted name on a coreset."""
-    from tithe.learners.meta import CoresetEstimator
-    from tithe.learners.other_estimators import check_learns_from_coresets
+    from tithe.meta.estimator import CoresetEstimator
+    from tithe.meta.other_estimators import check_learns_from_coresets
 
     module, _, attribute = name.rpartition(".")
     try:

@@ -156,7 +156,7 @@ def plan_table(
 
 def _rows_about(source: Source, where: Sequence[str]) -> int | None:
     """The number of rows of text files, estimated from the length of their first lines; None if they are compressed."""
-    from tithe.sources.paths import find_files
+    from tithe.rows.paths import find_files
 
     first = find_files(list(where), "auto")[0][0]
     with first.open() as file:

@@ -44,7 +44,7 @@ class ScoredRows:
     ) -> ScoredRows:
         """``has_classes``: the target is a class, and rows of rare classes are all learned from."""
         if test is not None:
-            from tithe.sources.paths import find_files
+            from tithe.rows.paths import find_files
 
             if share:
                 raise click.UsageError("Give --holdout or --test, not both.")
@@ -56,7 +56,7 @@ class ScoredRows:
         if not share or not source.replayable:
             return cls(source=source, training=source, how=how)
         from tithe.certify.held_out import held_out_split
-        from tithe.sources.mapped import SplitSource
+        from tithe.rows.mapped import SplitSource
 
         learned, apart = held_out_split(source, share, seed, has_classes=has_classes)
         return cls(
@@ -87,9 +87,9 @@ class ScoredRows:
         """The scores, in one pass over the rows; None if there are no rows to score on."""
         from tithe.core.errors import NoRowsError
         from tithe.core.passes import DataPass
-        from tithe.learners.base import note_columns
+        from tithe.fit.base import note_columns
         from tithe.report.scores import held_out_scores
-        from tithe.sources.urls import plain_name
+        from tithe.rows.urls import plain_name
 
         rows = self.held_out if self.test is None else self.how.open([self.test], schema=vars(model).get("schema_"))
         if rows is None:

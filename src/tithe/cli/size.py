@@ -69,7 +69,7 @@ def size(  # type: ignore[no-untyped-def]
       tithe size -k 20 --features 10 -m 5000
       tithe size --objective logistic --target y --data 'data/*.parquet'
     """
-    from tithe.reduce.theory import known_theorems, needs_total_sensitivity
+    from tithe.theory.sizes import known_theorems, needs_total_sensitivity
 
     goal = make_objective(objective, parameters)
     theorems = known_theorems(goal)
@@ -150,7 +150,7 @@ def _measured_row(source: Source, goal: Objective, eps: float, promise: str, see
 
 def _measured_total(source: Source, goal: Objective, seed: int) -> tuple[float, bool]:
     """The total sensitivity, and whether it was estimated on a sample."""
-    from tithe.reduce.theory import SAMPLE_ROWS, measured_total_sensitivity
+    from tithe.theory.sizes import SAMPLE_ROWS, measured_total_sensitivity
 
     total = measured_total_sensitivity(source, objective=goal, random_state=seed)
     return total, source.n_rows is None or source.n_rows > SAMPLE_ROWS
@@ -158,7 +158,7 @@ def _measured_total(source: Source, goal: Objective, seed: int) -> tuple[float, 
 
 def _rows_of(source: Source, weighted: bool, default: int) -> int:
     """n_rows of the theorems."""
-    from tithe.reduce.theory import rows_of_equal_weight
+    from tithe.theory.sizes import rows_of_equal_weight
 
     return rows_of_equal_weight(source) if weighted else source.n_rows or default
 
@@ -173,7 +173,7 @@ def _theorem_rows(
     is_estimate: bool,
 ) -> tuple[list[list[str]], list[str]]:
     """A row of the table for each theorem, and what those that are proved assume."""
-    from tithe.reduce.theory import eps_for, theoretical_size
+    from tithe.theory.sizes import eps_for, theoretical_size
 
     table, assumptions = [], []
     for terms in theorems:

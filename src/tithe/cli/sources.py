@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tithe.core.params import Target
-from tithe.tables.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
+from tithe.rows.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
@@ -48,7 +48,7 @@ class SourceOptions(dict[str, Any]):
         """
         import pyarrow as pa
 
-        from tithe.sources.files import open_dataset
+        from tithe.rows.files import open_dataset
 
         # Arrow's own pools keep memory, and cause twice as many page faults (measured)
         pa.set_memory_pool(pa.system_memory_pool())
@@ -68,7 +68,7 @@ class SourceOptions(dict[str, Any]):
             return str(self["format"])
         if STDIN in where:
             return "csv"
-        from tithe.sources.paths import find_files
+        from tithe.rows.paths import find_files
 
         return find_files(list(where), "auto")[1]
 
@@ -104,7 +104,7 @@ def _as_limits(context: Any, param: Any, texts: Sequence[str]) -> Any:
     """The limits that ``NAME=NUMBER`` describe; None where none is given."""
     if not texts:
         return None
-    from tithe.sources.limits import Limits
+    from tithe.rows.limits import Limits
 
     names = list(Limits.__dataclass_fields__)
     values: dict[str, int] = {}
@@ -204,8 +204,8 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def on_this_machine(path: str) -> Iterator[str]:
     """The path of a small file; of one that a URL names, that of a copy which is removed afterwards."""
-    from tithe.sources.file_access import access_to
-    from tithe.sources.urls import local_path, parse_url, plain_name
+    from tithe.rows.file_access import access_to
+    from tithe.rows.urls import local_path, parse_url, plain_name
 
     path = local_path(path)
     if parse_url(path) is None:
@@ -231,7 +231,7 @@ def check_folder(output: str) -> None:
 
 def check_apart(output: str, where: Sequence[str]) -> None:
     """Refuse an output that is part of the input, or would be in the next run."""
-    from tithe.sources.urls import local_path
+    from tithe.rows.urls import local_path
 
     target = Path(os.path.abspath(output))
     for name in map(local_path, where):

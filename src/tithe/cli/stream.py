@@ -103,7 +103,7 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
 
 
 def _no_rows(source: Any, where: Sequence[str], how: SourceOptions) -> ValueError:
-    from tithe.sources.paths import all_bad
+    from tithe.rows.paths import all_bad
 
     if how["bad_rows"] != "skip":
         return ValueError("There are no rows: the input is empty.")
@@ -186,7 +186,7 @@ class _Taken:
         """Where to go on: after the rows that are in already, if these files begin with those of the earlier run."""
         if not source.replayable:
             return cls(None, 0, [], running.n_rows)
-        from tithe.sources.paths import find_files, known_files
+        from tithe.rows.paths import find_files, known_files
 
         files = find_files(list(where), how["format"])[0]
         current = cls(known_files(files), len(files), [source.identity, source.leaf_rows], running.n_rows)
@@ -311,7 +311,7 @@ def _noted_schema(running: Any, how: SourceOptions) -> Any:
     """The schema of the rows that a stream has taken so far; None if there is none. Other columns are refused."""
     if running is None or running.notes.get("schema") is None:
         return None
-    from tithe.tables.schema import TableSchema
+    from tithe.rows.schema import TableSchema
 
     schema = TableSchema.from_json(running.notes["schema"])
     if how.get("columns") not in (None, schema.reads):

@@ -1,21 +1,15 @@
-"""Weighted rows: blocks and coresets."""
+"""Weighted rows: blocks, coresets, what is computed of them, and the sites that they came from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from tithe.core.computed import Array as Array
-from tithe.core.computed import Evaluation as Evaluation
-from tithe.core.computed import Moments as Moments
-from tithe.core.computed import Scores as Scores
-from tithe.core.computed import Survey as Survey
-from tithe.core.display import html_facts
-from tithe.core.sites import Site, check_sites
 from tithe.core.state_checks import (
     LARGEST,
     Check,
@@ -30,6 +24,201 @@ from tithe.core.state_checks import (
     check_fields,
     expect,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site(Storable):
+    """A place that shares no rows with others, whose coreset was merged with theirs (`tithe.merge_coresets`).
+
+    Parameters
+    ----------
+    name : str
+        The file of its coreset, or its number.
+    n_seen, weight_seen : int, float
+        Rows and weight that its coreset represents.
+    n_kept : int
+        Rows of its coreset before the merge.
+    first_row : int
+        What was added to its row ids, so that they differ from those of other sites.
+    fingerprint : str
+        A hash of its coreset, by which it is known if it is given again.
+    """
+
+    name: str
+    n_seen: int
+    weight_seen: float
+    n_kept: int
+    first_row: int
+    fingerprint: str
+
+    def _check_state(self) -> None:
+        weight = Number(least=float(np.finfo(np.float64).tiny))
+        check_fields(self, {"n_seen": Integer(least=1), "weight_seen": weight, "n_kept": Integer(least=1)})
+
+
+def check_sites(sites: Sequence[Site], n_seen: int) -> None:
+    """Raise `FileFormatError` unless the sites of a coreset from a file fit together and stand for ``n_seen`` rows."""
+    if not sites:
+        return
+    first = [site.first_row for site in sites]
+    expect(first[0] == 0 and sorted(set(first)) == first, "row ids of sites are not kept apart")
+    expect(sum(site.n_seen for site in sites) == n_seen, "its sites have other rows than it stands for")
+
+
+def html_facts(title: str, facts: Mapping[str, str]) -> str:
+    """A small table of facts under a title. Text from files is shown, not obeyed.
+
+    >>> html_facts("Coreset", {"rows": "<5>"})
+    '<div class="tithe"><b>Coreset</b><table><tr><td>rows</td><td>&lt;5&gt;</td></tr></table></div>'
+    """
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in facts.items())
+    return f'<div class="tithe"><b>{escape(title)}</b><table>{rows}</table></div>'
+
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moments:
+    """Features of rows whose totals calibration reproduces, in groups that are solved one by one.
+
+    Parameters
+    ----------
+    values : (n, q) float64
+        Column 0 is 1 for every row: the count.
+    groups : (n,) int or None
+        The group of each row. None: one group.
+    n_basic : int
+        Columns that matter most and come first (at least the count). The others are used
+        only in groups whose basic columns the drawn rows can be trusted on.
+    support, standard_errors : float
+        A column is used only if its effective support is at least this number of drawn rows, and its total is within
+        this number of standard errors of the estimate from the drawn rows. Good values depend on the loss and were
+        measured.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import KMeansObjective, Moments
+    >>> block = Block(X=np.array([[0.0], [2.0], [10.0]]))
+    >>> objective, pilot = KMeansObjective(n_clusters=2), np.array([[1.0], [10.0]])
+    >>> moments = objective.moments(block, pilot)
+    >>> isinstance(moments, Moments), moments.groups
+    (True, array([0, 0, 1], dtype=int32))
+    >>> moments.values
+    array([[1., 1.],
+           [1., 1.],
+           [1., 0.]])
+    """
+
+    values: Array
+    groups: Array | None = None
+    n_basic: int = 1
+    support: float = 10.0
+    standard_errors: float = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Survey:
+    """The results of one pass over a block at a pilot.
+
+    Parameters
+    ----------
+    cost : (n,) float64
+        Cost of each row at the pilot, unweighted.
+    labels : (n,) int32 or None
+        The pilot's group that each row belongs to. None: there is only one.
+    totals : (G, q) float64
+        Weighted sums of the moments of the rows of each group.
+    pilot : array or None
+        The pilot itself, where sensitivities need it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import KMeansObjective, Survey
+    >>> block = Block(X=np.array([[0.0], [2.0], [10.0]]))
+    >>> objective, pilot = KMeansObjective(n_clusters=2), np.array([[1.0], [10.0]])
+    >>> survey = objective.survey(block, pilot)
+    >>> isinstance(survey, Survey), survey.cost, survey.labels
+    (True, array([1., 1., 0.]), array([0, 0, 1], dtype=int32))
+    """
+
+    cost: Array
+    labels: Array | None
+    totals: Array
+    pilot: Array | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scores:
+    """The scores ``weight * (slope * cost + base[label])`` of all rows, computed when needed.
+
+    Parameters
+    ----------
+    cost : (n,) float64
+    labels : (n,) int32 or None
+        None: all rows belong to group 0.
+    slope : float
+    base : (groups,) float64
+    weight : (n,) float64 or None
+        None means ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.objectives import Scores
+    >>> Scores(cost=np.array([1.0, 3.0]), slope=2.0, weight=np.array([1.0, 10.0])).at()
+    array([ 2., 60.])
+    """
+
+    cost: Array
+    labels: Array | None = None
+    slope: float = 1.0
+    base: Array = field(default_factory=lambda: np.zeros(1))
+    weight: Array | None = None
+
+    def at(self, rows: Array | slice = slice(None)) -> Array:
+        """The scores of some rows, or of all."""
+        base = self.base[0] if self.labels is None else self.base[self.labels[rows]]
+        score: Array = self.slope * self.cost[rows] + base
+        return score if self.weight is None else score * self.weight[rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluation:
+    """A convex objective at one solution, penalty included, from one pass over a block.
+
+    Parameters
+    ----------
+    value, gradient : float, array of the shape of the parameters
+    bound : float
+        A proved bound on the excess of the value over its minimum.
+    diagonal : array of the shape of the parameters, or None
+        Diagonal of the curvature, penalty left out.
+    totals : (G, q) float64
+        Totals of the objective's moments at this solution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import Block
+    >>> from tithe.objectives import Evaluation, LogisticObjective
+    >>> block = Block(X=np.array([[-1.0], [1.0]]), y=np.array([0, 1]))
+    >>> objective, params = LogisticObjective(classes=(0, 1)), np.zeros((1, 2))
+    >>> evaluation = objective.evaluate(block, params)
+    >>> isinstance(evaluation, Evaluation), round(evaluation.value, 6), evaluation.gradient
+    (True, 1.386294, array([[-1.,  0.]]))
+    """
+
+    value: float
+    gradient: Array
+    bound: float
+    diagonal: Array | None
+    totals: Array
+
 
 Rng = np.random.Generator
 

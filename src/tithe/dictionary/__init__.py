@@ -1,4 +1,4 @@
 """Dictionaries of atoms for sparse codes, and pictures cleaned with them."""
 
-from tithe.learners.dictionary.ksvd import KSVD as KSVD
-from tithe.learners.images import ImageDenoiser as ImageDenoiser
+from tithe.dictionary.denoiser import ImageDenoiser as ImageDenoiser
+from tithe.dictionary.ksvd import KSVD as KSVD

@@ -1,5 +1,7 @@
 """Objectives, which a coreset must preserve, and the contracts to write your own."""
 
+from tithe.clustering.objective import KMeansObjective as KMeansObjective
+from tithe.clustering.objective import KMedianObjective as KMedianObjective
 from tithe.core.contracts import ClusterBoundedObjective as ClusterBoundedObjective
 from tithe.core.contracts import ConvexObjective as ConvexObjective
 from tithe.core.contracts import InfluenceObjective as InfluenceObjective
@@ -13,12 +15,10 @@ from tithe.core.data import Evaluation as Evaluation
 from tithe.core.data import Moments as Moments
 from tithe.core.data import Scores as Scores
 from tithe.core.data import Survey as Survey
-from tithe.objectives.clustering import KMeansObjective as KMeansObjective
-from tithe.objectives.clustering import KMedianObjective as KMedianObjective
-from tithe.objectives.dictionary import DictionaryObjective as DictionaryObjective
-from tithe.objectives.generic import GenericObjective as GenericObjective
-from tithe.objectives.huber import HuberObjective as HuberObjective
-from tithe.objectives.least_squares import LeastSquaresObjective as LeastSquaresObjective
-from tithe.objectives.logistic import LogisticObjective as LogisticObjective
-from tithe.objectives.margin import MarginObjective as MarginObjective
-from tithe.objectives.poisson import PoissonObjective as PoissonObjective
+from tithe.dictionary.objective import DictionaryObjective as DictionaryObjective
+from tithe.linear.logistic_objective import LogisticObjective as LogisticObjective
+from tithe.linear.regression_objectives import HuberObjective as HuberObjective
+from tithe.linear.regression_objectives import LeastSquaresObjective as LeastSquaresObjective
+from tithe.linear.regression_objectives import PoissonObjective as PoissonObjective
+from tithe.odm.objective import MarginObjective as MarginObjective
+from tithe.reduce.generic import GenericObjective as GenericObjective

@@ -1,3 +1,3 @@
 """Online clustering: rows are predicted one by one, and the number of clusters follows them."""
 
-from tithe.learners.online.paco import PACO as PACO
+from tithe.online.paco import PACO as PACO

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from tithe.core.data import Array
-from tithe.learners.odm.base import MarginDistribution
+from tithe.odm.base import MarginDistribution
 from tithe.plot.axes import COLOURS_IN_TURN, GREY, axes_or_new, legend_above, plain
 from tithe.plot.margins import margins_of
 

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from tithe.core.data import Array, Block
 from tithe.plot.axes import COLOURS, GREY, axes_or_new, bare, few_log_ticks, legend_above
-from tithe.sources.arrays import as_matrix
+from tithe.rows.arrays import as_matrix
 
 _BINS = 40
 _LARGEST_AREA = 200.0  # of a kept row, in square points

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.learners.odm.base import QUANTILE_LEVELS, MarginDistribution, labelled_margins
+from tithe.odm.base import QUANTILE_LEVELS, MarginDistribution, labelled_margins
 from tithe.plot.axes import COLOURS_IN_TURN, GREY, axes_or_new, bare, legend_above, plain
 
 _BINS = 80

@@ -24,10 +24,10 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
 from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for, resolve_pair
-from tithe.sources.arrays import as_block, block_identity, is_frame
-from tithe.sources.batches import BatchSource, is_like
-from tithe.sources.dask_collections import dask_source, is_dask_collection
-from tithe.sources.spark_frames import is_spark_frame, open_numbers
+from tithe.rows.arrays import as_block, block_identity, is_frame
+from tithe.rows.batches import BatchSource, is_like
+from tithe.rows.dask_collections import dask_source, is_dask_collection
+from tithe.rows.spark_frames import is_spark_frame, open_numbers
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
 _FEW_ROWS = 1024  # that workers compile the kernels of a build with

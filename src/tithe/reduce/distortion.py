@@ -11,15 +11,14 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.contracts import Objective, SampledObjective, Source
-from tithe.core.data import Array, Block, Coreset
-from tithe.core.display import html_facts
+from tithe.core.data import Array, Block, Coreset, html_facts
 from tithe.core.params import RealNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.reduce.plan import check_contracts
-from tithe.sources.arrays import as_matrix
+from tithe.rows.arrays import as_matrix
 
 _JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
 _SAMPLE_ROWS = 200_000  # rows of a source that solutions are fitted on

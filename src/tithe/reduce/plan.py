@@ -1,4 +1,4 @@
-"""The plan of a reduction, and how its leaves are reduced and merged."""
+"""The plan of a reduction: what is decided before the first row, and what is done when there are few."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tithe.core.registry import make, resolve
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Integer, Number, Optional, Storable, check_fields, expect
 from tithe.reduce.calibration import calibrated
-from tithe.reduce.few_rows import safe_with_few_rows
 
 LEAF_ROWS = 65_536
 Notes = dict[str, str | int | float]
@@ -398,3 +397,40 @@ def _check_given_pilot(pilot: Array, objective: Objective, rows: Block) -> None:
 
 def _rows(block: Block) -> dict[str, Any]:
     return {"X": block.X, "y": block.y, "sample_weight": block.sample_weight, "indices": block.row_ids()}
+
+
+_FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default draw is compared with a uniform one
+_TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
+
+
+def safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: Block, n_rows: int | None) -> Reducer:
+    """The reducer, or a uniform one if that gives the smaller loss; only with few rows per coefficient.
+
+    If the rows at hand are all rows, the final draws are compared, otherwise three draws of each kind.
+    """
+    all_at_hand = n_rows == len(at_hand)
+    if len(at_hand) <= reducer.plan.n_kept:
+        return reducer
+    rows_each = objective.rows_per_coefficient(at_hand, reducer.plan.n_kept)
+    if rows_each >= _FEW_ROWS_PER_COEFFICIENT:
+        return reducer
+    if not all_at_hand and n_rows is not None:  # the penalty is added to the sum over all rows
+        at_hand = replace(at_hand, sample_weight=at_hand.weights() * (n_rows / len(at_hand)), mean=None)
+    plan, uniform = reducer.plan, make("construction", "uniform")
+    seeds = [plan.seed]
+    if not all_at_hand:
+        seeds = [int(rng_for(plan.seed, "trial", i).integers(2**62)) for i in range(_TRIAL_DRAWS)]
+    draws = [replace(reducer, totals=False, plan=replace(plan, seed=seed)) for seed in seeds]
+    loss = np.median([_trial_loss(draw, objective, at_hand) for draw in draws])
+    if np.median([_trial_loss(replace(draw, construction=uniform), objective, at_hand) for draw in draws]) < loss:
+        reducer = replace(reducer, construction=uniform)
+    return replace(reducer, rows_per_coefficient=rows_each)
+
+
+def _trial_loss(reducer: Reducer, objective: ConvexObjective, rows: Block) -> float:
+    """The loss on the rows of a fit on a draw from them."""
+    coreset = reducer.leaf(rows, (0, 0))
+    if coreset is None:
+        return np.inf
+    solution = objective.solve(coreset, rng=rng_for(reducer.plan.seed, "trial"), init=reducer.pilot)
+    return objective.evaluate(rows, solution).value

@@ -1,4 +1,4 @@
-"""How many rows to keep, measured on the data itself; `tithe.reduce.theory` has the sizes of theorems."""
+"""How many rows to keep, measured on the data itself; `tithe.theory.sizes` has the sizes of theorems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
 from tithe.reduce.plan import Plan, check_contracts
-from tithe.sources.arrays import as_block
+from tithe.rows.arrays import as_block
 
 PROMISE = OneOf("costs", "fit")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tithe.clustering.learners import CoresetKMeans
 from tithe.core.data import Array
 from tithe.core.files import making_folder, replacing
-from tithe.learners.cluster import CoresetKMeans
 from tithe.report.comparison.recommend import time_text
 from tithe.report.figures import rare_groups
 from tithe.report.html import render

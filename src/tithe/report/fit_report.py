@@ -16,9 +16,9 @@ from tithe.certify import Certificate
 from tithe.core.data import Coreset
 from tithe.core.files import making_folder, replacing
 from tithe.core.version import __version__
-from tithe.learners.from_coreset import with_classes
-from tithe.learners.meta import CoresetEstimator
-from tithe.learners.odm.base import MarginMachine
+from tithe.fit.from_coreset import with_classes
+from tithe.meta.estimator import CoresetEstimator
+from tithe.odm.base import MarginMachine
 from tithe.plot import margins
 from tithe.report.errors import error_figures, error_tables, figure_notes
 from tithe.report.figures import bars, drawn, weight_histogram

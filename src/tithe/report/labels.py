@@ -13,9 +13,9 @@ import numpy as np
 from tithe.core.data import Array, Block
 from tithe.core.files import making_folder, replacing
 from tithe.core.version import __version__
-from tithe.learners.odm.base import margins_of
-from tithe.learners.odm.clustering import ODMClustering
-from tithe.learners.results import column_names
+from tithe.fit.results import column_names
+from tithe.odm.base import margins_of
+from tithe.odm.clustering import ODMClustering
 from tithe.plot.axes import COLOURS_IN_TURN, GREY, as_png, bare, legend_above, new_axes, plain
 from tithe.report.html import render
 from tithe.storage.models import model_bytes

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array
 from tithe.core.files import making_folder, replacing
 from tithe.core.seeding import rng_for
 from tithe.core.version import __version__
-from tithe.learners.online.paco import PACO
-from tithe.objectives.clustering import KMeansObjective
+from tithe.online.paco import PACO
 from tithe.report.figures import REGRET, online_figures
 from tithe.report.html import render
 from tithe.storage.models import model_bytes

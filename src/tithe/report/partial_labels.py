@@ -11,8 +11,8 @@ import numpy as np
 from tithe.core.data import Array, Block
 from tithe.core.progress import bytes_text
 from tithe.core.version import __version__
-from tithe.learners.odm.base import margins_of
-from tithe.learners.odm.semi_supervised import SemiSupervisedODMClassifier
+from tithe.odm.base import margins_of
+from tithe.odm.semi_supervised import SemiSupervisedODMClassifier
 from tithe.report.fit_report import MAX_TABLE_ROWS, Fit
 from tithe.report.html import render
 from tithe.report.labels import boundary_figure, margin_figure, write_label_folder

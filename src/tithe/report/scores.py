@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.base import is_classifier, is_clusterer, is_regressor
 from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
+from tithe.clustering.learners import CoresetKMedians
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
-from tithe.learners.cluster import CoresetKMedians
-from tithe.learners.dictionary.ksvd import KSVD
+from tithe.dictionary.ksvd import KSVD
 from tithe.report.errors import confusion, reliability, residuals
 from tithe.report.tables import share_of_all
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tithe.tables.schema import TableSchema
+from tithe.rows.schema import TableSchema
 
 MAX_TABLE_COLUMNS = 200  # that are listed with what was done to them; results.json has all
 MAX_CENTER_COLUMNS = 4  # that the table of clusters shows; results.json has all

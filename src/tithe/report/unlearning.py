@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tithe.core.files import replacing
-from tithe.learners.odm.incremental import IncrementalODMClassifier
+from tithe.odm.incremental import IncrementalODMClassifier
 from tithe.report.html import render
 
 

@@ -1,6 +1,6 @@
 """What public functions return: comparisons, distortions, costs by the number of clusters."""
 
-from tithe.learners.choose_k import KCurve as KCurve
+from tithe.clustering.choose_k import KCurve as KCurve
 from tithe.reduce.distortion import Distortion as Distortion
 from tithe.report.comparison.recommend import Recommendation as Recommendation
 from tithe.report.comparison.result import Comparison as Comparison

@@ -19,14 +19,13 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from tithe.core.data import Array, Coreset
+from tithe.core.data import Array, Coreset, Site
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.loaded import check_loaded
 from tithe.core.objective_json import objective_from_json, objective_to_json
-from tithe.core.sites import Site
 from tithe.core.state_checks import LARGEST, expect
-from tithe.tables.schema import TableSchema
+from tithe.rows.schema import TableSchema
 
 _KEY = b"tithe"
 _FORMAT = 1

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from tithe.clustering.objective import KMeansObjective
 from tithe.core.contracts import Construction, Objective, SampledObjective
 from tithe.core.data import Array, Block, Survey
-from tithe.objectives.clustering import KMeansObjective
 from tithe.reduce.plan import check_contracts
 from tithe.testing.data import small_problem
 from tithe.testing.objectives import Check, _run, check_value

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Block, Coreset
 from tithe.core.registry import make
-from tithe.objectives.clustering import KMeansObjective
 from tithe.reduce.build import build_coreset
 from tithe.testing.data import small_problem
 from tithe.testing.objectives import Check, _run

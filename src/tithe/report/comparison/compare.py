@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tithe.clustering.objective import ClusteringObjective
 from tithe.core.contracts import Construction, ConvexObjective, Objective
 from tithe.core.params import (
     CORESET_SIZE,
@@ -22,8 +23,7 @@ from tithe.core.params import (
 )
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed
-from tithe.objectives.clustering import ClusteringObjective
-from tithe.objectives.generic import GenericObjective
+from tithe.reduce.generic import GenericObjective
 from tithe.report.comparison.quality import Judge, quality_of
 from tithe.report.comparison.recommend import recommend
 from tithe.report.comparison.result import PHASES, Comparison

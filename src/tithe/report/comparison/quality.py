@@ -10,7 +10,7 @@ import numpy as np
 from tithe.core.contracts import ConvexObjective, Objective
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
-from tithe.objectives.baseline import without_coefficients, without_rounding
+from tithe.linear.objective import without_coefficients, without_rounding
 
 
 @dataclass(frozen=True, kw_only=True)

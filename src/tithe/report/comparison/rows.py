@@ -14,14 +14,14 @@ from tithe.core.data import Block, concat
 from tithe.core.passes import DataPass
 from tithe.core.progress import available_memory
 from tithe.core.seeding import Reservoir, hash_limit
-from tithe.learners.base import check_no_extra_arrays
-from tithe.learners.labels import EncodeLabels, class_masses, known_classes, objective_for
-from tithe.learners.linear_regressor import NumericTarget
-from tithe.learners.tables import block_of_rows
-from tithe.objectives.single_score import SingleScoreObjective
-from tithe.sources.dask_collections import dask_source, is_dask_collection
-from tithe.sources.mapped import MappedSource, SplitSource
-from tithe.sources.spark_frames import is_spark_frame, open_numbers
+from tithe.fit.base import check_no_extra_arrays
+from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objective_for
+from tithe.fit.tables import block_of_rows
+from tithe.linear.regression_objectives import SingleScoreObjective
+from tithe.linear.regressor import NumericTarget
+from tithe.rows.dask_collections import dask_source, is_dask_collection
+from tithe.rows.mapped import MappedSource, SplitSource
+from tithe.rows.spark_frames import is_spark_frame, open_numbers
 
 _MAX_HELD_OUT = 200_000  # rows: more make no score better known
 _MIN_HELD_OUT = 20

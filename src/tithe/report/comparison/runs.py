@@ -17,9 +17,9 @@ from tithe.core.data import Array, Block, Coreset, effective_sample_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import timed
 from tithe.core.seeding import rng_for
-from tithe.objectives.baseline import without_coefficients, without_rounding
-from tithe.objectives.dictionary import DictionaryObjective
-from tithe.objectives.logistic import LogisticObjective
+from tithe.dictionary.objective import DictionaryObjective
+from tithe.linear.logistic_objective import LogisticObjective
+from tithe.linear.objective import without_coefficients, without_rounding
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.plan import Plan, resolve_pair

@@ -1,0 +1,169 @@
+"""The width of the clusters of the past, and proposals for centres."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tithe.clustering.kernels import assign, ward_tree
+from tithe.clustering.objective import KMeansObjective
+from tithe.core.data import Array, Block
+from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, check_fields, expect
+
+SPLIT = 2.0 / math.pi  # share of the variance in a direction that cutting a Gaussian in two saves
+_NOISE_SPLIT = 0.763  # the same share for variance that is only noise, since signs fit it (Parisi 1980)
+_SPLIT_FACTOR = 1.5  # a cluster counts as two if cutting it saves this many times the split of a Gaussian
+_COARSE_PRICE = 2.0  # price of a cluster in the search for a scale: variances in a direction per row
+_MAX_LOSS_RATIO = 24.0  # over sqrt(d): rows of a larger loss over the median are not in their cluster
+_ROUNDING = 1e-13  # distance of equal rows from their mean over the largest value
+_ROWS_PER_PIECE = 3  # effective rows, on average
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(Storable):
+    """Statistics of the past, which depend on the rows and on the number of centres at the time of the survey.
+
+    Parameters
+    ----------
+    variance : float
+        Variance within clusters, in one direction.
+    split : float
+        What cutting the largest cluster in two would save if it were Gaussian: the mean over all rows, in units of the
+        variance.
+    anchors, weights : (a, d), (a,)
+        Means and weights of the clusters of Ward's tree, at all levels.
+    n_cut : int
+        The number of clusters that were found apart from each other. They are the first anchors.
+    levels : (p + 1, p)
+        In row k, the anchors that are the k clusters of the tree at this level; -1 if there are fewer.
+    """
+
+    variance: float
+    split: float
+    anchors: Array
+    weights: Array
+    n_cut: int
+    levels: Array
+
+    def _check_state(self) -> None:
+        sizes = check_fields(
+            self,
+            {
+                "variance": Number(least=0.0),
+                "split": Number(least=0.0),
+                "anchors": Floats("a", "d"),
+                "weights": Floats("a", least=0.0),
+                "n_cut": Integer(least=1),
+                "levels": Integers(("p", 1), "p", least=-1, below="a"),
+            },
+        )
+        expect(self.n_cut <= sizes["a"], "there are fewer anchors than clusters")
+        check_levels(self.levels)
+
+
+def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1) -> Scale:
+    """Cut the rows into many pieces, join them by Ward's method, and find the level that is consistent with its scale.
+
+    The search goes from fine to coarse. With v the variance in a direction within the clusters of a level and W the
+    total weight, the best level at a price of 2 v W per cluster is computed, until it is the level that v was measured
+    at. Separate cells of a smooth cloud save less than this price, so they are joined until the cloud is one cluster;
+    k clusters must be about 2 sqrt(k) standard deviations apart. Then clusters that save 1.5 times what cutting the
+    largest one in two saves are separated at this scale.
+
+    If there are ``n_centers`` centres already, and more than these clusters, variance and split are those of so many
+    clusters of the tree: what one more centre must save is measured by what the present ones leave. Rows in a curve or
+    a sheet then get as many centres as it takes, since every cut of it saves more than that of a round cluster.
+
+    For n rows in d dimensions the largest sample variance in a direction is (1 + sqrt(d / n))^2 times the true one
+    (Marchenko and Pastur). Cuts seem to save more by this factor, so the price is multiplied by it.
+    """
+    weight = block.weights()
+    total = float(weight.sum())
+    effective = total**2 / float(weight @ weight)
+    half = max(1, min(max_clusters, int(effective / _ROWS_PER_PIECE)))
+    pilot = KMeansObjective(n_clusters=half).pilot(block, rng=rng)
+    _, _, sums = assign(block.X, pilot, weight=weight, power=2, with_sums=True)
+    assert sums is not None
+    used = sums[:, 0] > 0.0
+    sums = sums[used]
+    mass = sums[:, 0].copy()  # contiguous: kernels are compiled for each layout
+    moved = sums[:, -block.n_features :] / mass[:, None]
+    within = sums[:, 1] - mass * np.einsum("ij,ij->i", moved, moved)  # about the means, not the pilot
+    nodes, weights, pairs, costs = ward_tree(pilot[used] + moved, mass)
+    levels = np.arange(len(mass), 0, -1)  # clusters left after each join
+    loss = max(0.0, float(within.sum())) + np.concatenate([[0.0], costs.cumsum()])
+    free = np.maximum(effective - levels, 0.5 * effective) / effective
+    variance = loss / (total * free * block.n_features)
+    at, price_factor = 0, _COARSE_PRICE * total * float(apparent_variance(effective, block.n_features))
+    while (coarser := int((loss + price_factor * variance[at] * levels).argmin())) > at:
+        at = coarser
+    cut = _cut(at, pairs, len(mass))
+    split = _largest_split(weights[cut] / total, effective, block.n_features)
+    price = _SPLIT_FACTOR * split * total * _variance(block, nodes[cut]) / free[at]
+    at = int((loss[: at + 1] + price * levels[: at + 1]).argmin())
+    cut = _cut(at, pairs, len(mass))
+    present = min(at, max(0, len(mass) - n_centers))
+    measured = _cut(present, pairs, len(mass))
+    others = np.setdiff1d(np.arange(len(nodes)), cut)
+    order = np.concatenate([cut, others])
+    levels, place = np.full((max_clusters + 1, max_clusters), -1), np.argsort(order)
+    for k in range(1, min(max_clusters, len(mass)) + 1):
+        levels[k, :k] = place[_cut(len(mass) - k, pairs, len(mass))]
+    return Scale(
+        variance=_variance(block, nodes[measured]) / float(free[present]),
+        split=_largest_split(weights[measured] / total, effective, block.n_features),
+        anchors=nodes[order],
+        weights=weights[order],
+        n_cut=len(cut),
+        levels=levels,
+    )
+
+
+def check_levels(levels: Array) -> None:
+    """Refuse levels whose row k does not have k anchors or none."""
+    used = (levels >= 0).sum(axis=1)
+    expect((np.diff((levels >= 0).astype(np.int8), axis=1) <= 0).all(), "levels have gaps")
+    expect(((used == 0) | (used == np.arange(len(levels)))).all(), "a level has another number of clusters")
+
+
+def apparent_variance(n_rows: Any, d: int) -> Any:
+    """The largest sample variance in a direction of n rows, if the true variance is 1 in each direction."""
+    return (1.0 + np.sqrt(d / n_rows)) ** 2
+
+
+def apparent_split(n_rows: Any, d: int) -> Any:
+    """What cutting n such rows in two seems to save: the mean over the rows."""
+    return SPLIT + _NOISE_SPLIT * (apparent_variance(n_rows, d) - 1.0)
+
+
+def _largest_split(shares: Array, effective: float, d: int) -> float:
+    """What cutting the largest cluster in two saves. ``shares`` are the clusters' shares of the weight."""
+    largest = float(shares.max())
+    return float(largest * apparent_split(largest * effective, d))
+
+
+def _variance(block: Block, centers: Array) -> float:
+    """Variance of the rows around their centres in one direction, without rows of clusters that have no centre yet.
+
+    Those rows are found by their loss over the median loss of the rows that are not equal to their centre: if more
+    than half of the rows are equal, as zeros often are, the others still have a width.
+    """
+    weight = block.weights()
+    loss = assign(block.X, centers, power=2)[1]
+    order = np.argsort(loss, kind="stable")
+    order = order[loss[order] > (_ROUNDING * float(np.abs(block.X).max())) ** 2]
+    below = weight[order].cumsum()
+    if not len(below) or below[-1] == 0.0:
+        return 0.0
+    median = loss[order[np.searchsorted(below, 0.5 * below[-1])]]
+    near = loss <= median * (1.0 + _MAX_LOSS_RATIO / math.sqrt(block.n_features))
+    return float(weight[near] @ loss[near] / weight[near].sum()) / block.n_features
+
+
+def _cut(n_joins: int, pairs: Array, n_pieces: int) -> Array:
+    """The nodes of the tree after ``n_joins`` joins."""
+    joined = pairs[:n_joins].ravel()
+    return np.setdiff1d(np.arange(n_pieces + n_joins), joined)

@@ -1,0 +1,476 @@
+"""Pictures cleaned with a dictionary of their own patches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.certify import Certificate
+from tithe.core.data import Array, Coreset, all_rows, concat
+from tithe.core.params import (
+    CORESET_SIZE,
+    Boolean,
+    Constraint,
+    OneOf,
+    RealNumber,
+    WholeNumber,
+    check_params,
+    check_value,
+)
+from tithe.core.progress import Progress, timed
+from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Storable, check_fields, copy_with, expect
+from tithe.dictionary.ksvd import KSVD
+from tithe.dictionary.noise import ClippedNoise, data_range, estimate_sigma, find_clipping
+from tithe.dictionary.objective import DictionaryObjective
+from tithe.dictionary.patches import Coder, PatchSource, averaged, check_mask, filled
+from tithe.dictionary.pictures import Planes, as_pixels
+from tithe.dictionary.solver import cosine_atoms, stacked_cosines
+from tithe.fit.bases import BaseEstimator
+from tithe.fit.fitted import FLOATS
+from tithe.reduce.build import build_coreset
+
+_MAX_SIGMA = 1e15  # the largest value of a pixel
+
+
+class ImageChecks(Storable):
+    """Refuses parameters and states that no fit could have."""
+
+    sigma: float | None
+    patch_size: int
+    colours: str
+    n_components: int
+    n_nonzero_coefs: int
+    learner_: KSVD
+    _objective: Callable[[], Any]
+    _n_patches: Callable[[], int | float | None]
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "sigma": OneOf(None) | RealNumber(least=0.0),
+        "gain": RealNumber(above=0.0),
+        "data_range": OneOf(None) | RealNumber(above=0.0),
+        "patch_size": WholeNumber(least=2),
+        "colours": OneOf("planes", "stacked"),
+        "n_init": WholeNumber(least=1),
+        "n_components": WholeNumber(least=1),
+        "coreset_size": OneOf("auto", None) | CORESET_SIZE,
+        "step": WholeNumber(least=1),
+        "n_nonzero_coefs": WholeNumber(least=1),
+        "max_iter": WholeNumber(least=1),
+        "refine_iter": WholeNumber(),
+        "clipped": OneOf("auto") | Boolean(),
+    }
+
+    def _check(self) -> None:
+        check_params(self, self._constraints)
+        self._objective()
+        if self.sigma is not None and self.sigma > _MAX_SIGMA:
+            raise ValueError(f"sigma={self.sigma:g} is more than {_MAX_SIGMA:g}: rescale the picture.")
+        d = self.patch_size**2
+        if self.n_nonzero_coefs > d:
+            raise ValueError(
+                f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: ask for fewer."
+            )
+        size = self._n_patches()
+        if size is not None and 1 <= size < self.n_components:
+            raise ValueError(
+                f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep ten for each."
+            )
+
+    def _check_state(self) -> None:
+        if not any(name in self.__dict__ for name in ("components_", "learner_", "sigma_", "clipped_", "coreset_")):
+            return
+        self._check()
+        atoms = Floats(int(self.n_components), "d", dtypes=FLOATS)
+        known = {"components_": atoms, "sigma_": Number(least=0.0), "clipped_": Parts(Flag(), Flag())}
+        d = check_fields(self, known)["d"]
+        pixels = int(self.patch_size) ** 2
+        expect(d == pixels or (self.colours == "stacked" and d == 3 * pixels), "atoms have another size than patches")
+        parts = {"learner_": Instance(KSVD), "seconds_": Instance(dict), "coreset_": Instance(Coreset)}
+        check_fields(self, parts, optional=("coreset_",))
+        expect(vars(self.learner_).get("n_features_in_") == d, "the learner has atoms of another size")
+
+
+class InpaintingMixin:
+    """The methods of `ImageDenoiser` for pictures with missing pixels."""
+
+    components_: Array
+    sigma_: float
+    patch_size: int
+    colours: str
+    n_nonzero_coefs: int
+    gain: float
+    fit: Callable[..., Self]
+
+    def inpaint(self, image: Any, mask: Any) -> Array:
+        """The picture with its missing pixels filled in: of the same shape and type, with the known pixels unchanged.
+
+        Patches are coded by their known pixels, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes are
+        filled from their edges inwards.
+
+        Parameters
+        ----------
+        image : array (h, w) or (h, w, 3)
+            Missing pixels may hold anything.
+        mask : array (h, w) of bool
+            True where a pixel is missing.
+        """
+        check_is_fitted(self)
+        return self._filled_in(image, mask, self.components_, self.sigma_)
+
+    def fit_inpaint(self, image: Any, mask: Any) -> Array:
+        """`fit` and `inpaint` of one picture."""
+        return self.fit(image, mask=mask).inpaint(image, mask)
+
+    def _filled_in(self, image: Any, mask: Any, atoms: Array, sigma: float) -> Array:
+        if self.colours == "stacked":
+            raise ValueError("Missing pixels are filled in plane by plane: set colours='planes'.")
+        image, known = check_mask(image, mask)
+        PatchSource(image, patch_size=self.patch_size)  # checks picture and size
+        side = self.patch_size
+        return filled(image, known, atoms.astype(np.float32), side, self.n_nonzero_coefs, (self.gain * sigma) ** 2)
+
+
+_AUTO_PATCHES = 10_000
+_REFINE_PATCHES = 50_000  # patches that atoms are refined on
+_MAX_CUT_PATCHES = 1_000_000  # patches that are cut to find them
+_PIXEL_WEIGHT = 30.0  # lambda times sigma, for pixels up to 255
+
+
+class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
+    """Denoising by sparse codes of all overlapping patches, in atoms learned from a coreset of the patches.
+
+    The model: a picture y (h, w) or (h, w, 3) is white noise of standard deviation sigma added to a picture whose
+    patches are sums of few atoms D (k, d), d = patch_size^2. The atoms are learned by K-SVD from a weighted coreset of
+    the picture's own patches (Feldman, Feigin and Sochen 2013). Then atoms are added to the code a_i of each patch
+    R_i y until its squared error is d (gain sigma)^2, and the patches are averaged (Elad and Aharon 2006):
+
+        x = (lambda y + sum_i R_i' (m_i + a_i D)) / (lambda + count),    lambda = 30 / sigma (pixels to 255),
+
+    with m_i the mean of the patch, which is subtracted before coding, and count the number of patches that cover a
+    pixel. Colours are transformed into three planes by an orthonormal matrix (`Planes`), which share the dictionary, or
+    are one patch. Patches are cut stripe by stripe and are never all in memory.
+
+    The estimator takes pictures, not rows of a table, so scikit-learn's checks of estimators do not apply.
+    ``get_params``, ``set_params`` and ``clone`` work as usual.
+
+    Parameters
+    ----------
+    sigma : float, optional
+        Standard deviation of the noise, in the units of the pixels; by default it is estimated (`estimate_sigma`).
+        With 0, there is no noise, and each patch is coded with ``n_nonzero_coefs`` atoms.
+    patch_size : int
+        Side of a patch in pixels.
+    colours : {"planes", "stacked"}
+        "stacked": the three colours of a place are one patch, d = 3 patch_size^2, so that an atom has colours. For
+        `denoise` and `reconstruct`, not for `inpaint`.
+    n_components : int
+        k, the number of atoms.
+    coreset_size : int, float, "auto" or None
+        Patches to learn from, or a share of them. ``"auto"``: 10,000. None: all, in memory together.
+    gain : float
+        A larger gain smooths more.
+    step : int
+        Pixels between the patches that are coded. 2 codes a quarter of the patches, and costs .2 to 1 decibel.
+    n_nonzero_coefs : int
+        Atoms of a patch if ``sigma`` is 0, and in `reconstruct` and `inpaint`.
+    max_iter : int
+        Iterations of K-SVD on the coreset.
+    refine_iter : int
+        Further iterations on some 50,000 patches, drawn uniformly: the more patches an atom is learned from, the less
+        noise it contains.
+    construction, engine
+        See `build_coreset`.
+    reference, n_reference, beta, include_reference
+        What patches are drawn by: see `DictionaryObjective`. Patches are less their means, so the error at the
+        constant is the energy of a patch.
+    initial : {"dct", "data"} or array (k, d)
+        Where K-SVD starts.
+    n_init, variant
+        See `KSVD`.
+    data_range : float, optional
+        The value of a white pixel. By default 255 or 65535 for integers, by their type, and 1 for floats.
+    clipped : bool or "auto"
+        Whether noise was cut off at black and white, as it is when a noisy picture is saved. Its mean is then not 0
+        there, which is corrected (`ClippedNoise`). "auto" decides by the values of integer pixels.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : array (k, d)
+        The atoms.
+    sigma_ : float
+        The noise that was given or estimated in `fit`.
+    clipped_ : tuple of two bools
+        Whether it was cut off at black and at white.
+    coreset_ : Coreset
+        The patches that were learned from. Missing in a model that was saved without rows.
+    learner_ : KSVD
+        The K-SVD that learned the atoms.
+    n_atoms_mean_ : float
+        Mean number of atoms of a patch in the picture that was denoised last.
+    seconds_ : dict
+        Time of each phase of the last `fit` and `denoise`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.dictionary import ImageDenoiser
+    >>> rng = np.random.default_rng(0)
+    >>> clean = np.kron(rng.uniform(50, 200, size=(6, 6)), np.ones((12, 12)))
+    >>> noisy = clean + 20 * rng.normal(size=clean.shape)
+    >>> denoised = ImageDenoiser(sigma=20, n_components=64, random_state=0).fit_denoise(noisy)
+    >>> bool(np.std(denoised - clean) < 0.5 * np.std(noisy - clean))
+    True
+    """
+
+    components_: Array
+    sigma_: float
+    clipped_: tuple[bool, bool]
+    coreset_: Coreset
+    learner_: KSVD
+    n_atoms_mean_: float
+    seconds_: dict[str, float]
+
+    def __init__(
+        self,
+        sigma: float | None = None,
+        *,
+        patch_size: int = 8,
+        colours: str = "planes",
+        n_components: int = 256,
+        coreset_size: int | float | str | None = "auto",
+        gain: float = 1.15,
+        step: int = 1,
+        n_nonzero_coefs: int = 5,
+        max_iter: int = 15,
+        refine_iter: int = 10,
+        construction: Any = "auto",
+        reference: str = "constant",
+        n_reference: int | None = None,
+        beta: float = 0.1,
+        include_reference: bool = False,
+        initial: Any = "dct",
+        n_init: int = 1,
+        variant: str = "accelerated",
+        data_range: float | None = None,
+        clipped: bool | str = "auto",
+        engine: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.sigma = sigma
+        self.patch_size = patch_size
+        self.colours = colours
+        self.n_components = n_components
+        self.coreset_size = coreset_size
+        self.gain = gain
+        self.step = step
+        self.n_nonzero_coefs = n_nonzero_coefs
+        self.max_iter = max_iter
+        self.refine_iter = refine_iter
+        self.construction = construction
+        self.reference = reference
+        self.n_reference = n_reference
+        self.beta = beta
+        self.include_reference = include_reference
+        self.initial = initial
+        self.n_init = n_init
+        self.variant = variant
+        self.data_range = data_range
+        self.clipped = clipped
+        self.engine = engine
+        self.random_state = random_state
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def fit(self, image: Any, y: Any = None, *, mask: Any = None, progress: Progress | None = None) -> Self:
+        """Learn the atoms from a picture's own patches.
+
+        Parameters
+        ----------
+        image : array (h, w) or (h, w, 3) of uint8, uint16 or floats
+        y : ignored
+        mask : array (h, w) of bool, optional
+            True where a pixel is missing. Missing pixels are first filled in by cosines, so that all patches can be
+            learned from. The noise is then not estimated: without a ``sigma`` it is taken to be 0.
+        progress : callable, optional
+            Called as ``progress(1, n_leaves, n_patches)`` while patches are reduced.
+        """
+        self._check()
+        if mask is not None:
+            image = self._filled_in(image, mask, cosine_atoms(self.n_components, self.patch_size**2), self.sigma or 0.0)
+        planes = Planes(image)
+        source = self._source(planes)
+        if self.n_components > (source.n_rows or 0):
+            raise ValueError(
+                f"n_components={self.n_components} atoms cannot be learned from the {source.n_rows} patches of this "
+                "picture: ask for fewer."
+            )
+        self.seconds_ = {}
+        with timed(self.seconds_, "noise"):
+            estimated = self.sigma is None and mask is None
+            self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)
+            clipping = None if mask is not None else self._clipping(planes)
+            self.clipped_ = (False, False) if clipping is None else (clipping.black, clipping.white)
+        seed = as_seed(self.random_state)
+        with timed(self.seconds_, "reducing"):
+            source = self._patches(planes, clipping, rng_for(seed, "look"))
+            self.coreset_ = self._reduce(source, seed, progress)
+        with timed(self.seconds_, "learning"):
+            self.learner_ = self._learner(seed, source.n_features)
+            self.learner_.fit_drawn(self.coreset_)
+            patches = self._refine_patches(source, rng_for(seed, "polish"))
+            if patches is not None:
+                self.learner_.refine(patches, n_iter=self.refine_iter)
+        self.components_ = self.learner_.components_
+        return self
+
+    def _clipping(self, planes: Planes) -> ClippedNoise | None:
+        return find_clipping(planes, self.sigma_, self.clipped, self.data_range)
+
+    def _patches(self, planes: Planes, clipping: ClippedNoise | None, rng: np.random.Generator) -> PatchSource:
+        """The patches to learn from, without those that noise alone explains: their codes have no atoms."""
+        every = self._source(planes, clipping=clipping)
+        above = self._target(every.n_features) if self.sigma_ > 0.0 else 0.0
+        source = self._source(planes, above=above, clipping=clipping)
+        return source if len(source.sample(None, rng=rng)) >= self.n_components else every
+
+    def _source(self, image: Any, **options: Any) -> PatchSource:
+        return PatchSource(image, patch_size=self.patch_size, stacked=self.colours == "stacked", **options)
+
+    def _n_patches(self) -> int | float | None:
+        """The number of patches to learn from; None for all."""
+        return _AUTO_PATCHES if isinstance(self.coreset_size, str) else self.coreset_size
+
+    def _reduce(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
+        size = self._n_patches()
+        objective = self._objective()
+        if size is None:
+            return all_rows(concat([task() for task in source.tasks()]), objective)
+        return build_coreset(
+            source,
+            objective=objective,
+            construction=self.construction,
+            coreset_size=size,
+            calibrate=False,  # as in KSVD
+            engine=self.engine,
+            random_state=int(rng_for(seed, "reduce").integers(2**62)),
+            progress=progress,
+        )
+
+    def _objective(self) -> DictionaryObjective:
+        options = self._drawing()
+        return DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs, **options)
+
+    def _drawing(self) -> dict[str, Any]:
+        """The parameters of the objective and of `KSVD` that have the same names here."""
+        return {name: getattr(self, name) for name in ("reference", "n_reference", "beta", "include_reference")}
+
+    def _refine_patches(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
+        """Patches to refine the atoms on; None if all were learned from, or ``refine_iter`` is 0."""
+        n_seen, size = self.coreset_.n_seen, len(self.coreset_)
+        if self.refine_iter == 0 or size >= min(n_seen, _REFINE_PATCHES):
+            return None
+        share = n_seen / int(source.n_rows or 1)  # the source cuts the other patches as well, and leaves them out
+        rows: Array = source.sample(min(_MAX_CUT_PATCHES, int(_REFINE_PATCHES / share)), rng=rng).X
+        return rows if len(rows) > size else None
+
+    def _learner(self, seed: int, d: int) -> KSVD:
+        noisy = self.sigma_ > 0.0
+        is_dct = isinstance(self.initial, str) and self.initial == "dct"
+        return KSVD(
+            self.n_components,
+            n_nonzero_coefs=self._max_atoms(d) if noisy else min(self.n_nonzero_coefs, self.n_components),
+            tol=self._target(d) if noisy else None,
+            max_iter=self.max_iter,
+            **self._drawing(),
+            initial=stacked_cosines(self.n_components, self.patch_size)
+            if is_dct and d > self.patch_size**2
+            else self.initial,
+            n_init=self.n_init,
+            variant=self.variant,
+            random_state=int(rng_for(seed, "learn").integers(2**62)),
+        )
+
+    # -- methods of a fitted dictionary --------------------------------------------------------
+
+    def denoise(self, image: Any, *, progress: Progress | None = None) -> Array:
+        """The picture without its noise, of the same shape and type.
+
+        ``progress`` is called as ``progress(2, n_stripes, n_patches)``.
+        """
+        check_is_fitted(self)
+        planes = Planes(image)
+        if self.sigma_ == 0.0:
+            return planes.image.copy()
+        scale = (data_range(planes.image) if self.data_range is None else float(self.data_range)) / 255.0
+        pixel_weight = _PIXEL_WEIGHT * scale / self.sigma_
+        options: dict[str, Any] = {"progress": progress, "clipping": self._clipping(planes)}
+        d = self.components_.shape[1]
+        return self._recoded(planes, self._max_atoms(d), self._target(d), pixel_weight, **options)
+
+    def fit_denoise(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> Array:
+        """`fit` and `denoise` of one picture."""
+        return self.fit(image, progress=progress).denoise(image, progress=progress)
+
+    def reconstruct(self, image: Any, n_nonzero_coefs: int | None = None) -> Array:
+        """The picture coded with ``n_nonzero_coefs`` atoms per patch, in the same shape and type."""
+        check_is_fitted(self)
+        n_atoms = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
+        check_value("n_nonzero_coefs", n_atoms, WholeNumber(least=1))
+        limit = min(self.components_.shape[1], self.n_components)
+        if n_atoms > limit:
+            raise ValueError(
+                f"n_nonzero_coefs={n_atoms} is more than {limit}, the number of atoms or of pixels in a patch."
+            )
+        return self._recoded(Planes(image), n_atoms, 0.0, 0.0)
+
+    def certify(self, image: Any) -> Certificate:
+        """Mean squared error of a pixel over all patches of a picture, coded by this dictionary."""
+        check_is_fitted(self)
+        return self.learner_.certify(self._same_size(self._source(image)))
+
+    def _same_size(self, source: PatchSource) -> PatchSource:
+        d = self.components_.shape[1]
+        if source.n_features != d:
+            raise ValueError(
+                f"The atoms have {d} entries and the patches of this picture {source.n_features}: stacked "
+                "colours need pictures in colour, as in the fit."
+            )
+        return source
+
+    def _recoded(
+        self,
+        planes: Planes,
+        max_atoms: int,
+        target: float,
+        pixel_weight: float,
+        *,
+        progress: Progress | None = None,
+        clipping: ClippedNoise | None = None,
+    ) -> Array:
+        """The average of the coded patches, with the picture itself at ``pixel_weight``."""
+        source = self._same_size(self._source(planes, step=self.step, clipping=clipping))
+        coder = Coder(self.components_, max_atoms, target)
+        result = np.empty_like(planes.image)
+        with timed(self.seconds_, "coding"):
+            for top, change in averaged(source, coder, pixel_weight, progress=progress):
+                values = planes.changed(top, change)
+                if clipping is not None:
+                    values = clipping.undone(values)
+                result[top : top + change.shape[1]] = as_pixels(values, result.dtype)
+        self.n_atoms_mean_ = coder.n_atoms / coder.n_patches
+        return result
+
+    def _max_atoms(self, d: int) -> int:
+        """Maximum number of atoms of a patch: half its entries, since longer codes fit the noise."""
+        return max(1, min(d // 2, self.n_components))
+
+    def _target(self, d: int) -> float:
+        return float(d * (self.gain * self.sigma_) ** 2)
+
+    def without_rows(self) -> Self:
+        return copy_with(self, {name: value for name, value in self.__dict__.items() if name != "coreset_"})

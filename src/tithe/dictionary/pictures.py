@@ -1,0 +1,491 @@
+"""Pictures: planes of colours, and reading and writing them."""
+
+from __future__ import annotations
+
+import io as memory
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tithe.core.data import Array
+from tithe.core.errors import FileFormatError
+from tithe.core.files import replacing
+from tithe.rows.file_access import check_regular
+from tithe.rows.limits import Limits
+
+# rows: the sum of the colours, red against blue, green against both; orthogonal, so white noise stays white
+_COLOUR_MATRIX = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
+_MATRIX_NORMS = np.linalg.norm(_COLOUR_MATRIX, axis=1)
+_MAX_VALUE = 1e15  # squares of larger values, or of values below its inverse, do not fit into single precision
+_ALPHA_ADVICE = {
+    (1,): " Leave out the last axis: image[..., 0].",
+    (2,): " An alpha channel is not noise: leave it out, image[..., 0].",
+    (4,): " An alpha channel is not noise: leave it out, image[..., :3].",
+}
+_STRIPE_PIXELS = 1 << 20  # pixels worked on at a time
+
+
+class Planes:
+    """A picture (h, w) or (h, w, 3) as one or three planes (h, w) of float32.
+
+    The colours are mixed into (r + g + b) / sqrt(3), (r - b) / sqrt(2) and (r - 2 g + b) / sqrt(6): an
+    orthonormal transform, so white noise stays white and of the same strength in each plane, while nearly all of the
+    content of a photograph is in the first. Only the rows that are read are transformed.
+
+    Parameters
+    ----------
+    image : array (h, w) or (h, w, 3) of uint8, uint16, float32 or float64
+    """
+
+    def __init__(self, image: Any) -> None:
+        image = np.asarray(image)
+        image = image.astype(image.dtype.newbyteorder("="), copy=False)
+        colours = image.ndim == 3 and image.shape[2] == 3
+        if image.ndim != 2 and not colours:
+            advice = _ALPHA_ADVICE.get(image.shape[2:], "")
+            raise ValueError(f"A picture has shape (height, width) or (height, width, 3), got {image.shape}.{advice}")
+        if image.dtype not in (np.uint8, np.uint16, np.float32, np.float64):
+            raise ValueError(f"A picture holds uint8, uint16, float32 or float64, got {image.dtype}. Convert it first.")
+        if image.size == 0:
+            raise ValueError(f"The picture has no pixels: its shape is {image.shape}.")
+        self.image: Array = image
+        self.height, self.width = image.shape[:2]
+        self.n_planes = 3 if colours else 1
+        if image.dtype.kind == "f":
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        largest = 0.0
+        for rows in self.stripes():
+            part = self.image[rows]
+            if not np.isfinite(part).all():
+                at = np.argwhere(~np.isfinite(part))[0]
+                raise ValueError(
+                    f"The pixel in row {rows.start + at[0]} and column {at[1]} is NaN or infinite. Pixels that are not "
+                    "known can be filled in: inpaint(image, mask)."
+                )
+            largest = max(largest, float(part.max()), -float(part.min()))
+        if largest > _MAX_VALUE or 0.0 < largest < 1.0 / _MAX_VALUE:
+            values = f"above {_MAX_VALUE:g}" if largest > 1.0 else f"no larger than {largest:.2g}"
+            raise ValueError(
+                f"The picture has values {values}, whose squares single precision does not hold. Rescale it."
+            )
+
+    def stripes(self) -> list[slice]:
+        """Slices of rows to work on one by one."""
+        step = max(1, _STRIPE_PIXELS // self.width)
+        return [slice(top, min(self.height, top + step)) for top in range(0, self.height, step)]
+
+    def read(self, plane: int, top: int, bottom: int) -> Array:
+        """Rows ``top`` to ``bottom`` of a plane: (bottom - top, w) float32."""
+        rows = self.image[top:bottom]
+        if self.n_planes == 1:
+            return np.ascontiguousarray(rows, dtype=np.float32)
+        # in double precision the second and third plane of a grey picture are exactly 0
+        mixed = rows[..., 0].astype(np.float64)
+        for colour in (1, 2):
+            if _COLOUR_MATRIX[plane, colour]:
+                mixed += _COLOUR_MATRIX[plane, colour] * rows[..., colour]
+        return (mixed / _MATRIX_NORMS[plane]).astype(np.float32)
+
+    def channels(self, top: int, bottom: int) -> list[Array]:
+        """Rows ``top`` to ``bottom`` of grey, or of each colour: (bottom - top, w)."""
+        rows = self.image[top:bottom]
+        return [rows] if self.n_planes == 1 else [rows[..., colour] for colour in range(3)]
+
+    def shares(self, plane: int) -> Array:
+        """The share of the variance of each channel in that of a plane."""
+        return np.ones(1) if self.n_planes == 1 else (_COLOUR_MATRIX[plane] / _MATRIX_NORMS[plane]) ** 2
+
+    def changed(self, top: int, change: Array) -> Array:
+        """The rows from ``top`` on after ``change`` (planes, rows, w) is subtracted from the planes: float64."""
+        rows = self.image[top : top + change.shape[1]].astype(np.float64)
+        if self.n_planes == 1:
+            return rows - change[0]
+        for colour in range(3):
+            for plane in range(3):
+                if _COLOUR_MATRIX[plane, colour]:
+                    rows[..., colour] -= change[plane] * (_COLOUR_MATRIX[plane, colour] / _MATRIX_NORMS[plane])
+        return rows
+
+
+def as_colours(planes: Array) -> Array:
+    """Values (..., 3) of the three planes as red, green and blue."""
+    colours: Array = planes @ (_COLOUR_MATRIX / _MATRIX_NORMS[:, None])
+    return colours
+
+
+def as_pixels(values: Array, dtype: Any) -> Array:
+    """Numbers as pixels of a type: rounded and clipped to its range if it is an integer type."""
+    if np.dtype(dtype).kind == "f":
+        return values.astype(dtype)
+    limits = np.iinfo(dtype)
+    pixels: Array = np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
+    return pixels
+
+
+_STRIPE_BYTES = 1 << 22  # bytes that are compressed at a time
+_ZLIB_LEVEL = 4  # higher levels hardly compress the lower bytes of photographs
+_PNG_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # by number of channels
+
+
+def write_deep(
+    path: str | os.PathLike[str], pixels: Array, alpha: Array | None, profile: bytes | None, *, png: bool
+) -> None:
+    """Write pixels (h, w) or (h, w, 3) and alpha (h, w), both uint16, as PNG or TIFF."""
+    values = pixels if pixels.ndim == 3 else pixels[..., None]
+    if alpha is not None:
+        values = np.concatenate([values, alpha[..., None]], axis=2)
+    with open(path, "wb") as file:
+        (_write_png if png else _write_tiff)(file, values, profile)
+
+
+def _stripes(values: Array) -> Iterator[Array]:
+    rows = max(1, _STRIPE_BYTES // values[0].nbytes)
+    for top in range(0, len(values), rows):
+        yield values[top : top + rows]
+
+
+def _write_tiff(file: BinaryIO, values: Array, profile: bytes | None) -> None:
+    import tifffile
+
+    channels = values.shape[2]
+    tifffile.imwrite(
+        file,
+        values if channels > 1 else values[..., 0],
+        photometric="rgb" if channels > 2 else "minisblack",
+        planarconfig="contig" if channels > 1 else None,
+        extrasamples=["unassalpha"] if channels in (2, 4) else None,
+        rowsperstrip=max(1, _STRIPE_BYTES // values[0].nbytes),
+        compression="adobe_deflate",
+        compressionargs={"level": _ZLIB_LEVEL},
+        predictor=True,
+        iccprofile=profile,
+        software=False,
+        metadata=None,
+        maxworkers=1,
+    )
+
+
+# -- PNG (W3C, third edition) ----------------------------------------------------------------------
+
+
+def _write_png(file: BinaryIO, values: Array, profile: bytes | None) -> None:
+    height, width, channels = values.shape
+    file.write(b"\x89PNG\r\n\x1a\n")
+    _chunk(file, b"IHDR", struct.pack(">IIBBBBB", width, height, 16, _PNG_COLOUR_TYPES[channels], 0, 0, 0))
+    if profile:
+        _chunk(file, b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))
+    pack = zlib.compressobj(_ZLIB_LEVEL)
+    above = np.zeros((1, 2 * width * channels), np.uint8)
+    for stripe in _stripes(values):
+        rows = stripe.astype(">u2").reshape(len(stripe), -1).view(np.uint8)
+        _chunk(file, b"IDAT", pack.compress(_filtered(rows, above, 2 * channels)))
+        above = rows[-1:]
+    _chunk(file, b"IDAT", pack.flush())
+    _chunk(file, b"IEND", b"")
+
+
+def _chunk(file: BinaryIO, name: bytes, data: bytes) -> None:
+    file.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(data, zlib.crc32(name))))
+
+
+def _filtered(rows: Array, above: Array, step: int) -> bytes:
+    """Paeth's filter: each byte minus that to the left, above or above left, whichever its rule chooses."""
+    up = np.concatenate([above, rows[:-1]])
+    left, corner = np.zeros_like(rows), np.zeros_like(rows)
+    left[:, step:], corner[:, step:] = rows[:, :-step], up[:, :-step]
+    to_left = np.abs(up.astype(np.int16) - corner)  # of left + up - corner
+    to_up = np.abs(left.astype(np.int16) - corner)
+    to_corner = np.abs(left.astype(np.int16) + up - 2 * corner.astype(np.int16))
+    near = np.where(to_up <= to_corner, up, corner)
+    near = np.where((to_left <= to_up) & (to_left <= to_corner), left, near)
+    lines = np.empty((len(rows), 1 + rows.shape[1]), np.uint8)
+    lines[:, 0] = 4
+    np.subtract(rows, near, out=lines[:, 1:])
+    return lines.tobytes()
+
+
+_OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+_PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # per channel; 1 in other modes
+_BITS, _PLANAR = 258, 284  # tags of TIFF
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture as it was in a file.
+
+    Parameters
+    ----------
+    pixels : array (h, w) or (h, w, 3) of uint8 or uint16
+    alpha : array (h, w) of the same type, optional
+        The opacity of each pixel.
+    profile : bytes, optional
+        The ICC profile of the colours.
+    notes : list of str
+        What was changed when the file was read.
+    """
+
+    pixels: Array
+    alpha: Array | None = None
+    profile: bytes | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def read_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> Picture:
+    """Read a picture of any format and mode that Pillow knows, and rotate it as its EXIF data says.
+
+    Palettes become colours, and an alpha channel is stored apart. Of several frames the first is read. PNG and TIFF
+    files of 16 bits keep them, in grey and in colour; other colours of more than 8 bits are read with 8, with a note.
+    A picture that takes more memory than ``limits`` allow is refused before it is unpacked.
+    """
+    from PIL import Image
+
+    name = os.fspath(path)
+    check_regular(name)
+    try:
+        return _read(path, limits or Limits())
+    except Image.UnidentifiedImageError as error:
+        raise FileFormatError(f"{name!r} is not a picture: {error}") from error
+    except FileFormatError as error:
+        raise FileFormatError(f"{name!r} cannot be read: {error}") from error
+    except PermissionError:
+        raise
+    except Exception as error:  # the decoders of damaged files raise many kinds of errors
+        raise FileFormatError(f"{name!r} is not a whole picture file: {error}") from error
+
+
+def _read(path: str | os.PathLike[str], limits: Limits) -> Picture:
+    from PIL import Image, ImageOps
+
+    notes = []
+    with Image.open(path) as image:
+        n_bytes = image.width * image.height * len(image.getbands()) * _PIXEL_BYTES.get(image.mode, 1)
+        limits.check_unpacked("the picture", n_bytes, os.path.getsize(path))
+        n_frames = getattr(image, "n_frames", 1)
+        if n_frames > 1:
+            notes.append(f"the first of {n_frames} frames was read")
+        if image.format == "PNG":
+            _check_chunks(path)
+        layout = _layout(image)
+        profile = None if image.mode in ("CMYK", "LAB", "YCbCr") else image.info.get("icc_profile")
+        if _is_deep(image, layout):
+            pixels, alpha = _deep_arrays(path, layout, image.info.get("transparency"))
+        else:
+            if layout[-4:-1] == ";16" and image.mode in ("RGB", "RGBA", "CMYK"):
+                notes.append("16-bit colours were read with 8 bits")
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            pixels, alpha = _arrays(image, notes)
+    return Picture(pixels=pixels, alpha=alpha, profile=profile, notes=notes)
+
+
+def _check_chunks(path: str | os.PathLike[str]) -> None:
+    """Refuse a PNG that ends early or has a wrong checksum, since Pillow does not check those of pixels."""
+    with open(path, "rb") as file:
+        file.seek(8)
+        kind = b""
+        while kind != b"IEND":
+            head = file.read(8)
+            if len(head) < 8:
+                raise OSError("it ends before its last part")
+            left, kind = struct.unpack(">I4s", head)
+            checksum = zlib.crc32(kind)
+            while left:
+                data = file.read(min(left, 1 << 20))
+                if not data:
+                    raise OSError("it ends before its last part")
+                left, checksum = left - len(data), zlib.crc32(data, checksum)
+            if file.read(4) != struct.pack(">I", checksum):
+                raise OSError(f"the checksum of a part, {kind!r}, is wrong")
+
+
+# -- 16 bits ---------------------------------------------------------------------------------------
+
+
+def _layout(image: Any) -> str:
+    """Pillow's name of the layout of a pixel in the file. A PPM of more than 8 bits gets that of a PNG."""
+    args = image.tile[0][3] if image.tile else ""
+    if image.format == "PPM" and isinstance(args, tuple) and args[-1] > 255:
+        return f"{args[0]};16B"
+    return args if isinstance(args, str) else str(args[0]) if args else ""
+
+
+def _is_deep(image: Any, layout: str) -> bool:
+    """Whether all 16 bits of colours, or of grey and alpha, can be read."""
+    if image.format == "TIFF":
+        bits, planar = image.tag_v2.get(_BITS, (1,)), image.tag_v2.get(_PLANAR, 1)
+        if planar == 2 and len(bits) > 1 and max(bits) > 8:  # Pillow reads them wrongly
+            raise FileFormatError("its 16-bit colours stand in separate planes; write them pixel by pixel")
+    elif image.format != "PNG":
+        return False
+    return layout[:-1] in ("RGB;16", "RGBA;16", "RGBX;16") or (layout == "LA;16B" and image.mode == "RGBA")
+
+
+def _deep_arrays(path: str | os.PathLike[str], layout: str, clear: Any) -> tuple[Array, Array | None]:
+    """Pixels and alpha of 16 bits. ``clear`` is the colour that means full transparency, if any.
+
+    Pillow reads one byte per channel, the higher one. With the opposite byte order it reads the lower ones. Grey with
+    alpha has four bytes per pixel, and is read as four channels of one byte.
+    """
+    if layout == "LA;16B":
+        channels_of_bytes = _bytes_as(path, "RGBA")
+        high, low = channels_of_bytes[..., ::2], channels_of_bytes[..., 1::2]
+    else:
+        high, low = (_bytes_as(path, way) for way in (layout, layout[:-1] + _OTHER_ORDER[layout[-1]]))
+    values = high.astype(np.uint16)
+    values <<= 8
+    values |= low
+    channels = values.shape[2]
+    if channels in (2, 4):
+        pixels = np.ascontiguousarray(values[..., 0] if channels == 2 else values[..., :3])
+        return pixels, np.ascontiguousarray(values[..., -1])
+    return values, None if clear is None else _opaque(np.not_equal(values, np.array(clear, np.uint16)))
+
+
+def _bytes_as(path: str | os.PathLike[str], layout: str) -> Array:
+    """The picture read with this layout of its bytes, and rotated as its EXIF data says."""
+    from PIL import Image, ImageOps
+
+    with Image.open(path) as image:
+        image.tile = [
+            tile._replace(args=(layout, *tile.args[1:]) if isinstance(tile.args, tuple) else layout)
+            for tile in image.tile
+        ]
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        return np.asarray(image)
+
+
+def _opaque(differs: Array) -> Array:
+    """Alpha of 16 bits: opaque where ``differs``, (h, w) or (h, w, 3), from the transparent colour."""
+    if differs.ndim == 3:
+        differs = np.any(differs, axis=2)
+    return differs.astype(np.uint16) * np.uint16(65535)
+
+
+# -- 8 bits, and grey ------------------------------------------------------------------------------
+
+
+def _arrays(image: Any, notes: list[str]) -> tuple[Array, Array | None]:
+    if image.mode in ("I;16", "I;16B", "I;16L", "I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise FileFormatError("its values do not fit into 16 bits")
+        clear = image.info.get("transparency")
+        return values.astype(np.uint16), None if clear is None else _opaque(np.not_equal(values, clear))
+    if image.mode == "F":
+        raise FileFormatError("its pixels are floating point numbers; load it as an array and use ImageDenoiser")
+    alpha = None
+    if image.mode in ("LA", "RGBA", "PA", "RGBa") or "transparency" in image.info:
+        whole = image.convert("RGBA")
+        alpha = np.asarray(whole.getchannel("A"))
+        image = whole.convert("L") if image.mode in ("L", "LA", "1") else whole.convert("RGB")
+    if image.mode not in ("L", "RGB"):
+        grey = image.mode == "1"
+        notes.append("black and white became grey" if grey else f"its mode, {image.mode}, was changed to RGB")
+        image = image.convert("L" if grey else "RGB")
+    return np.array(image), alpha
+
+
+_ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
+_DEEP_FORMATS = (".png", ".tif", ".tiff")  # with 16 bits
+_MAX_SIDE = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side, of lossy formats
+_PIXELS_PER_ENTRY, _LINE_PIXELS = 5, 2  # pixels for each entry of an atom, and between atoms
+_BACKGROUND = 255
+
+
+def check_picture_name(path: str | os.PathLike[str], shape: tuple[int, ...] = (8, 8)) -> None:
+    """Refuse a name whose ending is not that of a format that can hold such a picture."""
+    from PIL import Image
+
+    ending = Path(path).suffix.lower()
+    form = Image.registered_extensions().get(ending)
+    try:
+        Image.new("RGB", (8, 8)).save(memory.BytesIO(), format=form if form in Image.SAVE else "")
+    except (KeyError, OSError, ValueError) as error:
+        advice = f"no picture format ends in {ending!r}. Take .png, .jpg or .tif."
+        raise ValueError(f"{os.fspath(path)!r}: {advice}") from error
+    max_side = _MAX_SIDE.get(ending, max(shape))
+    if max(shape) > max_side:
+        raise ValueError(f"{os.fspath(path)!r}: {ending} has at most {max_side} pixels per side. Take .png or .tif.")
+
+
+def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
+    """Write a picture in the format of its name. Returns notes on what the format cannot hold.
+
+    The file is replaced only when it is complete. JPEG and WebP are written with quality 95.
+    """
+    check_picture_name(path, picture.pixels.shape)
+    ending = Path(path).suffix.lower()
+    pixels, alpha, notes = picture.pixels, picture.alpha, []
+    if alpha is not None and ending not in _ALPHA_FORMATS:
+        notes.append(f"the alpha channel was dropped: {ending} has none")
+        alpha = None
+    deep = pixels.dtype == np.uint16 and ending in _DEEP_FORMATS
+    if deep and alpha is not None and pixels.ndim == 2 and ending != ".png":  # few programs read such a TIFF
+        notes.append(f"grey with alpha became colour in {ending}")
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    elif pixels.dtype == np.uint16 and not deep:
+        notes.append(f"16 bits became 8 in {ending}")
+        pixels, alpha = _as_bytes(pixels), None if alpha is None else _as_bytes(alpha)
+    with replacing(path) as temporary:
+        if deep:
+            write_deep(temporary, pixels, alpha, picture.profile, png=ending == ".png")
+        else:
+            _save(temporary, ending, pixels, alpha, picture.profile)
+    return notes
+
+
+def _save(path: Path, ending: str, pixels: Array, alpha: Array | None, profile: bytes | None) -> None:
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    if alpha is not None:
+        image.putalpha(Image.fromarray(alpha))
+    options: dict[str, Any] = {"quality": 95} if ending in _MAX_SIDE else {}
+    if profile:
+        options["icc_profile"] = profile
+    image.save(path, format=Image.registered_extensions()[ending], **options)
+
+
+def _as_bytes(values: Array) -> Array:
+    """Values of 16 bits rounded to 8 bits."""
+    return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+
+
+def atoms_picture(atoms: Array) -> Array:
+    """A picture (h, w) of uint8 that shows the atoms (k, side * side), smooth ones first.
+
+    Grey is zero. Each atom is scaled by its largest entry. Atoms (k, 3 * side * side) of stacked planes are shown in
+    their colours: (h, w, 3).
+    """
+    k, d = atoms.shape
+    side = round(d**0.5)
+    n_planes = 1 if side * side == d else 3
+    side = round((d / n_planes) ** 0.5)
+    if n_planes * side * side != d:
+        raise ValueError(f"Atoms of {d} entries are no square patches.")
+    squares = np.moveaxis(atoms.reshape(k, n_planes, side, side).astype(np.float64), 1, 3)
+    squares = squares if n_planes == 1 else as_colours(squares)
+    squares /= np.maximum(np.abs(squares).max(axis=(1, 2, 3), keepdims=True), 1e-300)
+    roughness = sum((np.diff(squares, axis=axis) ** 2).sum(axis=(1, 2, 3)) for axis in (1, 2))
+    roughness /= (squares**2).sum(axis=(1, 2, 3)) + 1e-300
+    squares = squares[np.argsort(roughness, kind="stable")]
+    across = int(np.ceil(k**0.5))
+    zoom = _PIXELS_PER_ENTRY
+    tile = side * zoom + _LINE_PIXELS
+    shape = (-(-k // across) * tile + _LINE_PIXELS, across * tile + _LINE_PIXELS, n_planes)
+    page = np.full(shape, _BACKGROUND, np.uint8)
+    for i, square in enumerate(squares):
+        y, x = (_LINE_PIXELS + tile * at for at in divmod(i, across))
+        shade = np.rint(127.5 + 127.5 * square).astype(np.uint8)
+        page[y : y + side * zoom, x : x + side * zoom] = np.kron(shade, np.ones((zoom, zoom, 1), np.uint8))
+    return page[..., 0] if n_planes == 1 else page

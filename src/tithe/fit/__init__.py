@@ -1,0 +1,1 @@
+"""What every learner shares: the template of fit, attributes, labels, tables."""

@@ -1,0 +1,273 @@
+"""The base class of learners on a coreset, and what learners share: checks of rows, sizes and threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+
+import numpy as np
+from sklearn.utils.metadata_routing import UNUSED
+
+from tithe.certify import polish_rounds
+from tithe.core.contracts import Source
+from tithe.core.data import Array, Block, Coreset, all_rows
+from tithe.core.parallel import limit_threads, single_blas_thread
+from tithe.core.params import Boolean, Constraint, Option, WholeNumber, check_params, check_value, resolve_size
+from tithe.core.passes import DataPass
+from tithe.core.progress import Checkpoint, Progress
+from tithe.core.registry import make
+from tithe.core.seeding import as_seed, rng_for
+from tithe.core.state_checks import Sizes, Storable
+from tithe.fit.fitted import FittedAttribute, LazyFitMixin, check_learner
+from tithe.fit.results import Described
+from tithe.fit.tables import check_same_schema, checked_block, schema_of, set_schema
+from tithe.reduce.build import reduce_rows
+from tithe.reduce.plan import Plan
+from tithe.reduce.stream import CoresetStream
+from tithe.rows.arrays import check_weights
+from tithe.rows.schema import TableSchema
+from tithe.rows.spark_frames import is_spark_frame, open_numbers
+
+MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _HasJobs(Protocol):
+    n_jobs: int | None
+
+
+def limits_threads(method: Method) -> Method:
+    """Run a method of a learner on ``n_jobs`` threads."""
+
+    @functools.wraps(method)
+    def limited(learner: _HasJobs, *args: Any, **options: Any) -> Any:
+        n_jobs = learner.n_jobs
+        if n_jobs is not None and not (WholeNumber(least=1).accepts(n_jobs) or n_jobs == -1):
+            raise ValueError(f"n_jobs must be None, -1 or a whole number of at least 1, got {n_jobs!r}.")
+        with limit_threads(None if n_jobs == -1 else n_jobs):
+            return method(learner, *args, **options)
+
+    return cast(Method, limited)
+
+
+class CoresetLearner(LazyFitMixin, Described, Storable):
+    """Checks rows, reduces them and stores the coreset.
+
+    Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``engine``, ``n_jobs``,
+    ``verbose`` and ``random_state``, and most have ``polish``. A subclass defines:
+
+    - a `FittedAttribute` for each fitted attribute;
+    - ``_check_options()``, which refuses wrong parameters before a row is read;
+    - ``_objective()``, which a coreset has to preserve;
+    - ``_prepare_batch(block, classes)``, which turns checked rows into those for the stream of `partial_fit`, such as
+      class numbers for labels;
+    - ``_learn(coreset, data, seed)``, which sets the fitted attributes. ``data`` gives passes over all rows to polish
+      and certify on, or is None if the rows cannot be read again.
+    """
+
+    options: ClassVar[tuple[Option, ...]] = ()  # parameters of `tithe fit` besides those of all learners
+    usual_rounds: ClassVar[int] = 3  # rounds that a plan expects of polish="auto"
+    _constraints: ClassVar[dict[str, Constraint]] = {}
+
+    # pipelines and searches must not route these as metadata of the rows
+    __metadata_request__fit = {"checkpoint": UNUSED, "progress": UNUSED}
+
+    coreset_size: Any
+    construction: Any
+    calibrate: bool
+    polish: Any = 0  # of a learner without this parameter
+    engine: Any
+    n_jobs: int | None
+    verbose: int
+    random_state: Any
+
+    n_features_in_: int
+    feature_names_in_: Array
+    schema_: TableSchema  # only where the rows came from a table
+    coreset_ = FittedAttribute[Any](holds_rows=True)
+    stream_: CoresetStream
+    _seed: int
+
+    _check_options: Callable[[], Any]
+    _objective: Callable[..., Any]
+    _prepare_batch: Callable[[Block, Any], Block]
+    _learn: Callable[..., None]
+
+    def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
+        """A checked block. Schema, names and number of columns are stored (``reset``) or compared."""
+        if isinstance(X, Source):
+            raise ValueError(
+                "This method takes arrays, not sources. Go through a source leaf by leaf, [model.predict(task().X) for "
+                "task in source.tasks()], or use tithe predict on the command line."
+            )
+        if is_spark_frame(X):
+            raise ValueError("This method takes no Spark DataFrame: open it with open_dataset(frame, target=...).")
+        return checked_block(self, X, y, sample_weight, reset=reset)
+
+    def _passes(self, rows: Block | Source, progress: Progress | bool | None) -> DataPass:
+        """Passes over the rows, with their progress shown if ``verbose`` or the caller asks for it."""
+        return DataPass(rows, self.engine, bool(self.verbose) or None if progress is None else progress)
+
+    def _validate_rows(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
+        """X as a checked block, or the source that it is. Of a Spark DataFrame y and weights are names of columns."""
+        if is_spark_frame(X):
+            X, y, sample_weight = open_numbers(X, y, sample_weight, None if reset else schema_of(self)), None, None
+        if not isinstance(X, Source):
+            return self._checked(X, y, sample_weight, reset=reset)
+        note_columns(self, check_no_extra_arrays(X, y, sample_weight), reset=reset)
+        return X
+
+    @limits_threads
+    def _push(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
+        """Push the rows of `partial_fit` into the stream. The model is fitted when an attribute is read."""
+        first = not self._is_streaming
+        self._refuse_lost_stream()
+        if first:
+            self._check_options()
+            self._refuse_polish()
+        checked = self._checked(X, y, reset=first)
+        weight = check_weights(sample_weight, len(checked))  # a batch may have zero weights only
+        block = self._prepare_batch(replace(checked, sample_weight=weight, mean=None), classes)
+        if not first and self._objective() != self.stream_.plan.objective:
+            raise ValueError(
+                "The parameters have changed since the first call to partial_fit, and rows were reduced for the old "
+                "ones. Set them back, or start anew with a clone."
+            )
+        stream = self._new_stream() if first else self.stream_
+        stream.push(block.X, block.y, block.sample_weight)
+        self.stream_ = stream
+        self._fitted_values = None
+        return self
+
+    def _refuse_polish(self) -> None:
+        """Refuse polish: the rows of `partial_fit` cannot be read again."""
+        refuse_polish(self.polish)
+
+    def _new_stream(self) -> CoresetStream:
+        self._seed = as_seed(self.random_state)
+        return CoresetStream(
+            self._objective(),
+            self.construction,
+            coreset_size=self._size(None, self.n_features_in_),
+            calibrate=self.calibrate,
+            random_state=int(rng_for(self._seed, "reduce").integers(2**62)),
+        )
+
+    @limits_threads
+    def _fit_from_stream(self) -> None:
+        with single_blas_thread():
+            self._learn(self.stream_.coreset(), None, self._seed)
+
+    def _reduce(
+        self, data: DataPass, objective: Any, seed: int, *, checkpoint: Checkpoint | None = None, **options: Any
+    ) -> Coreset:
+        """A coreset of the rows, or all rows if they are no more than its size. ``options`` replace the learner's."""
+        rows = data.rows
+        size = self._size(data.n_expected, rows.n_features)
+        if isinstance(rows, Block) and len(rows) <= size:
+            return all_rows(rows, objective)
+        options = {"construction": self.construction, "calibrate": self.calibrate, **options}
+        plan = Plan.of(objective, size=size, seed=int(rng_for(seed, "reduce").integers(2**62)), **options)
+        return reduce_rows(data, plan, checkpoint=checkpoint)
+
+    def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
+        """Say that the rows of the last fit were this coreset of other rows, which cannot be read again."""
+        values = self._fitted_values or {}
+        values.pop("labels_", None)
+        if "certificate_" in values:  # not every learner has one
+            values["certificate_"] = None
+        self.coreset_ = coreset
+        if feature_names is not None:
+            self.feature_names_in_ = feature_names
+
+    def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
+        """The objective and the size of the coreset, as far as they are known before a row is read."""
+        automatic = self.coreset_size is None or self.coreset_size == "auto"
+        size = self._auto_size(n_rows, n_features) if automatic else self.coreset_size
+        return self._unlabelled_objective(), size
+
+    def _unlabelled_objective(self) -> Any:
+        """The objective before the classes are known."""
+        return self._objective()
+
+    def _check_state(self) -> None:
+        sizes = check_learner(self, sizes=self._known_sizes())
+        if sizes:  # a learner with columns goes on without looking at its parameters again
+            check_params(self, self._constraints)
+        if self._fitted_values:
+            self._check_solution(sizes)
+
+    def _known_sizes(self) -> Sizes:
+        """Sizes that the checks of fitted attributes refer to, for a learner read from a file."""
+        return {}
+
+    def _check_solution(self, sizes: Sizes) -> None:
+        """Refuse fitted attributes that do not fit together, for a learner read from a file."""
+
+    def _check_names(self) -> None:
+        """Refuse unknown names even if the rows are too few to need them."""
+        for kind, name in (("construction", self.construction), ("engine", self.engine)):
+            if not (isinstance(name, str) and name == "auto"):
+                make(kind, name)
+        check_value("calibrate", self.calibrate, Boolean())
+
+    def _size(self, n_rows: int | None, n_features: int) -> int:
+        """Rows to keep. ``n_rows`` is None if it is not known beforehand."""
+        if self.coreset_size is None or (isinstance(self.coreset_size, str) and self.coreset_size == "auto"):
+            return self._auto_size(n_rows, n_features)
+        return resolve_size(self.coreset_size, n_rows)
+
+    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
+        """Rows that ``coreset_size="auto"`` keeps."""
+        return MIN_AUTO_ROWS
+
+    @property
+    def sample_indices_(self) -> Array:
+        """Positions in the training data of the rows of the coreset."""
+        return self.coreset_.row_ids()  # type: ignore[no-any-return]
+
+
+def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
+    """Return the source. Arrays beside it are refused, because y and weights come with its rows."""
+    if any(array is not None for array in arrays):
+        raise ValueError("y and weights come with the rows of a source: open it with target=... and weight=...")
+    return source
+
+
+def note_columns(learner: Any, source: Source, *, reset: bool) -> None:
+    """Store (``reset``) or compare names and number of a source's columns, as `validate_data` does for arrays."""
+    names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
+    if reset:
+        learner.n_features_in_ = source.n_features
+        learner.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            learner.feature_names_in_ = names
+        set_schema(learner, source.schema)
+        return
+    check_same_schema(learner, source)
+    if source.n_features != learner.n_features_in_:
+        raise ValueError(
+            f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
+            f"{learner.n_features_in_} features as input."
+        )
+    if names is not None and not np.array_equal(names, getattr(learner, "feature_names_in_", names)):
+        raise ValueError("The feature names should match those that were passed during fit: the source has others.")
+
+
+def can_read_again(rows: Block | Source, polish: Any) -> bool:
+    """Whether the rows can be read once more. If not, a ``polish`` that was asked for is refused."""
+    if isinstance(rows, Block) or rows.replayable:
+        return True
+    refuse_polish(polish)
+    return False
+
+
+def refuse_polish(polish: Any) -> None:
+    """Refuse ``polish`` for rows that can be read only once."""
+    if not (isinstance(polish, str) and polish == "auto") and polish_rounds(polish)[0] > 0:
+        raise ValueError(
+            f"polish={polish} reads all rows again, and these can be read only once. Leave polish at 'auto', which "
+            "then means none, or set it to 0."
+        )

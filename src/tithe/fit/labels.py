@@ -1,0 +1,185 @@
+"""The target of supervised learners: classes and their numbers."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier, is_regressor
+from sklearn.utils.multiclass import check_classification_targets
+
+from tithe.core.contracts import Objective, Source
+from tithe.core.data import Array, Block
+from tithe.core.labels import distinct_labels, encode_labels
+from tithe.core.passes import DataPass
+from tithe.core.registry import make
+from tithe.linear.objective import LabelledObjective
+from tithe.reduce.generic import GenericObjective
+from tithe.rows.mapped import MappedSource
+
+_MAX_LOGISTIC_CLASSES = 20  # a logistic regression of more takes long, and needs more rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodeLabels:
+    """Replaces labels by class numbers, and multiplies weights by the ``factors`` of the classes."""
+
+    classes: Array
+    factors: Array | None = None
+
+    def __call__(self, block: Block) -> Block:
+        codes = LabelledObjective(classes=tuple(self.classes.tolist())).codes(block)
+        if self.factors is None:
+            return replace(block, y=codes)
+        weight = self.factors[codes] if block.sample_weight is None else block.sample_weight * self.factors[codes]
+        return replace(block, y=codes, sample_weight=weight, mean=None)
+
+
+def encoded_classes(y: Array) -> tuple[Array, Array]:
+    """The classes in y, and the class number of each row (n,) int32."""
+    return encode_labels(checked_classes(y))
+
+
+def checked_classes(y: Array) -> Array:
+    """The labels. Floating point numbers that are not integers are refused."""
+    if y.dtype.kind not in "biu":  # integers need no check, which would sort them
+        check_classification_targets(y)
+    return y
+
+
+def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
+    """The classes of a stream: passed with the ``first`` batch or ``known`` from a fit. They must not change."""
+    if classes is None:
+        if known is None:
+            raise ValueError("classes must be passed on the first call to partial_fit: all labels that will occur.")
+        return known
+    passed = np.unique(np.asarray(classes))
+    if not first and known is not None and not np.array_equal(passed, known):
+        raise ValueError(f"classes={classes!r} is not the same as on the first call to partial_fit.")
+    return checked_classes(passed)
+
+
+def finite_target(block: Block) -> Block:
+    """Return the block. A y that is not finite is refused."""
+    if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
+        raise ValueError("Input y contains NaN or infinity.")
+    return block
+
+
+def known_classes(data: DataPass) -> Array:
+    """All labels of a source in ascending order.
+
+    They come from the metadata of the source or from one pass over all rows. If the rows can be read only once, they
+    are those of its first rows.
+    """
+    source = data.rows
+    assert isinstance(source, Source)
+    try:
+        if not source.replayable:
+            return distinct_labels(_target(source.sample(None, rng=np.random.default_rng(0))))
+        classes = source.classes()
+        if classes is None:
+            classes = np.unique(np.concatenate(data.total(lambda leaf: [distinct_labels(_target(leaf))])))
+        return classes
+    except TypeError as error:
+        raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
+
+
+def _target(block: Block) -> Array:
+    if block.y is None:
+        raise ValueError("The source gives no y: name its column, target=...")
+    return block.y
+
+
+def with_class_numbers(data: DataPass, *, classifier: bool) -> tuple[Array | None, MappedSource]:
+    """The labels of a source (None for regression), and the source with class numbers in place of labels."""
+    source = data.rows
+    assert isinstance(source, Source)
+    if not classifier:
+        return None, MappedSource(source, finite_target)
+    labels = checked_classes(known_classes(data))
+    return labels, MappedSource(source, EncodeLabels(classes=labels))
+
+
+def require_target(learner: Any, y: Any, *, anyway: bool = False) -> None:
+    """Refuse rows without y if the learner needs one, or ``anyway``."""
+    if y is None and (anyway or learner.__sklearn_tags__().target_tags.required):
+        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
+
+
+def with_numbers(block: Block, *, classifier: bool) -> tuple[Array | None, Block]:
+    """The labels of a block in memory (None for regression), and the block with class numbers in place of labels."""
+    if block.y is None or not classifier:
+        return None, finite_target(block)
+    labels, numbers = encoded_classes(block.y)
+    return labels, replace(block, y=numbers)
+
+
+def class_masses(data: DataPass, n_classes: int) -> Array:
+    """The weight of the rows of each class, y holding their numbers, in one pass: (n_classes,)."""
+
+    def masses(leaf: Block) -> Array:
+        assert leaf.y is not None
+        return np.bincount(leaf.y, weights=leaf.weights(), minlength=n_classes)
+
+    total: Array = data.total(masses)
+    return total
+
+
+def objective_for(objective: str | Objective, n_classes: int) -> Objective:
+    """An objective, by name or as given, for a y of class numbers below ``n_classes``; 0 if y holds no classes."""
+    if isinstance(objective, str) and objective == GenericObjective.name:
+        return GenericObjective(n_classes=n_classes)
+    made: Objective = make("objective", objective)
+    if n_classes and isinstance(made, LabelledObjective):
+        return replace(made, classes=tuple(range(n_classes)))
+    return made
+
+
+def usual_objective(estimator: Any, n_classes: int) -> str:
+    """The name of the objective whose coresets serve an estimator best, as measured with boosted trees."""
+    if is_classifier(estimator):
+        return "logistic" if n_classes <= _MAX_LOGISTIC_CLASSES else GenericObjective.name
+    return "least_squares" if is_regressor(estimator) else "generic"
+
+
+def is_balanced(class_weight: Any) -> bool:
+    return isinstance(class_weight, str) and class_weight == "balanced"
+
+
+def class_factors(class_weight: Any, classes: Array, mass: Array | None) -> Array:
+    """Factors of the weights of each class. "balanced" needs ``mass``, the total weight of each class."""
+    if is_balanced(class_weight):
+        if mass is None:
+            raise ValueError(
+                "class_weight='balanced' needs the weight of every class before the first row is read, and these rows "
+                "come only once: give the weights as a dict."
+            )
+        with np.errstate(divide="ignore"):
+            factors: Array = mass.sum() / (len(mass) * mass)
+        return np.where(mass > 0, factors, 0.0)
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {class_weight!r}.")
+    known = classes.tolist()
+    unknown = [label for label in class_weight if label not in known]
+    if unknown:
+        raise ValueError(f"class_weight names {unknown[0]!r}, which is not a class of y: {known[:5]}.")
+    weights = [class_weight.get(label, 1.0) for label in known]
+    if not all(isinstance(w, numbers.Real) for w in weights):
+        raise ValueError(f"Class weights must be numbers, got {class_weight!r}.")
+    factors = np.array(weights, np.float64)
+    if not (np.isfinite(factors).all() and (factors >= 0).all()):
+        raise ValueError(f"Class weights must be finite and not negative, got {class_weight!r}.")
+    return factors
+
+
+def weights_by_class(class_weight: Any, classes: Array, codes: Array, weight: Array | None) -> Array | None:
+    """The weights of rows times those of their classes. ``codes`` are the class numbers of the rows."""
+    if class_weight is None:
+        return weight
+    mass = np.bincount(codes, weights=weight, minlength=len(classes))
+    factor = class_factors(class_weight, classes, mass)
+    return factor[codes] if weight is None else weight * factor[codes]

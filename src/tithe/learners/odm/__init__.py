@@ -1,1 +1,0 @@
-"""Optimal margin distribution machines: classifiers that look at the whole distribution of the margins."""

@@ -1,5 +1,0 @@
-"""Parameters chosen by cross-validation on one coreset a fold."""
-
-from tithe.learners.search.search_cv import CoresetSearchCV
-
-__all__ = ["CoresetSearchCV"]

@@ -1,0 +1,1 @@
+"""Logistic, ridge, Poisson and Huber regression: objectives, kernels, constructions and learners."""

@@ -1,0 +1,1 @@
+"""Any estimator on a coreset, and searches for its parameters."""

@@ -1,0 +1,398 @@
+"""`CoresetEstimator`: any estimator with ``sample_weight``, on a coreset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.certify import Certificate, polish_rounds
+from tithe.certify.held_out import (
+    draw_validation_rows,
+    n_coreset_rows_in,
+    sample_source,
+    score_certificate,
+    validation_rows,
+    without_rows,
+)
+from tithe.core.contracts import Source
+from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import warn_caller
+from tithe.core.params import Constraint, RealNumber, check_params
+from tithe.core.passes import DataPass
+from tithe.core.progress import Checkpoint, Progress
+from tithe.core.seeding import HoldOut, as_seed, key_of, rng_for
+from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
+from tithe.fit.base import CoresetLearner, limits_threads
+from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
+from tithe.fit.fitted import FittedAttribute, probe
+from tithe.fit.labels import (
+    EncodeLabels,
+    finite_target,
+    objective_for,
+    require_target,
+    stream_classes,
+    usual_objective,
+    with_class_numbers,
+    with_numbers,
+)
+from tithe.fit.tables import schema_of
+from tithe.meta.delegation import EstimatorMethods, if_estimator_has, require_method
+from tithe.meta.original_rows import OriginalRows, TakesFrames, columns_of
+from tithe.meta.other_estimators import (
+    check_learns_from_coresets,
+    fit_arguments,
+    fitted_to_labels,
+    last_step,
+    residuals,
+    takes_categories,
+)
+from tithe.reduce.calibration import recalibrated
+from tithe.rows.arrays import is_frame
+from tithe.rows.mapped import MappedSource
+from tithe.rows.view import can_view
+
+
+class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
+    """Fit any scikit-learn estimator that takes ``sample_weight`` on a calibrated coreset.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its ``fit`` must take ``sample_weight``. It is cloned, not changed. Of a `sklearn.pipeline.Pipeline` the
+        last step must, and gets the weights, as does every other step that takes them: `StandardScaler` then
+        scales as on all rows (exactly so with ``objective="generic"``), while a step that takes none (`PCA`) sees the
+        rows of the coreset as they are.
+        With metadata routing enabled, pipelines and other meta-estimators route the weights as their steps
+        request. An estimator of a precomputed kernel or distance matrix is refused.
+    objective : str or objective
+        What the coreset preserves. ``"auto"``: ``"logistic"`` for up to 20 classes, ``"least_squares"`` for regressors,
+        and ``"generic"`` for others and with ``polish``. ``"generic"`` keeps counts, means and second moments of the
+        columns (by class for classifiers) and the products with y (for regressors).
+    coreset_size : int, float or "auto"
+        Rows to learn from, or a fraction of the rows; ``"auto"``: 5,000. All are used if there are no more.
+    construction, calibrate, engine
+        See `build_coreset`.
+    polish : int
+        Rounds of re-calibration: residuals of the fitted model are taken on all rows, the weights are calibrated to
+        their products with the columns, and the estimator is fitted again. A round is kept only if the score on all
+        rows rises. Needs ``predict``, a y and the generic objective.
+    validation_fraction : float
+        Share of the rows, drawn uniformly, that are not used for the coreset, so that `certify` can score the model
+        on them. Rows that are merely not in the coreset are easier than average, since hard rows are drawn more often.
+    n_jobs : int or None
+        Threads. None and -1 use all threads of the process.
+    verbose : int
+        Above 0, passes over the data are shown on standard error.
+    random_state : int, RandomState, Generator or None
+        For the coreset. The estimator has its own.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        Fitted on the coreset.
+    classes_ : array
+        For classifiers: the classes of the coreset, which the estimator was fitted on.
+    coreset_ : Coreset
+        The rows that ``estimator_`` was fitted on. For classifiers its y holds class numbers.
+    validation_indices_ : array or None
+        Positions in the training data of the rows set aside. None after a fit from a source, where a hash of the row
+        id decides; `certify` finds these rows again. No rows are set aside if a source can be read only once.
+    sample_indices_ : array
+        Positions in the training data of the rows of the coreset.
+    stream_ : CoresetStream
+        After `partial_fit`: the stream that keeps the coreset.
+    coef_, intercept_, n_iter_, feature_importances_, estimators_, tree_, support_vectors_, dual_coef_, ...
+        The fitted attributes of ``estimator_`` that scikit-learn's estimators have, if it has them. Read others from
+        ``estimator_``, and those that are about single rows as well: row numbers (``support_`` of an SVM) and entries
+        for each row (``labels_``) are about the rows of ``coreset_``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import Ridge
+    >>> from tithe import CoresetEstimator
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50_000, 3))
+    >>> y = X @ [1.0, -2.0, 0.5] + rng.normal(size=50_000)
+    >>> model = CoresetEstimator(Ridge(), coreset_size=1000, random_state=0).fit(X, y)
+    >>> model.coef_.round(1).tolist()
+    [1.0, -2.0, 0.5]
+    """
+
+    coreset_ = FittedAttribute[Coreset](holds_rows=True)
+    estimator_ = FittedAttribute[Any]()
+    validation_indices_ = FittedAttribute[Array | None](Optional(Integers("aside", least=0)))
+    _aside = FittedAttribute[tuple[int, float] | None](
+        Optional(Parts(Integer(most=2**64), Number(least=0.0, most=1.0)))
+    )
+    _coreset_score = FittedAttribute[float | None](Optional(Number()))
+    _labels: Array | None = None  # of classifiers, in the order of their numbers
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "validation_fraction": RealNumber(least=0.0, below=1.0),
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        objective: Any = "auto",
+        coreset_size: int | float | str = "auto",
+        construction: Any = "auto",
+        calibrate: bool = True,
+        polish: int = 0,
+        validation_fraction: float = 0.05,
+        engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.objective = objective
+        self.coreset_size = coreset_size
+        self.construction = construction
+        self.calibrate = calibrate
+        self.polish = polish
+        self.validation_fraction = validation_fraction
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @limits_threads
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+        **fit_params: Any,
+    ) -> Self:
+        """Reduce, and fit the estimator on the coreset.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d), or a source
+            Rows of a frame are scored as numbers (text, dates and gaps become numbers by a schema), and the estimator
+            gets the chosen rows of the frame itself: with names, categories and gaps, as it gets those of ``predict``.
+            A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``. An estimator that treats gaps
+            and categories itself (boosted trees), or looks up columns by name (`sklearn.compose.ColumnTransformer`),
+            gets its rows as a pandas frame with these, others get numbers.
+        y : array of shape (n,), optional
+            That of a source comes with its rows.
+        sample_weight : array of shape (n,), optional
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
+        **fit_params
+            Passed to ``fit`` of the estimator, such as ``eval_set``.
+        """
+        rounds = self._check_options()
+        given = OriginalRows(frame=X if is_frame(X) else None, fit_params=fit_params)
+        if isinstance(X, Source):
+            if rounds:
+                raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
+            source = self._validate_rows(X, y, sample_weight, reset=True)
+            return self._fit_source(self._passes(source, progress), checkpoint, given)
+        require_target(self, y, anyway=rounds > 0)
+        block = self._checked(X, y, sample_weight, reset=True)
+        self._start_fit()
+        self._labels, block = with_numbers(block, classifier=is_classifier(self.estimator))
+        objective, seed = self._objective(), as_seed(self.random_state)
+        self.validation_indices_ = np.empty(0, np.int64)
+        self._aside = None
+        is_small = len(block) <= self._size(len(block), block.n_features)
+        if not is_small:
+            self.validation_indices_ = draw_validation_rows(len(block), self.validation_fraction, seed)
+            block = without_rows(block, self.validation_indices_)
+        data = self._passes(block, progress)
+        self._learn(self._reduce(data, objective, seed, checkpoint=checkpoint), data, seed, given=given)
+        for _ in range(0 if is_small else rounds):
+            if not self._recalibrate(block, given):
+                break
+        return self
+
+    def _check_state(self) -> None:
+        check_fields(self, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
+        super()._check_state()
+
+    def _check_solution(self, sizes: Sizes) -> None:
+        if self._columns is None and not self._is_viewed:  # the rows of a frame are not known
+            probe(self.estimator_, sizes["d"])
+
+    def _check_options(self) -> int:
+        """Check all parameters; returns the rounds of polish."""
+        check_learns_from_coresets(self.estimator)
+        rounds, _ = polish_rounds(self.polish)
+        self._check_names()
+        check_params(self, self._constraints)
+        by_name = isinstance(self.objective, str) and self.objective in ("auto", "generic")
+        if rounds and not (self.calibrate and by_name):
+            raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
+        return rounds
+
+    def _fit_source(self, data: DataPass, checkpoint: Checkpoint | None, given: OriginalRows) -> Self:
+        """Fit from a source. Rows are set aside by their ids if they can be read again."""
+        source = data.rows
+        assert isinstance(source, Source)
+        self._start_fit()
+        seed = as_seed(self.random_state)
+        classifier = is_classifier(self.estimator)
+        if not classifier:
+            require_target(self, source.sample(1, rng=rng_for(seed, "look")).y)
+        self._labels, rows = with_class_numbers(data, classifier=classifier)
+        objective = self._objective()
+        self.validation_indices_, self._aside = None, None
+        coreset = None
+        n_rows = source.n_rows
+        is_large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
+        if is_large and source.replayable and self.validation_fraction > 0.0:
+            self._aside = key_of(seed, "validation"), float(self.validation_fraction)
+            data = data.over(MappedSource(rows, HoldOut(*self._aside)))
+            coreset = self._reduce(data, objective, seed, checkpoint=checkpoint)
+            checkpoint = None  # the folder holds the state of this reduction
+        data = data.over(rows)
+        if coreset is None or coreset.is_whole:  # too few rows to set some aside
+            coreset, self._aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
+        if takes_categories(self.estimator) and can_view():
+            given = replace(given, schema=schema_of(self))
+        self._learn(coreset, data, seed, given=given)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
+        """Add rows, which need not be kept. The estimator is fitted when an attribute is read.
+
+        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used; beyond
+        that a `CoresetStream` keeps a coreset. No rows are set aside: use `certify` with rows that were not passed
+        here. The first call after a `fit` starts anew.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : array of shape (n,), optional
+        sample_weight : array of shape (n,), optional
+        classes : array, optional
+            For classifiers, all labels that will ever occur. Needed on the first call, unless `fit` was called before.
+        """
+        require_target(self, y)
+        return self._push(X, y, sample_weight, classes)
+
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        if not is_classifier(self.estimator):
+            self._labels = None
+            return finite_target(block)
+        self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=not self._is_streaming)
+        return EncodeLabels(classes=self._labels)(block)
+
+    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int, *, given: OriginalRows | None = None) -> None:
+        """Fit on the coreset, without weights if none were given and all rows are used."""
+        given = OriginalRows() if given is None else given
+        if data is None:
+            self.validation_indices_, self._aside = None, None
+        weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
+        self.coreset_ = coreset
+        self._columns = None if given.frame is None else columns_of(given.frame)
+        self._is_viewed = given.schema is not None
+        self.estimator_ = self._fit_to(coreset, given, weighted=weight is not None or not coreset.is_whole)
+        self._coreset_score = None
+        if given.frame is not None and hasattr(self.estimator_, "score"):  # later these rows are not at hand
+            self._coreset_score = self._score(self.estimator_, coreset, given)
+
+    def _objective(self) -> Any:
+        n_classes = 0 if self._labels is None else len(self._labels)
+        name = self.objective
+        if isinstance(name, str) and name == "auto":
+            name = "generic" if self.polish else usual_objective(self.estimator, n_classes)
+        return objective_for(name, n_classes)
+
+    def targets_of(self, block: Block) -> Array | None:
+        """The y of a block with class numbers as the estimator gets it: with labels."""
+        return block.y if block.y is None or self._labels is None else self._labels[block.y]
+
+    def _fit_to(self, coreset: Coreset, given: OriginalRows, *, weighted: bool) -> Any:
+        """The estimator fitted on the coreset."""
+        model = clone(self.estimator)
+        weight = fit_arguments(model, coreset.weights() if weighted else None)
+        fitted = fitted_to_labels(model, given.of(coreset), self.targets_of(coreset), **weight, **given.arguments())
+        if self._labels is not None and len(fitted.classes_) < len(self._labels):
+            missing = [label for label in self._labels.tolist() if label not in fitted.classes_]
+            warn_caller(
+                f"{len(missing)} classes have no row of positive weight in the coreset, {missing[0]!r} among them: "
+                "the estimator does not know them. Ask for a larger coreset.",
+            )
+        return fitted
+
+    # -- polish ------------------------------------------------------------------------------
+
+    def _recalibrate(self, block: Block, given: OriginalRows) -> bool:
+        """One round of polish. Returns whether the new fit was better and is kept."""
+        require_method(self.estimator_, "predict", needed_by="polish")
+        unexplained = partial(residuals, self.estimator_, self._labels, given.of)
+        coreset = recalibrated(self.coreset_, block, self._objective(), unexplained)
+        fitted = self._fit_to(coreset, given, weighted=True)
+        if not self._score(fitted, block, given) > self._score(self.estimator_, block, given):
+            return False
+        self.coreset_, self.estimator_ = coreset, fitted
+        return True
+
+    def _score(self, estimator: Any, block: Block, given: OriginalRows) -> float:
+        return float(estimator.score(given.of(block), self.targets_of(block), **self._weights_of(block)))
+
+    # -- certify -----------------------------------------------------------------------------
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """The estimator's score on rows it has not seen, with a 95 % interval.
+
+        If X is the training data, only the rows that were set aside are used. The training data is recognised by
+        its number of rows and by the rows of the coreset at their positions. All rows of other data are used. Of a
+        source, at most 200,000 rows, drawn uniformly by their ids, are gathered in one pass. The interval comes from
+        the scores of twenty parts of the rows and Student's t.
+        """
+        check_is_fitted(self)
+        require_method(self.estimator_, "score", needed_by="certify")
+        if isinstance(X, Source):
+            # rows set aside have the smallest hashes, so they are gathered first
+            key = key_of(0, "certify") if self._aside is None else self._aside[0]
+            data = DataPass(self._validate_rows(X, y, sample_weight, reset=False), self.engine)
+            block, is_training_data = sample_source(data, self.coreset_, key)
+        else:
+            block = self._checked(X, y, sample_weight, reset=False)
+            same_length = len(block) == self.coreset_.n_seen
+            is_training_data = same_length and n_coreset_rows_in(block, self.coreset_) == len(self.coreset_)
+        if is_training_data:
+            block = validation_rows(block, self.validation_indices_, self._aside)
+        on_coreset = self._coreset_score
+        if on_coreset is None:
+            on_coreset = self._score(self.estimator_, self.coreset_, OriginalRows())
+        return score_certificate(partial(self._plain_score, self._given(X)), block, on_coreset)
+
+    def n_set_aside(self) -> int:
+        """The number of rows that were set aside; an estimate for a source."""
+        if self._aside is not None:
+            return int(self._aside[1] * self.coreset_.n_seen)
+        return 0 if self.validation_indices_ is None else len(self.validation_indices_)
+
+    @if_estimator_has("score")
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        check_is_fitted(self)
+        return self._plain_score(self._given(X), self._checked(X, y, sample_weight, reset=False))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
+        _, learner = last_step(self.estimator)  # the tags of a pipeline do not say whether its last step needs y
+        tags.target_tags.required = hasattr(learner, "fit") and get_tags(learner).target_tags.required
+        tags.input_tags.sparse = inner.input_tags.sparse
+        return tags

@@ -1,0 +1,264 @@
+"""The base of optimal margin distribution machines: parameters, margins, probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from tithe.core.data import Array, Block, weighted_quantiles
+from tithe.core.labels import label_numbers
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.state_checks import (
+    Anything,
+    Check,
+    Each,
+    Flag,
+    Floats,
+    Instance,
+    Integer,
+    Integers,
+    Number,
+    Optional,
+    Storable,
+    check_fields,
+    expect,
+)
+from tithe.fit.bases import available_if
+from tithe.fit.collections import lazy_on_collections
+from tithe.fit.fitted import COLUMNS, FLOATS, OPTIONAL_COLUMNS, check_classes, check_schema, probe
+from tithe.fit.tables import checked_block
+from tithe.odm.objective import MarginObjective
+from tithe.odm.solvers.kernel_functions import KERNELS
+from tithe.odm.solvers.many_classes import NONCONVEX
+from tithe.rows.arrays import check_weights
+
+MAX_EXACT_MULTIPLIERS, EXACT_TOL = 1000, 1e-20  # small problems are solved to rounding error, in milliseconds
+QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+MIN_COST = 1e-200  # of a row: solvers divide by the costs
+_CALIBRATION_FOLDS = 5  # maximum number of folds for the probabilities
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginDistribution(Storable):
+    """The distribution of the margins of some rows.
+
+    Parameters
+    ----------
+    mean, variance : float
+        Weighted.
+    semi_variance : float
+        The part of the variance that comes from margins below the mean: the mean of max(0, mean - margin)^2.
+    levels, quantiles : tuple of float
+        Quantiles of the margins, and the share of the weight with at most this margin. The k-th smallest of n margins
+        is the quantile of level k / n, and the smallest one that of level 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.odm import ODMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(50, 2))
+    >>> margins = ODMClassifier().fit(X, X[:, 0] > 0).margin_distribution_
+    >>> 0 < margins.mean < 2, len(margins.levels) == len(margins.quantiles)
+    (True, True)
+    """
+
+    mean: float
+    variance: float
+    semi_variance: float
+    levels: tuple[float, ...]
+    quantiles: tuple[float, ...]
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "mean": Number(),
+                "variance": Number(least=0.0),
+                "semi_variance": Number(least=0.0),
+                "levels": Each(Number(), length="levels"),
+                "quantiles": Each(Number(), length="levels"),
+            },
+        )
+
+    @classmethod
+    def of(cls, margins: Array, weight: Any, levels: Sequence[float] = QUANTILE_LEVELS) -> MarginDistribution:
+        """The distribution of margins (n,) with weights (n,), and its quantiles of some levels in [0, 1]."""
+        shares = np.asarray(levels, np.float64).reshape(-1)
+        if not np.all((shares >= 0.0) & (shares <= 1.0)):
+            raise ValueError(f"levels must lie between 0 and 1, got {levels!r}.")
+        if len(margins) == 0:
+            raise ValueError("There are no margins: give at least one row.")
+        weight = check_weights(weight, len(margins))
+        weight = np.ones(len(margins)) if weight is None else weight
+        if not weight.any():
+            raise ValueError("All sample weights are zero: there are no margins to describe.")
+        mean = float(np.average(margins, weights=weight))
+        return cls(
+            mean=mean,
+            variance=float(np.average((margins - mean) ** 2, weights=weight)),
+            semi_variance=float(np.average(np.maximum(mean - margins, 0.0) ** 2, weights=weight)),
+            levels=tuple(shares.tolist()),
+            quantiles=tuple(weighted_quantiles(margins, weight, shares).tolist()),
+        )
+
+
+def margins_of(scores: Array, codes: Array) -> Array:
+    """Margins (n,): for two classes the signed scores, else the score of the class minus the best other score."""
+    if scores.ndim == 1:
+        return np.where(codes == 1, scores, -scores)
+    rows = np.arange(len(scores))
+    rivals = scores.copy()
+    rivals[rows, codes] = -np.inf
+    margins: Array = scores[rows, codes] - rivals.max(axis=1)
+    return margins
+
+
+def labelled_margins(scores: Array, y: Any, classes: Array) -> Array:
+    """Margins (n,) of rows with labels y; labels that are no class are refused."""
+    y = column_or_1d(y)
+    if len(y) != len(scores):
+        raise ValueError(f"X has {len(scores)} rows and y has {len(y)}.")
+    codes = label_numbers(y, classes)
+    if codes.min() < 0:
+        raise ValueError(f"y holds {y[codes < 0].tolist()[0]!r}, which is not a class that was fitted.")
+    return margins_of(scores, codes)
+
+
+def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
+    """C_i = lam u_i / (W (1 - theta)^2): (n,). All are large enough to divide by."""
+    weight = np.ones(n_rows) if weight is None else weight
+    share = weight / weight.max()  # the sum of huge weights would overflow
+    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), MIN_COST)
+    return costs
+
+
+class MarginMachine:
+    """Checks of lam, mu and theta, margins of rows, and probabilities by scikit-learn's own calibration.
+
+    Subclasses are classifiers of scikit-learn with these parameters and ``decision_function``.
+    """
+
+    lam: float
+    mu: float
+    theta: float
+    tol: float
+    max_iter: int
+    fit_intercept: bool
+    intercept_scaling: float
+    nonconvex: str
+    probability: bool
+    classes_: Array
+    calibrated_: CalibratedClassifierCV
+    decision_function: Callable[[Any], Array]
+
+    _margin_constraints: ClassVar[dict[str, Constraint]] = {
+        **MarginObjective.constraints,
+        "tol": RealNumber(above=0.0),
+        "max_iter": WholeNumber(least=1),
+        "nonconvex": OneOf(*NONCONVEX),
+        "fit_intercept": Boolean(),
+        "probability": Boolean(),
+    }
+
+    def _check_margin_parameters(self) -> None:
+        check_params(self, self._margin_constraints)
+
+    @contextmanager
+    def _whole_or_none(self) -> Iterator[None]:
+        """Leave no fitted attribute behind if the fit fails, neither of this fit nor of an earlier one."""
+        try:
+            yield
+        except BaseException:
+            for name in [name for name in vars(self) if name.endswith("_")]:
+                delattr(self, name)
+            raise
+
+    def margins(self, X: Any, y: Any) -> Array:
+        """y f(x) for two classes, else f_y(x) minus the largest f of another class: (n,)."""
+        check_is_fitted(self)
+        return labelled_margins(self.decision_function(X), y, self.classes_)
+
+    def margin_distribution(
+        self, X: Any, y: Any, sample_weight: Any = None, *, levels: Sequence[float] = QUANTILE_LEVELS
+    ) -> MarginDistribution:
+        """Mean, variance, semi-variance and quantiles of the margins of rows, such as those of a test."""
+        return MarginDistribution.of(self.margins(X, y), sample_weight, levels)
+
+    @available_if(lambda self: self.probability)
+    @lazy_on_collections
+    def predict_proba(self, X: Any) -> Array:
+        """(n, K) in the order of ``classes_``; with ``probability=True``.
+
+        From scikit-learn's `CalibratedClassifierCV` (sigmoid, five folds), which fits the machine once more.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "calibrated_"):
+            raise ValueError("Probabilities need rows in memory, to hold some out: call fit(X, y) with arrays.")
+        rows = checked_block(self, X, reset=False).X
+        probabilities: Array = self.calibrated_.predict_proba(self._as_calibrated(rows))
+        return probabilities
+
+    def _as_calibrated(self, X: Any) -> Any:
+        """Rows in the form that ``calibrated_`` takes."""
+        return X
+
+    def _calibrate_probabilities(self, rows: Block) -> None:
+        """Fit ``calibrated_``, which `predict_proba` uses, on rows that all have a positive weight."""
+        assert rows.y is not None
+        smallest = int(np.unique(rows.y, return_counts=True)[1].min())
+        if smallest < 2:
+            raise ValueError("probability=True needs at least two rows of every class: it holds some of them out.")
+        machine = clone(self).set_params(probability=False, class_weight=None)
+        calibrator = CalibratedClassifierCV(machine, cv=min(_CALIBRATION_FOLDS, smallest), ensemble=False)
+        self.calibrated_ = calibrator.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
+
+    def _check_calibrated(self, values: Mapping[str, Any]) -> None:
+        """Refuse a ``calibrated_`` that cannot predict, for a machine read from a file."""
+        calibrated = values.get("calibrated_")
+        if calibrated is not None:
+            expect(isinstance(calibrated, CalibratedClassifierCV), "probabilities cannot be predicted")
+            probe(calibrated, int(vars(self)["n_features_in_"]))
+
+
+def check_kernel_machine(learner: Any) -> None:
+    """Check the support vectors, their coefficients and the kernel of a machine read from a file."""
+    values = learner.__dict__
+    if "n_features_in_" not in values:
+        expect("support_" not in values, "a solution has no columns")
+        return
+    sizes = check_fields(learner, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=check_classes(learner))
+    check_schema(values, sizes["d"])
+    check_fields(learner, _KERNEL_MACHINE, optional=("_weighted",), sizes=sizes)
+    vectors = learner.support_vectors_
+    expect(callable(learner.kernel) or learner.kernel in KERNELS, "there is no such kernel")
+    if learner.kernel == "precomputed":
+        expect(learner.support_.max(initial=0) < sizes["d"], "support vectors are out of range")
+    elif sparse.issparse(vectors):
+        expect(vectors.shape == (sizes["support"], sizes["d"]), "support vectors have other columns")
+    else:
+        expect(learner._centre is not None, "a mean is missing")
+        check_fields(learner, {"support_vectors_": Floats("support", "d", dtypes=FLOATS)}, sizes=sizes)
+    learner._check_calibrated(values)
+
+
+_KERNEL_MACHINE: dict[str, Check] = {
+    "support_": Integers("support", least=0),
+    "dual_coef_": Floats("outputs", "support"),
+    "intercept_": Floats("outputs"),
+    "_gamma": Number(least=0.0),
+    "_centre": Optional(Floats("d")),
+    "_single": Flag(),
+    "n_iter_": Integer(),
+    "objective_curve_": Each(Number()),
+    "support_vectors_": Anything(),
+    "margin_distribution_": Instance(MarginDistribution),
+    "_weighted": Integers("kept", least=0),
+}

@@ -1,0 +1,292 @@
+"""The two-sided squared loss of a margin distribution over all rows in one sweep: losses, gradient, curvature.
+
+Rows are taken in tiles: scores first, then losses, then the sums; rows inside the band add nothing to a
+gradient and are passed over. Everything is added up in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from scipy import sparse
+
+from tithe.core.data import Array
+from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.core.parts import add_parts, part_rows
+
+MAX_CLASSES_APART = 32  # classes up to which gradients can be added up by class
+
+_FAST = {"contract", "reassoc", "nsz"}
+_TILE_ROWS = 512
+_WIDE_COLUMNS = 64  # columns from which the scores of many classes are a product of matrices
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _scores_dense(X, start, r, params, scores):
+    d = X.shape[1]
+    for k in range(params.shape[0]):
+        for i in range(r):
+            total = params[k, d]
+            for j in range(d):
+                total += X[start + i, j] * params[k, j]
+            scores[k, i] = total
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _scores_wide(X, start, r, params, tile, scores):
+    d = X.shape[1]
+    for i in range(r):
+        for j in range(d):
+            tile[i, j] = X[start + i, j]
+        tile[i, d] = 1.0
+    product = np.dot(params, tile[:r].T)
+    for k in range(params.shape[0]):
+        for i in range(r):
+            scores[k, i] = product[k, i]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _scores_csr(data, indices, indptr, start, r, params, scores):
+    d = params.shape[1] - 1
+    for k in range(params.shape[0]):
+        for i in range(r):
+            total = params[k, d]
+            for p in range(indptr[start + i], indptr[start + i + 1]):
+                total += data[p] * params[k, indices[p]]
+            scores[k, i] = total
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part):
+    """Losses of a tile, their slopes (negative: below the band, positive: above) and second derivatives."""
+    k = scores.shape[0]
+    heavy, keep = weight.size > 0, cost.size > 0
+    for i in range(r):
+        c = codes[start + i]
+        if k == 1:
+            u = scores[0, i] if c == 1 else -scores[0, i]
+        else:
+            best = 1 if c == 0 else 0
+            for a in range(best + 1, k):
+                if a != c and scores[a, i] > scores[best, i]:
+                    best = a
+            rival[i] = best
+            u = scores[c, i] - scores[best, i]
+        below, above = (1.0 - theta) - u, u - (1.0 + theta)
+        s = weight[start + i] if heavy else 1.0
+        loss = 0.0
+        counts[part, c, 0] += s
+        slope[i] = second[i] = 0.0
+        if below > 0.0:
+            loss = below * below
+            counts[part, c, 1] += s * loss
+            slope[i], second[i] = -2.0 * s * below, 2.0 * s
+        elif above > 0.0:
+            loss = mu * above * above
+            counts[part, c, 2] += s * loss
+            slope[i], second[i] = 2.0 * mu * s * above, 2.0 * mu * s
+        if keep:
+            cost[start + i] = loss
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _slope_of(codes, i, start, k, rival, slope):
+    """The scores in which a row has a slope, and the slope; for two classes there is one score (the second is -1)."""
+    c = codes[start + i]
+    if k == 1:
+        return 0, -1, slope[i] if c == 1 else -slope[i]
+    return c, rival[i], slope[i]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part):
+    d, k = X.shape[1], sides.shape[3]
+    for i in range(r):
+        if slope[i] == 0.0:
+            continue
+        side, group = 0 if slope[i] < 0.0 else 1, codes[start + i] if sides.shape[2] > 1 else 0
+        true_class, rival_class, p = _slope_of(codes, i, start, k, rival, slope)
+        for j in range(d):
+            sides[part, side, group, true_class, j] += p * X[start + i, j]
+        sides[part, side, group, true_class, d] += p
+        if rival_class >= 0:
+            for j in range(d):
+                sides[part, side, group, rival_class, j] -= p * X[start + i, j]
+            sides[part, side, group, rival_class, d] -= p
+        if diagonal.shape[0] > 0:
+            for a in (true_class, rival_class):
+                if a >= 0:
+                    for j in range(d):
+                        x = np.float64(X[start + i, j]) - centre[j]
+                        diagonal[part, a, j] += second[i] * x * x
+                    diagonal[part, a, d] += second[i]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part):
+    d, k = sides.shape[4] - 1, sides.shape[3]
+    for i in range(r):
+        if slope[i] == 0.0:
+            continue
+        side, group = 0 if slope[i] < 0.0 else 1, codes[start + i] if sides.shape[2] > 1 else 0
+        true_class, rival_class, p = _slope_of(codes, i, start, k, rival, slope)
+        for a in (true_class, rival_class):
+            if a < 0:
+                continue
+            q = p if a == true_class else -p
+            for at in range(indptr[start + i], indptr[start + i + 1]):
+                x = np.float64(data[at])
+                sides[part, side, group, a, indices[at]] += q * x
+                if diagonal.shape[0] > 0:
+                    diagonal[part, a, indices[at]] += second[i] * x * x
+            sides[part, side, group, a, d] += q
+            if diagonal.shape[0] > 0:
+                diagonal[part, a, d] += second[i]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, sides, diagonal, first, last, rows):
+    n, d = X.shape
+    k = params.shape[0]
+    scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
+    second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
+    wide = k > 1 and d >= _WIDE_COLUMNS
+    tile = np.empty((_TILE_ROWS if wide else 0, d + 1))
+    for part in range(first, last):
+        stop = min(n, (part + 1) * rows)
+        for start in range(part * rows, stop, _TILE_ROWS):
+            r = min(stop - start, _TILE_ROWS)
+            if wide:
+                _scores_wide(X, start, r, params, tile, scores)
+            else:
+                _scores_dense(X, start, r, params, scores)
+            _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
+            if sides.shape[0] > 0:
+                _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _sweep_csr(
+    data, indices, indptr, codes, weight, params, mu, theta, cost, counts, sides, diagonal, first, last, rows
+):
+    n, k = indptr.shape[0] - 1, params.shape[0]
+    scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
+    second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
+    for part in range(first, last):
+        stop = min(n, (part + 1) * rows)
+        for start in range(part * rows, stop, _TILE_ROWS):
+            r = min(stop - start, _TILE_ROWS)
+            _scores_csr(data, indices, indptr, start, r, params, scores)
+            _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
+            if sides.shape[0] > 0:
+                _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MarginSums:
+    """The sums of one sweep; K classes, k = 1 score for two classes and K for more.
+
+    Parameters
+    ----------
+    count : (K,)
+        Weight by the class of the row.
+    loss : (2, K)
+        Loss below and above the band, by the class of the row.
+    sides : (2, G, k, d + 1)
+        Gradient of the loss, below and above the band: slope times (x, 1), at the row's own score and, with the
+        other sign, at that of its rival; for two classes at the one score, with the sign of the class. G = K
+        if ``by_class``, else 1.
+    diagonal : (k, d + 1) or None
+        Diagonal of the curvature: second derivative times (x - centre, 1)^2.
+    """
+
+    count: Array
+    loss: Array
+    sides: Array
+    diagonal: Array | None
+
+    @property
+    def gradient(self) -> Array:
+        """The gradient of the loss: (k, d + 1)."""
+        total: Array = self.sides.sum(axis=(0, 1))
+        return total
+
+    def __add__(self, other: MarginSums) -> MarginSums:
+        """The sums over the rows of both."""
+        return MarginSums(
+            count=self.count + other.count,
+            loss=self.loss + other.loss,
+            sides=self.sides + other.sides,
+            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
+        )
+
+
+def margin_sweep(
+    X: Any,
+    codes: Array,
+    params: Array,
+    *,
+    n_classes: int,
+    mu: float,
+    theta: float,
+    weight: Array | None = None,
+    cost: bool = True,
+    gradient: bool = True,
+    diagonal: bool = False,
+    centre: Array | None = None,
+    by_class: bool = False,
+) -> tuple[Array | None, MarginSums]:
+    """Losses (n,) of the rows at ``params`` (k, d + 1), intercepts last, and their sums.
+
+    loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u: +-(x . w + b), + for class 1,
+    with two classes; the row's own score less the largest other one with more.
+
+    Parameters
+    ----------
+    X : (n, d), dense float32 or float64, or CSR
+    codes : (n,) int32
+        Class numbers.
+    weight : (n,) float64 or None
+    cost, gradient, diagonal : bool
+        What to compute; costs are None, sums zero and the diagonal None if they are not requested.
+    centre : (d,) or None
+        Where the columns of dense rows are taken from for the diagonal; None is the origin.
+    by_class : bool
+        Gradients by the class of the row, up to 32 classes.
+    """
+    n, d = X.shape
+    params = np.ascontiguousarray(params, np.float64)
+    k = len(params)
+    groups = n_classes if by_class and n_classes <= MAX_CLASSES_APART else 1
+    rows = part_rows(n, 8 * ((2 * groups + 1) * k * (d + 1) + 3 * n_classes) if gradient else 8)
+    n_parts = -(-n // rows)
+    counts = np.zeros((n_parts, n_classes, 3))
+    sides = np.zeros((n_parts if gradient else 0, 2, groups, k, d + 1))
+    diagonals = np.zeros((n_parts if gradient and diagonal else 0, k, d + 1))
+    costs = np.empty(n if cost else 0)
+    args = (codes, np.empty(0) if weight is None else weight, params, float(mu), float(theta))
+    sums = (costs, counts, sides, diagonals)
+    if sparse.issparse(X):
+
+        def run(a: int, b: int) -> None:
+            _sweep_csr(X.data, X.indices, X.indptr, *args, *sums, a, b, rows)
+
+    else:
+        origin = np.zeros(d) if centre is None else centre
+
+        def run(a: int, b: int) -> None:
+            _sweep_dense(X, *args, origin, *sums, a, b, rows)
+
+    entries = X.nnz if sparse.issparse(X) else n * d
+    with single_blas_thread():
+        over_parts(run, n_parts, serial=entries * k < 200_000)
+    total = add_parts(counts)
+    return costs if cost else None, MarginSums(
+        count=total[:, 0],
+        loss=total[:, 1:].T,
+        sides=add_parts(sides) if gradient else np.zeros(sides.shape[1:]),
+        diagonal=add_parts(diagonals) if gradient and diagonal else None,
+    )

@@ -1,0 +1,331 @@
+"""Labelings of rows that obey links, given labels and a balance, and the best of them for a linear function."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array
+from tithe.odm.kernels.signs import exchange_signs
+
+MAX_LISTED_GROUPS = 16  # free groups up to which all labelings are listed
+_GRID = 1 << 14  # parts into which fractional weights are rounded where only a search over sums can be feasible
+_MAX_EXCHANGES = 5  # changes of one or two groups, for each group
+_MAX_EXCHANGED = 100  # groups that may be changed two at a time
+
+
+def checked_links(pairs: Any, n_rows: int, name: str) -> Array:
+    """Pairs of row numbers (p, 2). Links of a row with itself, rows out of range and pairs named twice are refused."""
+    if pairs is None:
+        return np.empty((0, 2), np.int64)
+    links = np.asarray(pairs)
+    if links.size == 0:
+        return np.empty((0, 2), np.int64)
+    if links.ndim != 2 or links.shape[1] != 2:
+        raise ValueError(
+            f"{name} must be pairs of row numbers, an array of shape (p, 2), got one of shape {links.shape}."
+        )
+    if links.dtype.kind not in "iu":
+        raise ValueError(f"{name} must hold row numbers, which are whole numbers, got {links.dtype}.")
+    links = links.astype(np.int64)
+    outside = (links < 0) | (links >= n_rows)
+    if outside.any():
+        raise ValueError(f"{name} names row {links[outside][0]}, but rows are numbered from 0 to {n_rows - 1}.")
+    itself = links[:, 0] == links[:, 1]
+    if itself.any():
+        raise ValueError(f"{name} links row {links[itself][0, 0]} with itself.")
+    ordered, counts = np.unique(np.sort(links, axis=1), axis=0, return_counts=True)
+    if (counts > 1).any():
+        first, second = ordered[counts > 1][0].tolist()
+        raise ValueError(f"{name} holds the pair ({first}, {second}) twice. Name every pair once.")
+    return links
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Rows that are tied to each other: y_i = sign_i t_g with one unknown t_g in {-1, 1} for each group g.
+
+    Parameters
+    ----------
+    group : (n,) int
+        The group of each row. Groups are numbered in the order of their first rows.
+    sign : (n,) float
+    fixed : (g,) float
+        The value of t of groups with labelled rows, else 0.
+    """
+
+    group: Array
+    sign: Array
+    fixed: Array
+
+
+def linked_groups(must_link: Array, cannot_link: Array, labels: Array) -> Groups:
+    """The groups of rows tied by links. ``labels`` (n,) hold 1, -1, or 0 where the label is not known.
+
+    Links that contradict each other or the labels are refused, with the rows along the contradiction.
+    """
+    n_rows = len(labels)
+    neighbours: dict[int, list[tuple[int, float]]] = {}
+    for links, parity in ((must_link, 1.0), (cannot_link, -1.0)):
+        for first, second in links.tolist():
+            neighbours.setdefault(first, []).append((second, parity))
+            neighbours.setdefault(second, []).append((first, parity))
+    first, sign, fixed = np.arange(n_rows), np.ones(n_rows), labels.astype(np.float64)
+    seen: set[int] = set()
+    for row in sorted(neighbours):
+        if row not in seen:
+            members = _tied_rows(row, neighbours, sign)
+            seen.update(members)
+            first[members] = row
+            fixed[row] = _label_of_group(members, neighbours, sign, labels)
+    leaders, group = np.unique(first, return_inverse=True)
+    return Groups(group=group, sign=sign, fixed=fixed[leaders])
+
+
+def _tied_rows(row: int, neighbours: dict[int, list[tuple[int, float]]], sign: Array) -> list[int]:
+    """The rows tied to ``row``; their signs relative to it are written to ``sign``."""
+    parent, waiting = {row: row}, deque([row])
+    while waiting:
+        current = waiting.popleft()
+        for other, parity in neighbours.get(current, ()):
+            if other not in parent:
+                parent[other] = current
+                sign[other] = parity * sign[current]
+                waiting.append(other)
+            elif sign[other] != parity * sign[current]:
+                cycle = _cycle(parent, current, other)
+                raise ValueError(
+                    f"must_link and cannot_link contradict each other: no labels obey the links along the rows "
+                    f"{' - '.join(map(str, cycle))}. Remove one of them."
+                )
+    return list(parent)
+
+
+def _cycle(parent: dict[int, int], first: int, last: int) -> list[int]:
+    """The rows of the cycle that the link from ``first`` to ``last`` closes in a tree; both ends are ``first``."""
+    paths = []
+    for row in (first, last):
+        path = [row]
+        while parent[path[-1]] != path[-1]:
+            path.append(parent[path[-1]])
+        paths.append(path)
+    common = next(row for row in paths[0] if row in set(paths[1]))
+    down = paths[1][: paths[1].index(common)]
+    return [*paths[0][: paths[0].index(common) + 1], *reversed(down), first]
+
+
+def _label_of_group(
+    members: list[int], neighbours: dict[int, list[tuple[int, float]]], sign: Array, labels: Array
+) -> float:
+    """t of a group, from the labels of its rows, or 0."""
+    labelled = [row for row in members if labels[row] != 0]
+    if not labelled:
+        return 0.0
+    value = float(labels[labelled[0]] * sign[labelled[0]])
+    for row in labelled[1:]:
+        if labels[row] * sign[row] != value:
+            path = _path(labelled[0], row, neighbours)
+            raise ValueError(
+                f"The labels of rows {labelled[0]} and {row} contradict the links along the rows "
+                f"{' - '.join(map(str, path))}. Remove a link or a label."
+            )
+    return value
+
+
+def _path(first: int, last: int, neighbours: dict[int, list[tuple[int, float]]]) -> list[int]:
+    """The rows on a shortest way along links."""
+    parent, waiting = {last: last}, deque([last])
+    while first not in parent:
+        current = waiting.popleft()
+        for other, _ in neighbours.get(current, ()):
+            if other not in parent:
+                parent[other] = current
+                waiting.append(other)
+    path = [first]
+    while path[-1] != last:
+        path.append(parent[path[-1]])
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """Bounds of sum_i count_i y_i. Rows that are not counted, such as labelled ones, have a count of 0."""
+
+    count: Array
+    least: float
+    most: float
+
+    @classmethod
+    def of_clusters(cls, weight: Array | None, n_rows: int, share: float) -> Balance:
+        """|sum_i s_i y_i| <= share W; where an odd total allows no less, 1 is allowed."""
+        count = np.ones(n_rows) if weight is None else weight
+        most = share * float(count.sum())
+        if _whole(count):
+            most = max(float(np.floor(most * (1.0 + 1e-12))), float(count.sum()) % 2.0)
+        return cls(count=count, least=-most, most=most)
+
+
+def _whole(values: Array) -> bool:
+    return bool((values == np.round(values)).all()) and float(np.abs(values).sum()) < 2.0**31
+
+
+class Labelings:
+    """The set of all y in {-1, 1}^n that obey links, given labels, and the bounds of a balance.
+
+    Parameters
+    ----------
+    groups : Groups
+    balance : Balance or None
+        None if any number of rows may have either label.
+    """
+
+    def __init__(self, groups: Groups, balance: Balance | None) -> None:
+        self.groups, self.balance = groups, balance
+        self.n_groups = len(groups.fixed)
+        self.free = np.flatnonzero(groups.fixed == 0.0)
+        if balance is None:
+            self._size = np.zeros(len(self.free))
+            self._least = self._most = 0.0
+        else:
+            size = self._sums(balance.count)
+            offset = float(size @ groups.fixed)
+            self._size = size[self.free]
+            # sums of fractional weights are not exact
+            slack = 0.0 if _whole(balance.count) else 1e-9 * float(np.abs(balance.count).sum())
+            self._least, self._most = balance.least - offset - slack, balance.most - offset + slack
+        self._whole = _whole(self._size)
+        self.best(np.zeros(len(groups.group)))  # raises where no labeling is balanced
+
+    def _sums(self, values: Array) -> Array:
+        """Sums of sign_i values_i over each group."""
+        return np.bincount(self.groups.group, weights=self.groups.sign * values, minlength=self.n_groups)
+
+    def rows(self, t: Array) -> Array:
+        """The labels (n,) for unknowns t of the free groups."""
+        every = self.groups.fixed.copy()
+        every[self.free] = t
+        labels: Array = self.groups.sign * every[self.groups.group]
+        return labels
+
+    def holds(self, y: Array) -> bool:
+        """Whether y obeys all constraints."""
+        first = np.zeros(self.n_groups)
+        first[self.groups.group] = self.groups.sign * y
+        if not np.array_equal(self.groups.sign * first[self.groups.group], y):
+            return False
+        fixed = self.groups.fixed != 0.0
+        return bool((first[fixed] == self.groups.fixed[fixed]).all()) and self._balanced(first[self.free])
+
+    def _balanced(self, t: Array) -> bool:
+        return self._least <= float(self._size @ t) <= self._most
+
+    def best(self, c: Array) -> Array:
+        """A labeling y with the largest c . y.
+
+        Exact where the counts of the balance are whole numbers. With fractional weights groups change their label in
+        the order of what that costs for their size, so that the value is within that of one group of the largest.
+        """
+        gain = self._sums(c)[self.free]
+        t = np.where(gain >= 0.0, 1.0, -1.0)
+        return self.rows(t if self._balanced(t) else self._balanced_best(gain, t))
+
+    def _balanced_best(self, gain: Array, t: Array) -> Array:
+        total = float(self._size @ t)
+        direction = -1.0 if total > self._most else 1.0
+        bound = self._most if direction < 0.0 else self._least
+        movable = np.flatnonzero(direction * self._size * t < 0.0)
+        loss, step = np.abs(gain[movable]), 2.0 * np.abs(self._size[movable])
+        order = np.argsort(loss / step, kind="stable")
+        reached = total + direction * np.cumsum(step[order])
+        enough = np.flatnonzero(direction * (reached - bound) >= 0.0)
+        if len(enough):
+            flips = order[: enough[0] + 1]
+            same_size = float(step.max(initial=0.0)) == float(step.min(initial=np.inf))
+            result = t.copy()
+            result[movable[flips]] *= -1.0
+            # the bound is reached exactly, or all steps are equal: no other choice loses less
+            if self._balanced(result) and (not self._whole or same_size or reached[enough[0]] == bound):
+                return result
+        return self._search_sums(gain)
+
+    def _search_sums(self, gain: Array) -> Array:
+        """The best t by dynamic programming over the sums that groups can reach, group by group."""
+        if self._whole:
+            size = self._size.astype(np.int64)
+        else:
+            size = np.round(self._size * (_GRID / np.abs(self._size).sum())).astype(np.int64)
+        turn = np.where(size < 0, -1.0, 1.0)
+        size, gain = np.abs(size), gain * turn
+        last = int(size.sum())
+        values = np.full(2 * last + 1, -np.inf)  # the largest gain of the groups so far for each sum from -last to last
+        values[last] = 0.0
+        chosen = np.empty((len(size), len(values)), bool)
+        for k, (b, g) in enumerate(zip(size.tolist(), gain.tolist(), strict=True)):
+            plus, minus = np.full(len(values), -np.inf), np.full(len(values), -np.inf)
+            plus[b:] = values[: len(values) - b] + g
+            minus[: len(values) - b] = values[b:] - g
+            chosen[k] = plus >= minus
+            values = np.where(chosen[k], plus, minus)
+        scale = 1.0 if self._whole else _GRID / np.abs(self._size).sum()
+        sums = np.arange(-last, last + 1)
+        allowed = (sums >= np.ceil(scale * self._least)) & (sums <= np.floor(scale * self._most)) & np.isfinite(values)
+        if not allowed.any():
+            raise self._infeasible(sums[np.isfinite(values)] / scale)
+        t, at = np.empty(len(size)), int(np.where(allowed, values, -np.inf).argmax())
+        for k in range(len(size) - 1, -1, -1):
+            t[k] = 1.0 if chosen[k, at] else -1.0
+            at -= int(t[k]) * int(size[k])
+        t *= turn
+        if not self._balanced(t):
+            raise self._infeasible(np.array([float(self._size @ t)]))
+        return t
+
+    def _infeasible(self, reached: Array) -> ValueError:
+        assert self.balance is not None
+        total = float(self.balance.count.sum())
+        offset = self.balance.most - self._most
+        nearest = float(np.abs(np.asarray(reached) + offset).min())
+        return ValueError(
+            f"No labels obey the balance: the sizes of the two clusters, {total:g} together, may differ by "
+            f"{self.balance.least:g} to {self.balance.most:g}, and links and labels tie rows so that they differ by at "
+            f"least {nearest:g}. Allow a larger difference, or remove links."
+        )
+
+    def contract(self, H: Array) -> tuple[Array, Array, float]:
+        """y^T H y as t^T G t + 2 c . t + constant in the unknowns t of the free groups: (G, c, constant)."""
+        groups = self.groups
+        members = sparse.csr_array((groups.sign, (groups.group, np.arange(len(H)))), shape=(self.n_groups, len(H)))
+        G = members @ (members @ H).T
+        fixed = G @ groups.fixed
+        return G[np.ix_(self.free, self.free)], fixed[self.free], float(groups.fixed @ fixed)
+
+    def centred_sizes(self) -> tuple[Array, float]:
+        """The balance as |a . (t, 1)| <= h for the unknowns t of the free groups: (a, h)."""
+        if self.balance is None:
+            return np.zeros(len(self.free) + 1), 0.0
+        return np.append(self._size, -0.5 * (self._least + self._most)), 0.5 * (self._most - self._least)
+
+    def exchange(self, H: Array, y: Array) -> Array:
+        """y after changes of one group, or of two, as long as one of them makes y^T H y larger."""
+        G, c, _ = self.contract(H)
+        t = np.zeros(self.n_groups)
+        t[self.groups.group] = self.groups.sign * y
+        t = t[self.free]
+        if len(t):
+            smallest = 1e-12 * float(np.abs(G).sum())
+            n_moves = _MAX_EXCHANGES * len(t)
+            exchange_signs(G, c, t, self._size, self._least, self._most, _MAX_EXCHANGED, n_moves, smallest)
+        return self.rows(t)
+
+    def every(self) -> Iterator[Array]:
+        """All labelings, for few free groups."""
+        k = len(self.free)
+        for number in range(1 << k):
+            t = np.where((number >> np.arange(k)) & 1, 1.0, -1.0)
+            if self._balanced(t):
+                yield self.rows(t)

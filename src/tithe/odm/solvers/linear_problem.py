@@ -1,0 +1,254 @@
+"""The problem of a linear optimal margin distribution machine: values, gradients, curvatures, gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array
+from tithe.core.parallel import over_parts, single_blas_thread
+from tithe.core.parts import add_parts
+from tithe.odm.kernels.gram import block_rows, column_squares, gram, row_squares
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Place:
+    """The result of one pass over all rows at given parameters.
+
+    Parameters
+    ----------
+    params : (d + 1,)
+    margins : (n,)
+        u of every row.
+    value, gradient : float, (d + 1,)
+        Of P.
+    gap : float
+        Proved upper bound on the excess of P(params) over the smallest value.
+    """
+
+    params: Array
+    margins: Array
+    value: float
+    gradient: Array
+    gap: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Solution:
+    """The result of a solver.
+
+    Parameters
+    ----------
+    place : Place
+    duals : (n,)
+        Dual variables: those of the solver where it has some, else those that belong to the margins.
+    gap : float
+        Proved upper bound on the excess of P over its smallest value.
+    converged : bool
+    n_iter : int
+        Rounds: steps of Newton, epochs, or steps of L-BFGS.
+    curve : list of float
+        P after each round, as far as it was computed.
+    solver : str
+    """
+
+    place: Place
+    duals: Array
+    gap: float
+    converged: bool
+    n_iter: int
+    curve: list[float] = field(default_factory=list)
+    solver: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearProblem:
+    """P(v) = |v|^2 / 2 + sum_i C_i l(u_i) / 2, u_i = y_i (x_i . w + k b), v = (w, b).
+
+    l(u) = [1 - theta - u]_+^2 + mu [u - 1 - theta]_+^2: margins below the band [1 - theta, 1 + theta] are
+    penalised, and so are those above it, mu times as much.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64, C-ordered, or CSR
+    signs : (n,) float64
+        y, -1 or 1.
+    cost : (n,) float64
+        C, all positive: lam s_i / (sum s (1 - theta)^2) for weights s.
+    mu, theta : float
+        In [0, 1] and in [0, 1).
+    constant : float
+        k: the value of the constant feature, 0 for none.
+    free : bool
+        The last of v carries no penalty; the constant feature is then 1.
+
+    Notes
+    -----
+    Zhang and Zhou, "Optimal Margin Distribution Machine", TKDE 2020. The dual variables at v,
+
+        g_i = C_i (1 - theta - u_i) below the band, -mu C_i (u_i - 1 - theta) above it, 0 within,
+
+    are feasible, sum_i g_i z_i = v - grad P(v) with z_i = y_i (x_i, k), and so P(v) - P* <= |grad P(v)|^2 / 2.
+    Where b is free, feasible variables have sum_i y_i g_i = 0: those with y_i g_i of the sign that prevails are
+    multiplied by the t <= 1 that makes it so, and P(v) - P* is at most
+
+        |w - sum_i t_i g_i x_i y_i|^2 / 2 + (1 - t)^2 times the loss of the rows multiplied.
+    """
+
+    X: Any
+    signs: Array
+    cost: Array
+    mu: float
+    theta: float
+    constant: float = 1.0
+    free: bool = False
+
+    @property
+    def size(self) -> int:
+        """d + 1."""
+        return int(self.X.shape[1]) + 1
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def ridge(self) -> Array:
+        """The second derivative of the penalty: (d + 1,)."""
+        ridge = np.ones(self.size)
+        ridge[-1] = 0.0 if self.free else 1.0
+        return ridge
+
+    @cached_property
+    def squares(self) -> Array:
+        """|z_i|^2: (n,)."""
+        squares: Array = row_squares(self.X) + self.constant**2
+        return squares
+
+    def check(self) -> None:
+        """Refuse rows whose squares, in units of the penalty, are beyond double precision."""
+        with np.errstate(over="ignore"):
+            if not np.isfinite(float(self.cost @ self.squares)):
+                raise ValueError("Squares of the rows overflow in double precision. Rescale the columns.")
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def margins(self, params: Array) -> Array:
+        """u at v, or its change along v: (n,)."""
+        return self._pass_over(params, None)[0]
+
+    def combine(self, duals: Array) -> Array:
+        """sum_i g_i z_i: (d + 1,)."""
+        return self._pass_over(None, duals)[1].sum(axis=0)
+
+    def curve(self, curvatures: Array, step: Array) -> Array:
+        """H step, H = diag(ridge) + sum_i bends_i z_i z_i^T."""
+        return self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
+
+    def hessian(self, curvatures: Array) -> Array:
+        """sum_i bends_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""
+        matrix = gram(self.X, curvatures)
+        matrix[-1] *= self.constant
+        matrix[-1, -1] *= self.constant
+        return matrix
+
+    def diagonal(self, curvatures: Array) -> Array:
+        """The diagonal of `hessian`: (d + 1,)."""
+        return np.append(column_squares(self.X, curvatures), self.constant**2 * curvatures.sum())
+
+    def at(self, params: Array) -> Place:
+        """Margins, value, gradient and gap, in one pass over all rows."""
+        margins, sums, losses = self._pass_over(params, None, at_duals=True)
+        penalty_gradient = params * self.ridge
+        gradient = penalty_gradient - sums.sum(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = 0.5 * float(penalty_gradient @ params) + float(losses.sum())
+            gap = self._free_gap(params, sums, losses) if self.free else 0.5 * float(gradient @ gradient)
+        return Place(params=params, margins=margins, value=value, gradient=gradient, gap=min(gap, value))
+
+    def _free_gap(self, params: Array, sums: Array, losses: Array) -> float:
+        sizes = np.abs(sums[:, -1])
+        share = np.minimum(np.divide(sizes[::-1], sizes, out=np.ones(2), where=sizes > 0.0), 1.0)
+        residual = (params - share @ sums)[:-1]
+        return 0.5 * float(residual @ residual) + float((1.0 - share) ** 2 @ losses)
+
+    def _pass_over(
+        self, params: Array | None, factor: Array | None, *, at_duals: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """Margins at ``params``; sums of z times a number for each row; losses.
+
+        The number is ``factor``, times the margin where there are ``params``; with ``at_duals`` it is the dual variable
+        at the margin, and where b is free, sums (2, d + 1) and losses (2,) are those of y g <= 0 and of y g > 0.
+        """
+        n, d = self.X.shape
+        step = n if sparse.issparse(self.X) else block_rows(d)
+        rows = -(-n // (32 * step)) * step  # of a part: sums do not depend on the number of threads
+        n_parts = -(-n // rows)
+        margins = np.empty(0 if params is None else n)
+        sums, losses = np.zeros((n_parts, 2, d + 1)), np.zeros((n_parts, 2))
+
+        def run(first: int, last: int) -> None:
+            with np.errstate(over="ignore", invalid="ignore"):  # a trial point may lie too far out
+                for start in range(first * rows, min(n, last * rows), step):
+                    part = start // rows
+                    at = slice(start, min(n, start + step))
+                    self._block(at, params, factor, at_duals, margins, sums[part], losses[part])
+
+        with single_blas_thread():
+            over_parts(run, n_parts, serial=n * d < 50_000)
+        return margins, add_parts(sums), add_parts(losses)
+
+    def _block(
+        self,
+        at: slice,
+        params: Array | None,
+        factor: Array | None,
+        at_duals: bool,
+        margins: Array,
+        sums: Array,
+        losses: Array,
+    ) -> None:
+        rows = self.X if at.stop - at.start == len(self) else self.X[at]
+        rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
+        signs = self.signs[at]
+        factors = np.ones(1) if factor is None else factor[at]
+        if params is not None:
+            scores = rows @ params[:-1]
+            scores += self.constant * params[-1]
+            scores *= signs
+            margins[at] = scores
+            if factor is None and not at_duals:
+                return
+            factors = self.duals(scores, at) if at_duals else scores * factors
+        factors = factors * signs
+        groups: list[Any] = [slice(None)]
+        if at_duals and self.free:
+            groups = [factors <= 0.0, factors > 0.0]
+        for number, members in enumerate(groups):
+            chosen = np.zeros_like(factors)
+            chosen[members] = factors[members]
+            sums[number, :-1] += rows.T @ chosen
+            sums[number, -1] += self.constant * chosen.sum()
+            if at_duals:
+                losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
+
+    # -- margins -------------------------------------------------------------------------------
+
+    def bounds(self, margins: Array) -> Array:
+        """The end of the band that each margin is nearest to: (n,)."""
+        return np.where(margins < 1.0, 1.0 - self.theta, 1.0 + self.theta)
+
+    def duals(self, margins: Array, at: slice = slice(None)) -> Array:
+        """g of the class docstring: (n,)."""
+        below = np.maximum(1.0 - self.theta - margins, 0.0)
+        above = np.maximum(margins - 1.0 - self.theta, 0.0)
+        duals: Array = self.cost[at] * (below - self.mu * above)
+        return duals
+
+    def curvatures(self, margins: Array) -> Array:
+        """Second derivatives of the rows' losses in their margins, C below the band and mu C above it: (n,)."""
+        curvatures: Array = self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta))
+        return curvatures

@@ -1,0 +1,320 @@
+"""Two classes and a kernel: dual coordinate descent, and Newton steps on rows outside the band."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+
+from tithe.core.data import Array
+from tithe.core.linear_algebra import conjugate_gradients, jittered_cholesky
+from tithe.odm.kernels.two_classes import descend_rows, margin_gap
+from tithe.odm.solvers.kernel_matrix import Band, Gram, kernel_not_psd_error
+
+_SWEEPS = 3  # over all rows in a round, if the matrix is held
+_SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
+_MAX_SLOW_ROUNDS = 2  # slow rounds in a row, after which Newton's method takes over
+_RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the multipliers
+_FIRST_ACCURACY, _LAST_ACCURACY = 1e-4, 1e-9  # of an iterative Newton step: raised while no step moves
+MAX_DIRECT_ROWS = 5000  # rows up to which systems are solved directly
+_MAX_LANDMARKS = 1000  # rows of the preconditioner of larger systems
+_JITTERS = (1e-6, 1e-5, 1e-4, 1e-3)  # shares of the mean diagonal: single precision takes much from a low rank
+_MAX_CG_STEPS = 200  # of conjugate gradients in one Newton step
+_ROUNDING = 1e-14  # relative change of the value below which a step is not taken
+
+
+@dataclass(kw_only=True)
+class Dual(Band):
+    """Multipliers of two classes: min over gamma of gamma Q gamma / 2 + sum of D gamma^2 / 2 - band . gamma.
+
+    With u = Q gamma the margins, C = ``cost`` and the band [1 - theta, 1 + theta] = [low, high],
+
+        gap = P(w) - D(gamma) = sum of what each row lacks of gamma = C [low - u]+ - mu C [u - high]+,
+
+    a sum of terms that are not negative, so that |w - w*|^2 <= 2 gap. ``intercept`` is that of a free intercept,
+    else 0.
+    """
+
+    gram: Gram
+    sign: Array
+    gamma: Array = field(init=False)
+    score: Array = field(init=False)
+    intercept: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.gamma = np.zeros(len(self.sign))
+        self.score = np.zeros(len(self.sign))
+        self.stiff = self.stiff_at(self.mu)
+
+    def margins(self) -> Array:
+        return self.sign * (self.score + self.intercept)
+
+    def renew(self) -> None:
+        """Recompute scores from the multipliers, which removes the rounding errors of many small changes."""
+        self.score = self.gram.product((self.sign * self.gamma)[:, None])[:, 0]
+
+    def gap(self) -> tuple[float, float]:
+        """The duality gap and the primal value."""
+        gap, loss = margin_gap(self.gamma, self.margins(), self.cost, self.mu, self.low, self.high)
+        norm = float((self.sign * self.gamma) @ self.score)
+        self.check_norm(norm)
+        return gap, loss + 0.5 * norm
+
+    def check_norm(self, norm: float) -> None:
+        if not np.isfinite(norm):
+            raise ValueError("The margins overflow in double precision. Rescale the columns or the kernel.")
+        if norm < -1e-6 * float(np.abs(self.gamma * self.score).sum()):
+            raise kernel_not_psd_error()
+
+    def outside(self, margin: Array) -> Array:
+        """A mask of the rows whose multipliers are not zero at these margins."""
+        below: Array = margin < self.low
+        return below | (margin > self.high) if self.mu > 0.0 else below
+
+    def clipped(self) -> Dual:
+        """A copy without negative multipliers, which a one-sided loss does not allow."""
+        result = copy(self)
+        result.gamma = np.maximum(self.gamma, 0.0)
+        result.renew()
+        return result
+
+
+def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator, free: bool) -> KernelSolution:
+    """The machine to a relative gap of ``tol``; the multipliers in ``dual`` are changed in place.
+
+    Coordinate descent goes first; if it gets slow, Newton's method takes over. A ``free`` intercept couples all
+    multipliers: then Newton's method is used alone.
+    """
+    rounds = _newton(dual, tol, max_iter, free=True) if free else _rounds(dual, tol, max_iter, rng)
+    gap, primal = dual.gap()
+    if gap > tol * primal and rounds < max_iter and dual.gram.function.dtype != np.float64:
+        dual.gram = dual.gram.in_double()
+        dual.renew()
+        rounds += _newton(dual, tol, max_iter - rounds, free=free)
+        gap, primal = dual.gap()
+    return KernelSolution(
+        coefficients=(dual.sign * dual.gamma)[None],
+        scores=(dual.score + dual.intercept)[:, None],
+        intercept=dual.intercept,
+        function=dual.gram.function,
+        gap=gap,
+        primal=primal,
+        curve=[primal],
+        n_iter=rounds,
+    )
+
+
+def _rounds(dual: Dual, tol: float, max_iter: int, rng: np.random.Generator) -> int:
+    """Rounds of coordinate descent over all panels, then Newton steps if these get slow; returns their number."""
+    slow, previous_gap = 0, np.inf
+    for number in range(1, max_iter + 1):
+        _round(dual, rng)
+        gap, primal = dual.gap()
+        if gap <= tol * primal or number % _RENEWAL_ROUNDS == 0:
+            dual.renew()
+            gap, primal = dual.gap()
+        if gap <= tol * primal:
+            return number
+        slow = slow + 1 if gap > _SLOW_RATIO * previous_gap else 0
+        if slow >= _MAX_SLOW_ROUNDS:
+            dual.renew()
+            return number + _newton(dual, tol, max_iter - number, free=False)
+        previous_gap = gap
+    return max_iter
+
+
+def _round(dual: Dual, rng: np.random.Generator) -> None:
+    """Exact coordinate steps over every row, in random order."""
+
+    def moves(numbers: Array) -> Array:
+        outside: Array = dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0)
+        return outside
+
+    for visit in dual.gram.visits(rng, _SWEEPS, moves):
+        descend_rows(
+            visit.matrix,
+            visit.places,
+            visit.numbers,
+            dual.sign,
+            dual.score,
+            dual.gamma,
+            dual.soft,
+            dual.stiff,
+            dual.low,
+            dual.high,
+        )
+
+
+def _newton(dual: Dual, tol: float, max_iter: int, *, free: bool) -> int:
+    """Active-set Newton steps until the gap is small or nothing moves; returns their number."""
+    basis = None if len(dual.gram) <= MAX_DIRECT_ROWS else nystroem(dual.gram)
+    number, accuracy = 0, _FIRST_ACCURACY
+    while True:
+        candidate = dual if dual.mu > 0.0 or dual.gamma.min() >= 0.0 else dual.clipped()
+        gap, primal = candidate.gap()
+        if gap <= tol * primal or accuracy < _LAST_ACCURACY or number == max_iter:
+            dual.gamma, dual.score = candidate.gamma, candidate.score
+            return number
+        moved = newton_step(dual, basis, free=free, accuracy=accuracy)
+        accuracy = _FIRST_ACCURACY if moved else accuracy * 0.01 if basis is not None else 0.0
+        number += 1
+
+
+def nystroem(gram: Gram) -> Array:
+    """L (n, r) with L L^T close to the kernel matrix: Nystroem, from the first rows, which are random ones."""
+    rows = np.arange(min(_MAX_LANDMARKS, len(gram) // 4))
+    columns = gram.columns(rows).astype(np.float64)
+    square = columns[rows]
+    scale = float(np.trace(square)) / len(square)
+    try:
+        low = jittered_cholesky(square, (share * scale for share in _JITTERS))
+    except LinAlgError:
+        raise kernel_not_psd_error() from None
+    basis: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
+    return np.ascontiguousarray(basis)
+
+
+def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float) -> bool:
+    """One step towards the solution for the rows now outside the band, as long as is best; False if nothing moves.
+
+    Rows outside solve (Q + D) gamma = 1 -+ theta among themselves, all others are zero. A free intercept b
+    borders the system: Q gamma + y b in place of Q gamma, and y . gamma = 0.
+    """
+    margin = dual.margins()
+    rows = np.flatnonzero(dual.outside(margin))
+    if len(rows) == 0:
+        return False
+    over = margin[rows] > dual.high
+    system = _System(dual, rows, np.where(over, dual.stiff[rows], dual.soft[rows]), basis, accuracy)
+    sign, goal = dual.sign[rows], np.where(over, dual.high, dual.low)
+    target, intercept = system.solve(goal, dual.gamma[rows]), 0.0
+    if free:
+        response = system.solve(sign, np.zeros(len(rows)))
+        intercept = float(sign @ target) / float(sign @ response)
+        target -= intercept * response
+        target -= response * (float(sign @ target) / float(sign @ response))  # what rounding left of y . gamma
+    step = -dual.gamma
+    step[rows] += target
+    lift = intercept - dual.intercept
+    return _move(dual, step, lift)
+
+
+def _move(dual: Dual, step: Array, lift: float) -> bool:
+    """Move along the step as far as the primal value falls: it is convex and piecewise quadratic."""
+    change = dual.gram.product((dual.sign * step)[:, None])[:, 0]
+    margin, margin_change = dual.margins(), dual.sign * (change + lift)
+    straight = float((dual.sign * step) @ dual.score)
+    curved = float((dual.sign * step) @ change)
+    upper = dual.mu * dual.cost
+
+    def slope(t: float) -> float:
+        u = margin + t * margin_change
+        slopes = upper * np.maximum(u - dual.high, 0.0) - dual.cost * np.maximum(dual.low - u, 0.0)
+        return straight + t * curved + float(slopes @ margin_change)
+
+    first = slope(0.0)
+    scale = abs(straight) + abs(curved) + float(np.abs(dual.cost * margin_change * margin).sum())
+    if not first < -_ROUNDING * scale:
+        return False
+    length = 1.0 if slope(1.0) <= 0.0 else _root(slope, 0.0, 1.0)
+    dual.gamma = dual.gamma + length * step
+    dual.score = dual.score + length * change
+    dual.intercept += length * lift
+    return True
+
+
+def _root(slope: Callable[[float], float], left: float, right: float) -> float:
+    """The root of an increasing slope, to a relative accuracy of a thousandth: bisection."""
+    while right - left > 1e-3 * right:
+        middle = 0.5 * (left + right)
+        left, right = (middle, right) if slope(middle) <= 0.0 else (left, middle)
+    return right if left == 0.0 else left
+
+
+class _System:
+    """(Q + D) x = b for some rows: directly where they are few, else by preconditioned conjugate gradients."""
+
+    def __init__(self, dual: Dual, rows: Array, ridge: Array, basis: Array | None, accuracy: float) -> None:
+        self._dual, self._rows, self._ridge, self._accuracy = dual, rows, ridge, accuracy
+        sign = dual.sign[rows]
+        self._factor = self._basis = None
+        if basis is None:
+            matrix = dual.gram.submatrix(rows) * sign[:, None] * sign
+            matrix[np.diag_indices_from(matrix)] += ridge
+            try:
+                self._factor = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
+            except LinAlgError:
+                raise kernel_not_psd_error() from None
+        else:
+            self._basis = basis[rows] * sign[:, None]
+            scaled = self._basis / ridge[:, None]
+            inner = self._basis.T @ scaled
+            inner[np.diag_indices_from(inner)] += 1.0
+            self._inner = cho_factor(inner, lower=True, check_finite=False, overwrite_a=True)
+
+    def solve(self, right: Array, start: Array) -> Array:
+        if self._factor is not None:
+            solution: Array = cho_solve(self._factor, right, check_finite=False)
+            return solution
+        residual = right - self._times(start)
+        small = self._accuracy**2 * float(residual @ self._precondition(residual))
+        solution, definite = conjugate_gradients(
+            self._times,
+            right,
+            precondition=self._precondition,
+            is_small=lambda _, size: size <= small,
+            max_steps=_MAX_CG_STEPS,
+            start=start,
+        )
+        if not definite:
+            raise kernel_not_psd_error()
+        return solution
+
+    def _times(self, x: Array) -> Array:
+        full = np.zeros((len(self._dual.sign), 1))
+        full[self._rows, 0] = self._dual.sign[self._rows] * x
+        product: Array = self._dual.sign[self._rows] * self._dual.gram.product(full)[self._rows, 0]
+        return product + self._ridge * x
+
+    def _precondition(self, x: Array) -> Array:
+        """(B B^T + D)^-1 x by the identity of Woodbury, B the rows' part of the Nystroem basis."""
+        assert self._basis is not None
+        scaled = x / self._ridge
+        inner = cho_solve(self._inner, self._basis.T @ scaled, check_finite=False)
+        result: Array = scaled - (self._basis @ inner) / self._ridge
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSolution:
+    """A machine f_k(x) = sum_i coefficients_ki k(x_i, x) + intercept, and what is proved of it.
+
+    Parameters
+    ----------
+    coefficients : (k, n)
+        k = 1 for two classes, else one row for each class.
+    scores : (n, k)
+        Of the training rows, the intercept included.
+    intercept : float
+        That of a free intercept, else 0.
+    function : kernel function
+        In the precision that the solution took.
+    gap, primal : float
+        Duality gap and value; with many classes those of the last convex problem.
+    curve : list of float
+        The objective after each round of rivals, or at the end.
+    n_iter : int
+    """
+
+    coefficients: Array
+    scores: Array
+    intercept: float
+    function: Any
+    gap: float
+    primal: float
+    curve: list[float]
+    n_iter: int

@@ -1,0 +1,649 @@
+"""Loops of the chains that add, remove and move centres."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+WEIGHT, PREDICTED, ROW_CURB, NEAR, SECOND = range(5)  # places in the ``columns`` of the past
+N, K, NEWEST = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is the newest
+RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
+LATEST = 8  # anchors at the end that are replaced by rows of large loss, if there are more anchors than this
+LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
+SLACK = 1.0 + 1e-12  # on the radius: norms differ in the last digits by the order of their sums
+_SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres
+UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
+_NEWEST_SHARE = 0.25  # of the others; a quarter go to all of the last anchors, and half to the first ones
+_DOF = 3.0  # of the Student law
+
+
+@njit(cache=True, nogil=True)
+def _uniform(dice):
+    """SplitMix64: a number in (0, 1), both ends left out."""
+    dice[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = dice[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (np.float64(z >> np.uint64(12)) + 0.5) * (1.0 / 4503599627370496.0)
+
+
+@njit(cache=True, nogil=True)
+def _normals(dice, out):
+    for i in range(0, out.shape[0], 2):
+        radius, angle = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
+        out[i] = radius * math.cos(angle)
+        if i + 1 < out.shape[0]:
+            out[i + 1] = radius * math.sin(angle)
+
+
+@njit(cache=True, nogil=True)
+def _square(point):
+    total = 0.0
+    for j in range(point.shape[0]):
+        total += point[j] * point[j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _draw_student(dice, centre, tau, out):
+    """m + sqrt(2) tau g / sqrt(chi2_3 / 3)."""
+    normals = np.empty(3)
+    _normals(dice, normals)
+    stretch = math.sqrt(2.0 * _DOF / _square(normals)) * tau
+    _normals(dice, out)
+    for j in range(out.shape[0]):
+        out[j] = centre[j] + stretch * out[j]
+
+
+@njit(cache=True, nogil=True)
+def _square_gap(point, others, a):
+    total = 0.0
+    for j in range(point.shape[0]):
+        gap = point[j] - others[a, j]
+        total += gap * gap
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _log_student(point, draws, a):
+    """The log density of a draw round anchor ``a``."""
+    anchors, taus, log_constants, _, _ = draws
+    total = _square_gap(point, anchors, a)
+    return log_constants[a] - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * taus[a] * taus[a]))
+
+
+@njit(cache=True, nogil=True)
+def _draw_birth(dice, draws, newest, ball, out):
+    anchors, taus, _, _, _ = draws
+    if anchors.shape[0] == 0 or _uniform(dice) < UNIFORM:
+        _normals(dice, out)
+        stretch = ball * _uniform(dice) ** (1.0 / out.shape[0]) / math.sqrt(_square(out))
+        for j in range(out.shape[0]):
+            out[j] *= stretch
+    else:
+        n_old = anchors.shape[0] - LATEST if anchors.shape[0] > LATEST else anchors.shape[0]
+        a, chance = int(_uniform(dice) * n_old), _uniform(dice)
+        if n_old < anchors.shape[0] and chance >= 0.5:
+            a = n_old + (newest if chance > 1.0 - _NEWEST_SHARE else int(_uniform(dice) * LATEST))
+        _draw_student(dice, anchors[a], taus[a], out)
+
+
+@njit(cache=True, nogil=True)
+def log_birth_density(point, draws, newest, log_ball):
+    """The log density of a new centre: uniform in the ball, or Student round one of the anchors."""
+    anchors = draws[0]
+    if anchors.shape[0] == 0:
+        return log_ball
+    top, total = math.log(UNIFORM) + log_ball, 1.0
+    n_old = anchors.shape[0] - LATEST if anchors.shape[0] > LATEST else anchors.shape[0]
+    share = (0.5 if n_old < anchors.shape[0] else 1.0) / n_old
+    for a in range(anchors.shape[0]):
+        if a >= n_old:
+            share = (0.5 - _NEWEST_SHARE) / LATEST + (_NEWEST_SHARE if a == n_old + newest else 0.0)
+        term = math.log((1.0 - UNIFORM) * share) + _log_student(point, draws, a)
+        if term > top:
+            total = total * math.exp(top - term) + 1.0
+            top = term
+        else:
+            total += math.exp(term - top)
+    return top + math.log(total)
+
+
+@njit(cache=True, nogil=True)
+def _distances(rows, n, point, out):
+    """Squared distances of n rows to a point; three columns at a time, to read ``out`` less often."""
+    for i in range(n):
+        out[i] = 0.0
+    n_tripled = rows.shape[0] - rows.shape[0] % 3
+    for j in range(0, n_tripled, 3):
+        for i in range(n):
+            a, b, c = rows[j, i] - point[j], rows[j + 1, i] - point[j + 1], rows[j + 2, i] - point[j + 2]
+            out[i] = out[i] + a * a + b * b + c * c
+    for j in range(n_tripled, rows.shape[0]):
+        for i in range(n):
+            gap = rows[j, i] - point[j]
+            out[i] += gap * gap
+
+
+@njit(cache=True, nogil=True)
+def _copy(point, into, c):
+    """into[c] = point, by a loop: copies of whole arrays take seconds to compile."""
+    for j in range(point.shape[0]):
+        into[c, j] = point[j]
+
+
+@njit(cache=True, nogil=True)
+def _gain(columns, i, new):
+    """Row i's g(new) - g(near) for g(l) = l + curb/2 (l - predicted)^2, without subtracting large numbers; weighted."""
+    old = columns[NEAR, i]
+    step = (new - old) * (1.0 + 0.5 * columns[ROW_CURB, i] * (new + old - 2.0 * columns[PREDICTED, i]))
+    return columns[WEIGHT, i] * step
+
+
+@njit(cache=True, nogil=True)
+def _assign_row(past, i, centers, k):
+    """Nearest and second nearest centre of one row, from all centres."""
+    rows, columns, labels = past
+    best, next_best, at, next_at = np.inf, np.inf, -1, -1
+    for c in range(k):
+        total = 0.0
+        for j in range(rows.shape[0]):
+            gap = rows[j, i] - centers[c, j]
+            total += gap * gap
+        if total < best:
+            best, next_best, at, next_at = total, best, c, at
+        elif total < next_best:
+            next_best, next_at = total, c
+    columns[NEAR, i], columns[SECOND, i], labels[0, i], labels[1, i] = best, next_best, at, next_at
+
+
+@njit(cache=True, nogil=True)
+def look_at_all(past, centers, state):
+    """Fill in the nearest and second nearest centres of all rows held."""
+    for i in range(state[N]):
+        _assign_row(past, i, centers, state[K])
+
+
+@njit(cache=True, nogil=True)
+def _change(past, n, c, gap):
+    """S after centre ``c`` (-1: none) has gone and one at the distances ``gap`` has come, less S."""
+    _, columns, labels = past
+    total = 0.0
+    for i in range(n):
+        new = columns[SECOND, i] if labels[0, i] == c else columns[NEAR, i]
+        new = gap[i] if gap[i] < new else new
+        if new != columns[NEAR, i]:
+            total += _gain(columns, i, new)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _put(past, centers, state, k, c, point, gap):
+    """Put centre ``c`` at ``point``; there are k then. Rows that had it, or one that is gone, are assigned again."""
+    _, columns, labels = past
+    _copy(point, centers, c)
+    state[K] = k
+    for i in range(state[N]):
+        if labels[0, i] == c or labels[1, i] == c or labels[0, i] >= k or labels[1, i] >= k:
+            _assign_row(past, i, centers, k)
+        elif gap[i] < columns[NEAR, i]:
+            columns[SECOND, i], labels[1, i] = columns[NEAR, i], labels[0, i]
+            columns[NEAR, i], labels[0, i] = gap[i], c
+        elif gap[i] < columns[SECOND, i]:
+            columns[SECOND, i], labels[1, i] = gap[i], c
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _nearest_anchor(point, anchors, n_cut):
+    best, at = np.inf, 0
+    for a in range(n_cut):
+        total = _square_gap(point, anchors, a)
+        if total < best:
+            best, at = total, a
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):
+    n, k = state[N], state[K]
+    _draw_birth(dice, draws, state[NEWEST], prior[BALL], point)
+    log_uniform = math.log(_uniform(dice))
+    if _square(point) > prior[BALL] * prior[BALL]:
+        return 0
+    _distances(past[0], n, point, gap)
+    change = -rate * _change(past, n, -1, gap) - eta + prior[LOG_BALL]
+    lowest_density = math.log(UNIFORM) + prior[LOG_BALL]  # a bound that decides most births
+    if log_uniform >= change - lowest_density + jump_ratios[k, 2]:
+        return 0
+    if log_uniform >= change - log_birth_density(point, draws, state[NEWEST], prior[LOG_BALL]) + jump_ratios[k, 2]:
+        return 0
+    return _put(past, centers, state, k + 1, k, point, gap)
+
+
+@njit(cache=True, nogil=True)
+def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap):
+    n, k = state[N], state[K]
+    c, log_uniform = min(int(_uniform(dice) * k), k - 1), math.log(_uniform(dice))
+    for i in range(n):
+        gap[i] = np.inf
+    change, highest_density = -rate * _change(past, n, c, gap) + eta - prior[LOG_BALL], prior[LOG_BALL]
+    for log_constant in draws[2]:
+        highest_density = max(highest_density, log_constant)  # a bound that decides most deaths
+    if log_uniform >= change + highest_density + 1e-9 * abs(highest_density) + jump_ratios[k, 0]:
+        return 0
+    if log_uniform >= change + log_birth_density(centers[c], draws, state[NEWEST], prior[LOG_BALL]) + jump_ratios[k, 0]:
+        return 0
+    return _put(past, centers, state, k - 1, c, centers[k - 1], gap)
+
+
+@njit(cache=True, nogil=True)
+def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):
+    """Move one centre: by a random walk, or to a draw round the anchor nearest to it."""
+    anchors, taus, _, n_cut, _ = draws
+    n, k, d = state[N], state[K], centers.shape[1]
+    c, log_ratio = min(int(_uniform(dice) * k), k - 1), 0.0
+    if n_cut == 0 or _uniform(dice) < 0.5:
+        # the scale depends on k, which a move does not change, and not on the centres: the walk is symmetric
+        width = 2.38 * math.sqrt(k / (2.0 * d * rate * total)) if rate * total > 0.0 else np.inf
+        width = min(width * 2.0 ** (6.0 * _uniform(dice) - 3.0), prior[BALL])
+        _normals(dice, point)
+        for j in range(d):
+            point[j] = centers[c, j] + width * point[j]
+    else:
+        a = _nearest_anchor(centers[c], anchors, n_cut)
+        _draw_student(dice, anchors[a], taus[a], point)
+        b = _nearest_anchor(point, anchors, n_cut)
+        log_ratio = _log_student(centers[c], draws, b) - _log_student(point, draws, a)
+    log_uniform = math.log(_uniform(dice))
+    if _square(point) > prior[BALL] * prior[BALL]:
+        return 0
+    _distances(past[0], n, point, gap)
+    if log_uniform >= -rate * _change(past, n, c, gap) + log_ratio:
+        return 0
+    return _put(past, centers, state, k, c, point, gap)
+
+
+@njit(cache=True, nogil=True)
+def _log_matched(centers, k, draws, in_order):
+    """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
+
+    Draws outside the cell of their anchor are rejected, so every set of centres comes about in one way only.
+    """
+    anchors, _, _, _, levels = draws
+    level, total, taken = levels[k], 0.0, np.zeros(k, np.bool_)
+    if level[0] < 0:
+        return -np.inf
+    for c in range(k):
+        best, at = np.inf, 0
+        for m in range(k):
+            distance = _square_gap(centers[c], anchors, level[m])
+            if distance < best:
+                best, at = distance, m
+        if taken[at] or (in_order and at != c):
+            return -np.inf
+        taken[at] = True
+        total += _log_student(centers[c], draws, level[at])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):
+    """Propose all centres, round the anchors of a level of k, k + 1 or k - 1: the paper's step, unordered."""
+    (rows, columns, _), (anchors, taus, _, _, levels) = past, draws
+    n, k, chance = state[N], state[K], _uniform(dice)
+    log_backward = _log_matched(centers, k, draws, np.bool_(False))
+    way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
+    new_k = k + way - 1
+    if log_backward == -np.inf or levels[new_k, 0] < 0:
+        return 0
+    trial = np.empty((new_k, centers.shape[1]))
+    for c in range(new_k):
+        _draw_student(dice, anchors[levels[new_k, c]], taus[levels[new_k, c]], trial[c])
+        if _square(trial[c]) > prior[BALL] * prior[BALL]:
+            return 0
+    log_forward, log_uniform = _log_matched(trial, new_k, draws, np.bool_(True)), math.log(_uniform(dice))
+    if log_forward == -np.inf:
+        return 0
+    new_near, change = np.full(n, np.inf), 0.0
+    for c in range(new_k):
+        _distances(rows, n, trial[c], gap)
+        for i in range(n):
+            new_near[i] = gap[i] if gap[i] < new_near[i] else new_near[i]
+    for i in range(n):
+        change += _gain(columns, i, new_near[i])
+    orders = math.lgamma(new_k + 1.0) - math.lgamma(k + 1.0)  # in which a set of centres may stand
+    ratio = (new_k - k) * (prior[LOG_BALL] - eta) + orders + log_backward - log_forward + jump_ratios[k, way]
+    if log_uniform >= -rate * change + ratio:
+        return 0
+    for c in range(new_k):
+        _copy(trial[c], centers, c)
+    state[K] = new_k
+    look_at_all(past, centers, state)
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
+    """Predict a row and take it in; returns its loss. ``law`` becomes that of the chain after it."""
+    (rows, columns, _), anchors, i = past, draws[0], state[N]
+    for s in range(i):
+        columns[WEIGHT, s] *= decay
+    for j in range(x.shape[0]):
+        rows[j, i] = x[j]
+    _assign_row(past, i, centers, state[K])
+    loss = columns[NEAR, i]
+    curb = schedule[CURB] if schedule[LAG] == np.inf else schedule[CURB] / math.sqrt(max(1.0, clock[0]))
+    if curb * loss > schedule[CURB_MOST]:
+        curb = schedule[CURB_MOST] / loss
+    columns[WEIGHT, i], columns[PREDICTED, i], columns[ROW_CURB, i] = 1.0, loss, curb
+    state[N] = i + 1
+    if loss > schedule[SURPRISE] and anchors.shape[0] > LATEST:
+        state[NEWEST] = (state[NEWEST] + 1) % LATEST
+        _copy(x, anchors, anchors.shape[0] - LATEST + state[NEWEST])
+    clock[0] = clock[0] * decay + 1.0
+    rate = schedule[RATE] / math.sqrt(max(1.0, clock[0] - schedule[LAG]))
+    law[0], law[1], law[2] = rate, schedule[ETA] + schedule[ETA_SHARE] * rate * clock[0], clock[0]
+    return loss
+
+
+@njit(cache=True, nogil=True)
+def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay, law,
+              n_steps, n_centers, losses, accepted):  # fmt: skip
+    """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
+
+    If X is empty, it only samples after row ``first_row``. ``accepted`` counts the accepted steps after each row.
+    ``past`` is (rows, columns, labels): labels number the nearest and second nearest centres, and columns hold weight,
+    prediction, curb and the distances to these two. ``draws`` (anchors, taus, log_constants, n_cut, levels) says where
+    centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of them at a time round those
+    numbered levels[k, :k] (-1: there are none). ``law`` is the inverse temperature, the penalty of a centre and the
+    weight of the past, which only scales the walk. At row t, with W the weight after it, they are lambda =
+    schedule[RATE] / sqrt(max(1, W - schedule[LAG])), schedule[ETA] + schedule[ETA_SHARE] lambda W, and W. The curb of
+    the row is schedule[CURB] / sqrt(max(1, W before it)), at most schedule[CURB_MOST] over its loss. With an infinite
+    schedule[LAG] lambda and curb stay the same. A row of a loss above schedule[SURPRISE] becomes the newest of the last
+    anchors. ``clock`` is the weight of all rows so far, and the norm of the row that stopped it.
+    """
+    dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
+    n_rows = X.shape[0]
+    for r in range(max(n_rows, 1)):
+        if n_rows > 0:
+            norm = math.sqrt(_square(X[r]))
+            if norm > prior[RADIUS] * SLACK:
+                clock[1] = norm
+                return r
+            n_centers[r] = state[K]
+            losses[r] = _take_row(X[r], past, centers, state, clock, draws, schedule, decay, law)
+        dice[0] = np.uint64(seed) + np.uint64(first_row + r) * np.uint64(0xD1342543DE82EF95)
+        start = np.uint64(_uniform(dice) * 4503599627370496.0)
+        dice[0] ^= start << np.uint64(12)
+        rate, eta, total, count = law[0], law[1], law[2], 0
+        for _ in range(n_steps):
+            if _uniform(dice) < _SWAP_SHARE:
+                count += _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap)
+                continue
+            k, chance = state[K], _uniform(dice)
+            if chance < jumps[k, 2]:
+                count += _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap)
+            elif chance < jumps[k, 2] + jumps[k, 0]:
+                count += _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap)
+            else:
+                count += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
+        accepted[r] = count
+    return n_rows
+
+
+LARGEST = 8  # centres up to which the permanent of the symmetric form is computed
+_LLOYD_STEPS = 10  # steps of a search
+_MAX_START_DRAWS = 100  # to start a chain inside the ball
+
+
+@njit(cache=True, nogil=True)
+def _set_dice(dice, seed, row, purpose):
+    """Throw for one purpose after one row of one seed."""
+    dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
+    dice[0] += np.uint64(purpose) * np.uint64(0xA0761D6478BD642F)
+    start = _uniform(dice) * 4503599627370496.0
+    dice[0] ^= np.uint64(start) << np.uint64(12)
+
+
+@njit(cache=True, nogil=True)
+def _normal(dice):
+    return math.sqrt(-2.0 * math.log(_uniform(dice))) * math.cos(2.0 * math.pi * _uniform(dice))
+
+
+@njit(cache=True, nogil=True)
+def _losses(rows, n, centers, k, out):
+    """Squared distance of every row to the nearest of k centres."""
+    d = rows.shape[0]
+    for i in range(n):
+        best = np.inf
+        for c in range(k):
+            total = 0.0
+            for j in range(d):
+                gap = rows[j, i] - centers[c, j]
+                total += gap * gap
+            best = total if total < best else best
+        out[i] = best
+
+
+@njit(cache=True, nogil=True)
+def _seed_means(rows, weight, n, k, dice, gap, out):
+    """D^2 seeding; if all rows lie on the centres so far, the mean of all rows is repeated."""
+    d = rows.shape[0]
+    mean, total = np.zeros(d), 0.0
+    for i in range(n):
+        total += weight[i]
+        for j in range(d):
+            mean[j] += weight[i] * rows[j, i]
+    for j in range(d):
+        mean[j] /= total
+    for i in range(n):
+        gap[i] = 1.0
+    for c in range(k):
+        mass = 0.0
+        for i in range(n):
+            mass += weight[i] * gap[i]
+        for j in range(d):
+            out[c, j] = mean[j]
+        if mass <= 0.0:
+            continue
+        target, at = _uniform(dice) * mass, n - 1
+        for i in range(n):
+            target -= weight[i] * gap[i]
+            if target <= 0.0:
+                at = i
+                break
+        for j in range(d):
+            out[c, j] = rows[j, at]
+        for i in range(n):
+            distance = 0.0
+            for j in range(d):
+                difference = rows[j, i] - out[c, j]
+                distance += difference * difference
+            gap[i] = distance if c == 0 or distance < gap[i] else gap[i]
+    return mean
+
+
+@njit(cache=True, nogil=True)
+def _lloyd(rows, weight, n, means, k, mean):
+    """A few steps of k-means from ``means``, which are replaced; empty ones go to ``mean``. Returns the last cost."""
+    d = rows.shape[0]
+    sums, mass = np.empty((k, d)), np.empty(k)
+    cost, previous = np.inf, np.inf
+    for step in range(_LLOYD_STEPS + 1):
+        cost = 0.0
+        for c in range(k):
+            mass[c] = 0.0
+            for j in range(d):
+                sums[c, j] = 0.0
+        for i in range(n):
+            best, at = np.inf, 0
+            for c in range(k):
+                total = 0.0
+                for j in range(d):
+                    gap = rows[j, i] - means[c, j]
+                    total += gap * gap
+                if total < best:
+                    best, at = total, c
+            cost += weight[i] * best
+            mass[at] += weight[i]
+            for j in range(d):
+                sums[at, j] += weight[i] * rows[j, i]
+        if step == _LLOYD_STEPS or cost >= previous:
+            break
+        previous = cost
+        for c in range(k):
+            for j in range(d):
+                means[c, j] = sums[c, j] / mass[c] if mass[c] > 0.0 else mean[j]
+    return cost
+
+
+@njit(cache=True, nogil=True)
+def _copy_centers(source, k, out):
+    for c in range(k):
+        for j in range(source.shape[1]):
+            out[c, j] = source[c, j]
+
+
+@njit(cache=True, nogil=True)
+def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):
+    """k-means of the past, once for each k after a row: a function of row and k, not of the state of the chain."""
+    if stamps[k] == row:
+        return
+    dice, fresh = np.empty(1, np.uint64), np.empty((k, rows.shape[0]))
+    _set_dice(dice, seed, row, 1 + k)
+    mean = _seed_means(rows, weight, n, k, dice, gap, fresh)
+    cost = _lloyd(rows, weight, n, fresh, k, mean)
+    if stamps[k] < 0 or cost < _lloyd(rows, weight, n, means[k], k, mean):
+        _copy_centers(fresh, k, means[k])
+    stamps[k] = row
+
+
+@njit(cache=True, nogil=True)
+def _draw(dice, anchors, k, tau, shuffle, out):
+    d = out.shape[1]
+    for c in range(k):
+        chi = 0.0
+        for _ in range(3):
+            normal = _normal(dice)
+            chi += normal * normal
+        stretch = math.sqrt(2.0 * _DOF / chi) * tau
+        for j in range(d):
+            out[c, j] = anchors[c, j] + stretch * _normal(dice)
+    if shuffle:
+        for c in range(k - 1, 0, -1):
+            partner = min(int(_uniform(dice) * (c + 1)), c)
+            for j in range(d):
+                out[c, j], out[partner, j] = out[partner, j], out[c, j]
+
+
+@njit(cache=True, nogil=True)
+def _log_student_of(point, centre, tau, log_constant):
+    total = 0.0
+    for j in range(point.shape[0]):
+        gap = point[j] - centre[j]
+        total += gap * gap
+    return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
+
+
+@njit(cache=True, nogil=True)
+def log_proposal(centers, anchors, k, tau, log_constant, symmetric):
+    """ln of the density of k centres: in the order of the places, or in any order (permanent / k!)."""
+    if not symmetric:
+        total = 0.0
+        for c in range(k):
+            total += _log_student_of(centers[c], anchors[c], tau, log_constant)
+        return total
+    table, shift = np.empty((k, k)), 0.0
+    for c in range(k):
+        top = -np.inf
+        for m in range(k):
+            table[c, m] = _log_student_of(centers[c], anchors[m], tau, log_constant)
+            top = max(top, table[c, m])
+        for m in range(k):
+            table[c, m] = math.exp(table[c, m] - top)
+        shift += top - math.log(c + 1.0)
+    ways = np.zeros(1 << k)  # ways[set]: of giving the first |set| centres the places of the set
+    ways[0] = 1.0
+    for taken in range(1 << k):
+        c = 0
+        for m in range(k):
+            c += (taken >> m) & 1
+        if c == k or ways[taken] == 0.0:
+            continue
+        for m in range(k):
+            if not (taken >> m) & 1:
+                ways[taken | (1 << m)] += ways[taken] * table[c, m]
+    final = ways[(1 << k) - 1]
+    return shift + math.log(final) if final > 0.0 else -np.inf
+
+
+@njit(cache=True, nogil=True)
+def _all_inside(centers, k, ball):
+    for c in range(k):
+        total = 0.0
+        for j in range(centers.shape[1]):
+            total += centers[c, j] * centers[c, j]
+        if total > ball * ball:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant, symmetric, fresh, prior, jumps,
+               jump_ratios, rate, eta, n_steps):  # fmt: skip
+    """Steps of the chain after row number ``row``; returns how many were accepted.
+
+    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``past`` is (rows, columns,
+    labels); the columns begin with weight, prediction and curb. ``means[k]`` are kept from row to row as a start for
+    the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with the present
+    number of centres.
+    """
+    rows, columns, _ = past
+    weight, predicted, curb = columns[0], columns[1], columns[2]
+    n = state[N]
+    dice, trial = np.empty(1, np.uint64), np.empty_like(centers)
+    losses, trial_losses, gap = np.empty(n), np.empty(n), np.empty(n)
+    _set_dice(dice, seed, row, np.int64(0))
+    k = state[K]
+    _means_of(rows, weight, n, k, row, seed, means, stamps, gap)
+    for _ in range(_MAX_START_DRAWS if fresh else 0):
+        _draw(dice, means[k], k, tau, symmetric, trial)
+        if _all_inside(trial, k, prior[BALL]):
+            _copy_centers(trial, k, centers)
+            break
+    _losses(rows, n, centers, k, losses)
+    log_backward = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
+    accepted = 0
+    for _ in range(n_steps):
+        chance = _uniform(dice)
+        way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
+        new_k = k + way - 1
+        _means_of(rows, weight, n, new_k, row, seed, means, stamps, gap)
+        _draw(dice, means[new_k], new_k, tau, symmetric, trial)
+        log_uniform = math.log(_uniform(dice))
+        if not _all_inside(trial, new_k, prior[BALL]):
+            continue
+        _losses(rows, n, trial, new_k, trial_losses)
+        change = 0.0
+        for i in range(n):
+            step = (trial_losses[i] - losses[i]) * (
+                1.0 + 0.5 * curb[i] * (trial_losses[i] + losses[i] - 2.0 * predicted[i])
+            )
+            change += weight[i] * step
+        log_forward = log_proposal(trial, means[new_k], new_k, tau, log_constant, symmetric)
+        if (
+            log_uniform
+            >= -rate * change + (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
+        ):
+            continue
+        _copy_centers(trial, new_k, centers)
+        for i in range(n):
+            losses[i] = trial_losses[i]
+        k, log_backward = new_k, log_forward
+        accepted += 1
+    state[K] = k
+    return accepted

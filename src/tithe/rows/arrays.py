@@ -1,0 +1,138 @@
+"""Arrays, matrices and frames in memory (or memory-mapped) as one checked block."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+from sklearn.utils.validation import check_array, column_or_1d
+
+from tithe.core.data import Array, Block
+from tithe.core.parts import column_sums
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a table with named columns."""
+    return isinstance(X, (pa.Table, pa.RecordBatch)) or nw.dependencies.is_into_dataframe(X)
+
+
+def column_names(frame: Any) -> tuple[str, ...]:
+    """The names of the columns of a frame, numbers as text."""
+    return tuple(map(str, _named_columns(frame).columns))
+
+
+def _named_columns(frame: Any) -> Any:
+    whole = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+    return nw.from_native(whole, eager_only=True)
+
+
+def with_columns(frame: Any, names: Sequence[str]) -> Any:
+    """The frame with its columns in the order of ``names``; frames that have other columns are refused."""
+    present = column_names(frame)
+    if present == tuple(names):
+        return frame
+    if sorted(present) != sorted(names) or len(set(present)) < len(present):
+        raise ValueError(f"The columns are {', '.join(present)}, and those before were {', '.join(names)}.")
+    return _named_columns(frame)[:, [present.index(name) for name in names]].to_native()
+
+
+def as_matrix(X: Any) -> Any:
+    """A float32 or float64 C-ordered array or CSR matrix; no copy is made where none is needed."""
+    if not isinstance(X, np.ndarray) and not sparse.issparse(X):
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        if isinstance(frame, nw.DataFrame):
+            X = _numbers(frame)
+    if isinstance(X, np.ndarray) and X.dtype in (np.float32, np.float64) and X.ndim == 2 and X.flags.c_contiguous:
+        return X if type(X) is np.ndarray else np.asarray(X)
+    checked = check_array(
+        X,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        order="C",
+        ensure_all_finite=False,
+        ensure_min_samples=0,
+        ensure_min_features=0,
+    )
+    return canonical(checked) if sparse.issparse(checked) else checked
+
+
+def canonical(X: Any) -> Any:
+    """A CSR matrix whose column numbers are within bounds and stand once a row: kernels rely on it."""
+    X = X if isinstance(X, sparse.spmatrix) else sparse.csr_matrix(X)  # a sparse array shares its memory with it
+    X.check_format(full_check=True)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def _numbers(frame: Any) -> Array:
+    text = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
+    if text:
+        raise ValueError(
+            f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). open_dataset(frame) makes numbers of text, "
+            "dates and gaps, and so does a learner's fit(frame)."
+        )
+    return np.ascontiguousarray(frame.to_numpy())
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> Array | None:
+    """Weights as float64 (n,), or None where all are one: finite and not negative."""
+    if sample_weight is None:
+        return None
+    if np.isscalar(sample_weight):
+        sample_weight = np.full(n_rows, sample_weight)
+    weight: Array = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weight.shape != (n_rows,):
+        raise ValueError(f"sample_weight has shape {weight.shape}, expected ({n_rows},): one weight a row.")
+    if (weight < 0).any():
+        raise ValueError("Negative values in sample_weight: a row cannot count for less than nothing.")
+    # a copy of weights that are read-only or apart: kernels would be compiled again for them
+    return plain_weights(np.require(weight, requirements=("C", "W")))
+
+
+def plain_weights(weight: Array | None) -> Array | None:
+    """None where all weights are one: the same rows must take the same path however they came."""
+    return None if weight is None or np.all(weight == 1.0) else weight
+
+
+def as_block(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
+    """A checked block, its column mean taken on the way.
+
+    Raises ``ValueError`` for anything that is not a finite numeric matrix with at least one row
+    and column, for weights that do not fit, and for a ``y`` of another length.
+    """
+    X = as_matrix(X)
+    n, d = X.shape
+    if n == 0 or d == 0:
+        what = f"{n} sample(s)" if n == 0 else f"{d} feature(s)"
+        raise ValueError(f"Found array with {what} (shape=({n}, {d})) while a minimum of 1 is required.")
+    weight = check_weights(sample_weight, n)
+    if weight is not None and not weight.any():
+        raise ValueError("All sample weights are zero: there is nothing to learn from.")
+    sums = column_sums(X, weight)
+    if not np.isfinite(sums).all():
+        check_array(X, accept_sparse="csr", input_name="X")  # names the fault, if it is one
+        raise ValueError("The values of X are too large to be added up in double precision. Rescale the columns.")
+    if y is not None:
+        y = column_or_1d(y, warn=True)
+        if len(y) != n:
+            raise ValueError(f"X has {n} rows and y has {len(y)}.")
+    total = float(n) if weight is None else float(weight.sum())
+    return Block(X=X, y=y, sample_weight=weight, mean=sums / total)
+
+
+def block_identity(block: Block) -> str:
+    """A hash of all values of a block."""
+    X = block.X
+    digest = hashlib.sha256(f"{X.shape} {X.dtype}".encode())
+    parts = [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
+    for part in (*parts, block.y, block.sample_weight):
+        values = np.asarray([]) if part is None else part
+        digest.update(np.ascontiguousarray(values.astype("U") if values.dtype == object else values).tobytes())
+    return digest.hexdigest()

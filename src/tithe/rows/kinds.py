@@ -1,0 +1,279 @@
+"""Kinds of columns: how the values of one column become features.
+
+An encoding is learned once (`tithe.rows.learn`) and then applied to any rows. It is a small frozen object that can be
+stored with a model, or as JSON. Encodings of numbers, Booleans and dates fill every feature of every row
+(`DenseEncoding`); those of categories and texts (`tithe.rows.categories`) have few entries that are not zero.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tithe.core.data import Array
+from tithe.core.state_checks import Check, Each, Flag, Number, Optional, Storable, Text, check_fields
+from tithe.rows.values import (
+    as_text,
+    days_of,
+    is_date,
+    is_number,
+    is_text,
+    numbers_of,
+    plain_numbers,
+    truths_of,
+    value_type,
+    without_gaps,
+)
+
+_LEAST_SPREAD = 1e-290  # its reciprocal is finite
+_ENOUGH_TO_JUDGE = 20  # texts that are no numbers: fewer are odd values, more are another column
+_DATE_CYCLES = ("year", "week", "day")
+
+
+class Entries(NamedTuple):
+    """Values that are not zero: row ``rows[i]`` has ``values[i]`` in feature ``places[i]`` of the column."""
+
+    rows: Array
+    places: Array
+    values: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnEncoding(Storable, ABC):
+    """How the values of one column become ``width`` features."""
+
+    kind: ClassVar[str]
+    checks: ClassVar[dict[str, Check]]
+
+    def _check_state(self) -> None:
+        check_fields(self, self.checks)
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of features."""
+
+    @abstractmethod
+    def names(self, column: str) -> list[str]:
+        """The names of the features of a column of this name."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A short text for people: what is done with the column."""
+
+    @abstractmethod
+    def accepts(self, type_: pa.DataType) -> bool:
+        """Whether values of an Arrow type can be encoded."""
+
+    @abstractmethod
+    def encode(self, values: Any, na: Sequence[str], out: Array) -> None:
+        """Write the features of an Arrow array of n values into ``out``: (n, width)."""
+
+    @abstractmethod
+    def entries(self, values: Any, na: Sequence[str]) -> Entries:
+        """The features that are not zero, for the sparse layout, ordered by row and place."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+
+# -- numbers, truth and dates: every row has every feature -----------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseEncoding(ColumnEncoding):
+    """Features that every row has. A gap is filled with ``fill``, and marked by a feature of its own if ``marked``.
+
+    ``fill`` None: the row of a gap is bad; it gets NaN.
+    """
+
+    fill: float | None
+    marked: bool
+
+    checks: ClassVar[dict[str, Check]] = {"fill": Optional(Number()), "marked": Flag()}
+
+    @abstractmethod
+    def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
+        """The features before scaling, each (n,). ``trusted``: no value is NaN or infinite, if there is no null."""
+
+    @property
+    def scaling(self) -> list[tuple[float, float]]:
+        """Centre and spread of every feature."""
+        return [(0.0, 1.0)] * self.width
+
+    def encode(self, values: Any, na: Sequence[str], out: Array) -> None:
+        for j, (column, (center, spread)) in enumerate(zip(self.columns(values, na), self.scaling, strict=True)):
+            out[:, j] = (column - center) * (1.0 / spread)
+
+    def entries(self, values: Any, na: Sequence[str]) -> Entries:
+        out = np.empty((len(values), self.width))
+        self.encode(values, na, out)
+        rows, places = np.nonzero(out)
+        return Entries(rows, places, out[rows, places])
+
+    def _filled(self, numbers: Array) -> tuple[Array, Array]:
+        """Numbers without gaps, and where the gaps are."""
+        gaps = np.isnan(numbers)
+        return np.where(gaps, np.nan if self.fill is None else self.fill, numbers), gaps
+
+    def _marks(self, gaps: Array) -> list[Array]:
+        return [gaps.astype(np.float64)] if self.marked else []
+
+    def _gap_words(self) -> str:
+        if self.fill is None:
+            return ""
+        return f"; gaps become {self.fill:.6g}{' and are marked' if self.marked else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberEncoding(DenseEncoding):
+    """(x - center) / spread, and a feature that marks gaps."""
+
+    center: float
+    spread: float
+
+    kind: ClassVar[str] = "number"
+    checks: ClassVar[dict[str, Check]] = {
+        **DenseEncoding.checks,
+        "center": Number(),
+        "spread": Number(least=_LEAST_SPREAD),
+    }
+
+    @property
+    def width(self) -> int:
+        return 1 + self.marked
+
+    def names(self, column: str) -> list[str]:
+        return [column, f"{column} missing"][: self.width]
+
+    @property
+    def scaling(self) -> list[tuple[float, float]]:
+        return [(self.center, self.spread), (0.0, 1.0)][: self.width]
+
+    def accepts(self, type_: pa.DataType) -> bool:
+        inner = value_type(type_)
+        return is_number(inner) or is_text(inner) or pa.types.is_boolean(inner) or pa.types.is_null(inner)
+
+    def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
+        if trusted and not self.marked and not na and is_number(values.type) and not values.null_count:
+            return [plain_numbers(values)]
+        numbers = numbers_of(values, na)
+        if is_text(value_type(values.type)):
+            _check_some_fit(values, na, numbers, "numbers")
+        filled, gaps = self._filled(numbers)
+        return [filled, *self._marks(gaps)]
+
+    def describe(self) -> str:
+        scaled = (self.center, self.spread) != (0.0, 1.0)
+        words = f"centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else "as it is"
+        return words + self._gap_words()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooleanEncoding(DenseEncoding):
+    """1 for true and 0 for false, and a feature that marks gaps."""
+
+    kind: ClassVar[str] = "boolean"
+
+    @property
+    def width(self) -> int:
+        return 1 + self.marked
+
+    def names(self, column: str) -> list[str]:
+        return [column, f"{column} missing"][: self.width]
+
+    def accepts(self, type_: pa.DataType) -> bool:
+        inner = value_type(type_)
+        return is_number(inner) or is_text(inner) or pa.types.is_boolean(inner) or pa.types.is_null(inner)
+
+    def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
+        filled, gaps = self._filled(truths_of(values, na))
+        return [filled, *self._marks(gaps)]
+
+    def describe(self) -> str:
+        return "0 for false, 1 for true" + self._gap_words()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DateEncoding(DenseEncoding):
+    """The days since 1970, scaled, and sine and cosine of the time of the ``cycles``: year, week, day.
+
+    A gap has sine and cosine 0, which is no time at all.
+    """
+
+    center: float
+    spread: float
+    cycles: tuple[str, ...]
+
+    kind: ClassVar[str] = "date"
+    checks: ClassVar[dict[str, Check]] = {
+        **DenseEncoding.checks,
+        "center": Number(),
+        "spread": Number(least=_LEAST_SPREAD),
+        "cycles": Each(Text(_DATE_CYCLES)),
+    }
+
+    @property
+    def width(self) -> int:
+        return 1 + 2 * len(self.cycles) + self.marked
+
+    def names(self, column: str) -> list[str]:
+        waves = [f"{column} {cycle} {wave}" for cycle in self.cycles for wave in ("sin", "cos")]
+        return [column, *waves, f"{column} missing"][: self.width]
+
+    @property
+    def scaling(self) -> list[tuple[float, float]]:
+        return [(self.center, self.spread), *[(0.0, 1.0)] * (self.width - 1)]
+
+    def accepts(self, type_: pa.DataType) -> bool:
+        inner = value_type(type_)
+        return is_date(inner) or is_text(inner) or pa.types.is_null(inner)
+
+    def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
+        days = days_of(values, na)
+        if is_text(value_type(values.type)):
+            _check_some_fit(values, na, days, "dates")
+        filled, gaps = self._filled(days)
+        waves = []
+        for cycle in self.cycles:
+            angle = 2 * math.pi * _share_of_cycle(np.where(gaps, 0.0, days), cycle)
+            waves += [np.where(gaps, 0.0, np.sin(angle)), np.where(gaps, 0.0, np.cos(angle))]
+        return [filled, *waves, *self._marks(gaps)]
+
+    def describe(self) -> str:
+        scaled = (self.center, self.spread) != (0.0, 1.0)
+        words = f", centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ""
+        number = f"days since 1970{words}"
+        waves = f"; time of {', '.join(self.cycles)}" if self.cycles else ""
+        return number + waves + self._gap_words()
+
+
+def _share_of_cycle(days: Array, cycle: str) -> Array:
+    """How much of the year, the week (from Monday on) or the day is over: (n,) in [0, 1)."""
+    if cycle == "day":
+        return np.mod(days, 1)
+    if cycle == "week":
+        weeks: Array = np.mod(days + 3, 7) / 7  # 1970-01-01 was a Thursday
+        return weeks
+    years = np.floor(days).astype(np.int64).view("datetime64[D]").astype("datetime64[Y]")
+    first = years.astype("datetime64[D]").astype(np.int64)
+    after = (years + np.timedelta64(1, "Y")).astype("datetime64[D]").astype(np.int64)
+    share: Array = (days - first) / (after - first)
+    return share
+
+
+def _check_some_fit(values: Any, na: Sequence[str], parsed: Array, what: str) -> None:
+    """Refuse many texts of which none is what it should be: it is another column, not one with odd values."""
+    if len(parsed) < _ENOUGH_TO_JUDGE or not np.isnan(parsed).all():
+        return
+    texts = without_gaps(as_text(values), na).drop_null()
+    if len(texts) >= _ENOUGH_TO_JUDGE:
+        raise ValueError(
+            f"holds text such as {texts[0].as_py()[:60]!r}, but it held {what} when the schema was learned"
+        )

@@ -1,0 +1,390 @@
+"""Learn from a sample of the rows of a table what each of its columns is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tithe.core.data import Array
+from tithe.core.errors import NoRowsError
+from tithe.core.parallel import available_threads
+from tithe.rows.categories import CategoryEncoding, WordsEncoding
+from tithe.rows.kinds import BooleanEncoding, ColumnEncoding, DateEncoding, NumberEncoding
+from tithe.rows.odd_values import warn_of_odd_values, with_odd_values
+from tithe.rows.options import TableOptions
+from tithe.rows.schema import Column, TableSchema
+from tithe.rows.values import (
+    are_truths,
+    coded_texts,
+    days_of,
+    is_date,
+    is_number,
+    is_text,
+    numbers_of,
+    one_array,
+    parsed_days,
+    parsed_numbers,
+    truths_of,
+    value_type,
+)
+
+SAMPLE_ROWS = 65_536
+SAMPLE_RUNS = 64  # neighbouring rows are kept together: whether a column counts up can be seen only there
+
+_PARSED_SHARE = 0.95  # of the texts of a column that must be numbers or dates
+_FEWEST_ROWS = 20  # with fewer, nothing is rare, and counting up is chance
+_COVERED_SHARE = 0.9  # of the rows: if the frequent values of a category have fewer, all are hashed
+_STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
+_LEAST_SPREAD = 1e-280
+_INDEX_NAME = re.compile(r"__index_level_\d+__")
+_UNNAMED = re.compile(r"(Unnamed: \d+)?")
+_ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|idx|index|uuid|guid|key|rowid|row_?(no|nr|num|number)?)", re.IGNORECASE)
+_CAMEL_ID_NAME = re.compile(r".*[a-z](ID|Id|UUID|Key)")
+_FLOAT32_TYPES = (pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
+
+
+def learn_schema(
+    batches: Iterable[Any],
+    options: TableOptions | None = None,
+    *,
+    target: str | None = None,
+    weight: str | None = None,
+    row_id: str | None = None,
+) -> TableSchema:
+    """Learn what each column of a table is and how it becomes features.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch, or pyarrow.Table
+        Rows from all over the table, in order. Of more than 65,536 rows that many are used: 64 runs of neighbours.
+    options : TableOptions, optional
+    target, weight, row_id : str, optional
+        Columns that are no features.
+
+    Returns
+    -------
+    TableSchema
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": ["31", "?", "47"], "colour": ["red", "blue", "red"]})
+    >>> schema = learn_schema(table, TableOptions(scale="none"))
+    >>> schema.feature_names
+    ['age', 'age missing', 'colour=blue', 'colour=red']
+    >>> schema.encode(pa.table({"colour": ["red", "green"], "age": [20, 50]})).tolist()
+    [[20.0, 0.0, 0.0, 1.0], [50.0, 0.0, 0.0, 0.0]]
+    """
+    options = TableOptions() if options is None else options
+    table = _sampled(batches)
+    special = [name for name in (target, weight, row_id) if name is not None]
+    names = _names(table.schema.names, options, special)
+    learner = _Learner(options, explicit=options.columns is not None)
+    with ThreadPoolExecutor(available_threads(), thread_name_prefix="tithe-schema") as pool:
+        columns = list(pool.map(lambda name: learner.column(name, one_array(table.column(name))), names))
+    left_out = [name for name in table.schema.names if name not in (*names, *special)]
+    columns += [Column(name=name, what="excluded" if name in options.exclude else "not asked for") for name in left_out]
+    if not any(column.encoding is not None for column in columns):
+        shown = "; ".join(f"{column.name!r}: {column.what}" for column in columns[:10])
+        raise ValueError(f"No column is left as a feature ({shown}). Name those to use: columns=[...].")
+    dtype = "float32" if all(_exact_in_float32(c, table.schema.field(c.name).type) for c in columns) else "float64"
+    schema = TableSchema(
+        columns=tuple(columns),
+        target=target,
+        weight=weight,
+        row_id=row_id,
+        dtype=dtype,
+        na=tuple(options.na),
+        n_rows=table.num_rows,
+    )
+    schema._check_state()
+    warn_of_odd_values(schema)
+    return schema
+
+
+def spread_rows(n_rows: int) -> list[tuple[int, int]]:
+    """Where the rows of a sample stand in a table: first and last + 1 of each run of neighbours."""
+    if n_rows <= SAMPLE_ROWS:
+        return [(0, n_rows)] if n_rows else []
+    size = SAMPLE_ROWS // SAMPLE_RUNS
+    firsts = [(n_rows - size) * run // (SAMPLE_RUNS - 1) for run in range(SAMPLE_RUNS)]
+    return [(first, first + size) for first in firsts]
+
+
+def _sampled(batches: Iterable[Any]) -> Any:
+    table = batches if isinstance(batches, pa.Table) else _joined(list(batches))
+    if not table.num_rows:
+        raise NoRowsError("There are no rows to learn a schema from.")
+    if table.num_rows > SAMPLE_ROWS:
+        table = pa.concat_tables([table.slice(a, b - a) for a, b in spread_rows(table.num_rows)])
+    return table.unify_dictionaries()
+
+
+def _joined(batches: Sequence[Any]) -> Any:
+    if not batches:
+        raise NoRowsError("There are no rows to learn a schema from.")
+    return pa.Table.from_batches(batches)
+
+
+def _names(present: Sequence[str], options: TableOptions, special: Sequence[str]) -> list[str]:
+    """The columns that may become features, in order. All that were named must be there, once."""
+    for name in (*(options.columns or ()), *options.exclude, *special):
+        if name not in present:
+            shown = ", ".join(present[:30]) + ", ..." * (len(present) > 30)
+            raise ValueError(f"There is no column {name!r}. The columns are {shown}.")
+    twice = (
+        next((name for name in present if present.count(name) > 1), None) if len(set(present)) < len(present) else None
+    )
+    if twice is not None:
+        raise ValueError(f"{present.count(twice)} columns are named {twice!r}. Rename them.")
+    both = [name for name in special if name in (options.columns or ()) or special.count(name) > 1]
+    if both:
+        raise ValueError(f"Column {both[0]!r} is asked for twice: among columns, target, weight and row id.")
+    if options.columns is not None:
+        return list(options.columns)
+    return [name for name in present if name not in (*options.exclude, *special)]
+
+
+def _exact_in_float32(column: Column, type_: pa.DataType) -> bool:
+    """Whether the numbers of a column fit into float32 as they are; one-hot and hashed features always do."""
+    if isinstance(column.encoding, NumberEncoding):
+        return value_type(type_) in _FLOAT32_TYPES
+    return not isinstance(column.encoding, DateEncoding)
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """Tells what one column is. ``explicit``: the caller named it, so it is used, also if it tells little."""
+
+    options: TableOptions
+    explicit: bool
+
+    def column(self, name: str, values: Any) -> Column:
+        type_ = value_type(values.type)
+        if pa.types.is_null(type_) or values.null_count == len(values):
+            return self._all_gaps(name, len(values))
+        if is_date(type_):
+            return self._date(name, days_of(values, self.options.na))
+        if pa.types.is_boolean(type_):
+            return self._truth(name, truths_of(values, self.options.na))
+        if is_number(type_) and not pa.types.is_dictionary(values.type):
+            return self._number(name, numbers_of(values, self.options.na))
+        if is_text(type_) or is_number(type_):
+            return self._text(name, values)
+        if self.explicit:
+            raise ValueError(f"Column {name!r} is {values.type}, which is no feature. Leave it out of columns.")
+        return Column(name=name, what=f"{values.type}, which is no feature", n_gaps=values.null_count)
+
+    def _all_gaps(self, name: str, n_gaps: int) -> Column:
+        """A column without values. If rows with gaps are bad, it makes all of them bad."""
+        fill = None if self.options.impute == "none" else 0.0
+        used = self.explicit or fill is None
+        encoding = NumberEncoding(center=0.0, spread=1.0, fill=fill, marked=False) if used else None
+        return Column(name=name, what="all gaps", encoding=encoding, n_gaps=n_gaps)
+
+    # -- numbers, truth and dates ----------------------------------------------------------------
+
+    def _number(self, name: str, numbers: Array) -> Column:
+        present = np.sort(numbers[np.isfinite(numbers)])
+        n_gaps, n_distinct = len(numbers) - len(present), _n_distinct(present)
+        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
+        if not len(present):
+            return self._all_gaps(name, n_gaps)
+        if not self.explicit and _is_index(name, numbers, n_distinct):
+            return column(what="identifier")
+        if not self.explicit and self.options.scale != "none":
+            if n_distinct == 1 and not n_gaps:
+                return column(what="constant")
+            if _is_identifier(name, numbers, n_distinct):
+                return column(what="identifier")
+        center, spread = self._scaling(present)
+        encoding = NumberEncoding(center=center, spread=spread, fill=self._fill(present), marked=self._marks(n_gaps))
+        return column(what="number", encoding=encoding)
+
+    def _truth(self, name: str, truths: Array) -> Column:
+        present = np.sort(truths[np.isfinite(truths)])
+        n_gaps, n_distinct = len(truths) - len(present), _n_distinct(present)
+        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
+        if n_distinct == 1 and not n_gaps and not self.explicit:
+            return column(what="constant")
+        encoding = BooleanEncoding(fill=self._fill(present), marked=self._marks(n_gaps))
+        return column(what="boolean", encoding=encoding)
+
+    def _date(self, name: str, days: Array) -> Column:
+        present = np.sort(days[np.isfinite(days)])
+        n_gaps, n_distinct = len(days) - len(present), _n_distinct(present)
+        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
+        if self.options.dates == "error":
+            raise ValueError(f"Column {name!r} holds dates. Say what to do with them: dates='parts', dates='drop'.")
+        if self.options.dates == "drop":
+            return column(what="date, to be dropped")
+        if n_distinct == 1 and not n_gaps and not self.explicit:
+            return column(what="constant")
+        cycles: tuple[str, ...] = ()
+        if self.options.dates == "parts":
+            span, times = np.ptp(present), present - np.floor(present)
+            # in less than a whole cycle its waves are no more than the number of days again
+            is_seen = {"year": span >= 365.0, "week": span >= 7.0, "day": (times != times[0]).any()}
+            cycles = tuple(cycle for cycle, seen in is_seen.items() if seen)
+        center, spread = self._scaling(present)
+        fill, marked = self._fill(present), self._marks(n_gaps)
+        encoding = DateEncoding(center=center, spread=spread, cycles=cycles, fill=fill, marked=marked)
+        return column(what="date", encoding=encoding)
+
+    def _marks(self, n_gaps: int) -> bool:
+        return n_gaps > 0 and self.options.impute != "none"
+
+    def _fill(self, present: Array) -> float | None:
+        """What gaps become, in the units of the column; ``present`` ascends."""
+        if self.options.impute == "none":
+            return None
+        if self.options.impute == "zero":
+            return 0.0
+        if self.options.impute == "median":
+            return float(present[(len(present) - 1) // 2 : len(present) // 2 + 1].mean())
+        return _mean_and_deviation(present)[0]
+
+    def _scaling(self, present: Array) -> tuple[float, float]:
+        """Centre and spread."""
+        if self.options.scale == "none":
+            return 0.0, 1.0
+        center, spread = _mean_and_deviation(present)
+        if self.options.scale == "robust":
+            low, center, high = (float(q) for q in np.quantile(present, [0.25, 0.5, 0.75]))
+            spread = (high - low) / 1.349 or spread
+        return center, spread if _LEAST_SPREAD < spread < np.inf else 1.0
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def _text(self, name: str, values: Any) -> Column:
+        codes, texts = coded_texts(values, self.options.na)
+        counts = text_counts(codes, texts)
+        n_present = sum(counts.values())
+        n_gaps = len(codes) - n_present
+        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=len(counts))
+        if not counts:
+            return self._all_gaps(name, n_gaps)
+        distinct, times = pa.array(list(counts)), np.array(list(counts.values()))
+        if is_text(value_type(values.type)) and are_truths(list(counts)):
+            return self._truth(name, truths_of(values, self.options.na))
+        if is_text(values.type):  # what came as a dictionary is meant to be a category
+            for parsed, learn, read in (
+                (parsed_numbers(distinct), self._number, numbers_of),
+                (parsed_days(distinct), self._date, days_of),
+            ):
+                if _parsed_share(parsed, times) >= _PARSED_SHARE:
+                    return with_odd_values(learn(name, read(values, self.options.na)), distinct, times, parsed)
+        if len(counts) == 1 and not n_gaps and not self.explicit:
+            return column(what="constant")
+        several_words = np.array([len(text.split()) > 1 for text in counts])
+        enough = n_present >= _FEWEST_ROWS
+        if not self.explicit and (
+            _INDEX_NAME.fullmatch(name) or (enough and len(counts) == n_present and not several_words.any())
+        ):
+            return column(what="identifier")
+        if self.options.categories == "error":
+            raise ValueError(
+                f"Column {name!r} is text. Say what to do with it: categories='auto', categories='onehot' or "
+                f"categories='hash'; or leave it out: exclude=[{name!r}]."
+            )
+        is_prose = enough and 2 * len(counts) > n_present and 2 * times[several_words].sum() > n_present
+        if is_prose:
+            words = WordsEncoding(n_hashes=self.options.n_hashes, bad=self.options.impute == "none")
+            return column(what="text", encoding=words)
+        return column(what="category", encoding=self.category(counts, n_gaps))
+
+    def counted(self, name: str, counts: dict[str, int]) -> Column:
+        """A column of which the counts of its values are known, one of them by far the most frequent."""
+        times = np.array(list(counts.values()))
+        shown = np.maximum(1, times * SAMPLE_ROWS // times.sum())
+        column = self._text(name, pa.array(np.repeat(np.array(list(counts), dtype=object), shown)))
+        if not isinstance(column.encoding, NumberEncoding) or self.options.scale != "standard":
+            return column
+        numbers = parsed_numbers(pa.array(list(counts)))
+        numbers = np.where(np.isfinite(numbers), numbers, column.encoding.fill or 0.0)  # an odd value is a gap
+        center = float(np.average(numbers, weights=times))
+        spread = float(np.sqrt(np.average((numbers - center) ** 2, weights=times)))
+        return replace(column, encoding=replace(column.encoding, center=center, spread=spread or 1.0))
+
+    def category(self, counts: dict[str, int], n_gaps: int) -> ColumnEncoding:
+        n_rows = sum(counts.values()) + n_gaps
+        fewest = 2 if n_rows >= _FEWEST_ROWS else 1  # a value seen once falls under the others
+        frequent = [text for text, times in counts.items() if times >= fewest]
+        kept = sorted(frequent, key=lambda text: (-counts[text], text))[: self.options.max_categories]
+        covered = sum(counts[text] for text in kept)
+        gaps = "bad" if self.options.impute == "none" else "mark" if n_gaps else "zeros"
+        too_many = len(counts) > self.options.max_categories and covered < _COVERED_SHARE * sum(counts.values())
+        if self.options.categories == "hash" or not kept or (self.options.categories == "auto" and too_many):
+            return CategoryEncoding(n_hashes=self.options.n_hashes, gaps=gaps)
+        return CategoryEncoding(values=tuple(sorted(kept)), other=len(kept) < len(counts), gaps=gaps)
+
+
+def with_counts(schema: TableSchema, options: TableOptions, counts: Mapping[str, dict[str, int]]) -> TableSchema:
+    """The schema with categories, and columns constant in the sample, whose values were counted in all rows."""
+    learner = _Learner(options, explicit=True)
+    columns = []
+    for column in schema.columns:
+        of_values = counts.get(column.name, {})
+        if column.is_constant and len(of_values) > 1:
+            column = learner.counted(column.name, of_values)
+        elif column.encoding is not None and of_values:
+            encoding = learner.category(of_values, column.n_gaps)
+            column = replace(column, encoding=encoding, n_distinct=len(of_values))
+        columns.append(column)
+    return replace(schema, columns=tuple(columns))
+
+
+def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:
+    """How often each text occurs, in ascending order of the texts."""
+    times = np.bincount(codes[codes >= 0], minlength=len(texts))
+    counts: dict[str, int] = {}
+    for text, n in zip(texts, times.tolist(), strict=True):
+        if n:
+            counts[text] = counts.get(text, 0) + n
+    return dict(sorted(counts.items()))
+
+
+def _parsed_share(parsed: Array, times: Array) -> float:
+    return float(times[np.isfinite(parsed)].sum() / times.sum())
+
+
+def _is_index(name: str, numbers: Array, n_distinct: int) -> bool:
+    """An index of a frame that was written as a column."""
+    return bool(_INDEX_NAME.fullmatch(name) or (_UNNAMED.fullmatch(name) and _counts_up(numbers, n_distinct)))
+
+
+def _is_identifier(name: str, numbers: Array, n_distinct: int) -> bool:
+    """Whole numbers, all different, that are named like an identifier or count up from row to row."""
+    if n_distinct < max(2, len(numbers)) or (numbers != np.floor(numbers)).any():
+        return False
+    if _ID_NAME.fullmatch(name) or _CAMEL_ID_NAME.fullmatch(name):
+        return True
+    return len(numbers) >= _FEWEST_ROWS and _counts_up(numbers, n_distinct)
+
+
+def _counts_up(numbers: Array, n_distinct: int) -> bool:
+    """Whether whole numbers ascend by a constant step, but for jumps between the runs of a sample."""
+    if n_distinct < max(2, len(numbers)) or (numbers != np.floor(numbers)).any():
+        return False
+    steps, times = np.unique(np.diff(numbers), return_counts=True)
+    return bool(steps[0] > 0 and times.max() >= _STEP_SHARE * (len(numbers) - 1))
+
+
+def _n_distinct(ascending: Array) -> int:
+    return int(np.count_nonzero(np.diff(ascending))) + 1 if len(ascending) else 0
+
+
+def _mean_and_deviation(numbers: Array) -> tuple[float, float]:
+    """Mean and standard deviation, also of numbers whose squares are too large or too small for float64."""
+    largest = float(np.abs(numbers).max())
+    unit = 2.0 ** int(np.frexp(largest)[1]) if 0 < largest < 2.0**1023 else 1.0
+    scaled = numbers / unit
+    mean = float(scaled.mean())
+    return mean * unit, float(np.sqrt(np.mean((scaled - mean) ** 2))) * unit

@@ -1,0 +1,207 @@
+"""Arrow batches gathered into one checked block of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy import sparse
+
+from tithe.core.data import Array, Block
+from tithe.core.errors import FileFormatError
+from tithe.rows.arrays import plain_weights
+from tithe.rows.columns import Columns
+from tithe.rows.values import plain_numbers, without_gaps
+
+MAX_CLASSES = 100_000
+
+
+class BlockBuilder:
+    """Room for ``n_rows`` rows, filled batch by batch, then checked and handed over.
+
+    Parameters
+    ----------
+    columns : Columns
+    n_rows : int
+        Of all batches together.
+    """
+
+    def __init__(self, columns: Columns, n_rows: int) -> None:
+        self._columns = columns
+        self.n_rows = n_rows
+        self._filled = 0
+        self._finite = True
+        schema = columns.schema
+        self._dense = None if schema.sparse else np.empty((n_rows, schema.n_features), schema.dtype)
+        self._sparse: list[Any] = []
+        self._y: list[Array] = []
+        self._missing_y: list[Array] = []
+        self._weight = None if columns.choice.weight is None else np.empty(n_rows)
+
+    def add(self, batch: Any) -> None:
+        """Take over the rows of an Arrow record batch that has at least the columns read."""
+        last = self._filled + batch.num_rows
+        if last > self.n_rows:
+            raise FileFormatError(f"there are more than the {self.n_rows} rows announced")
+        schema, choice = self._columns.schema, self._columns.choice
+        if self._dense is None:
+            self._sparse.append(schema.encode_sparse(batch))
+            self._finite &= bool(np.isfinite(self._sparse[-1].data).all())
+        else:
+            self._finite &= schema.encode_into(batch, self._dense[self._filled : last])
+        if self._weight is not None:
+            self._weight[self._filled : last] = plain_numbers(batch.column(choice.weight))
+        if choice.target is not None:
+            y, missing = target_values(batch.column(choice.target), self._columns.target_type)
+            self._y.append(with_gaps(y, missing) if choice.keeps_gaps else y)
+            self._missing_y.append(missing)
+        self._filled = last
+
+    def block(self, ids: Array, locate: Callable[[int], str]) -> Block:
+        """The rows, checked; ``locate`` names the file and row of a row id in messages."""
+        if self._filled < self.n_rows:
+            raise FileFormatError(f"there are {self._filled} rows instead of the {self.n_rows} announced")
+        columns = self._columns
+        X = self._dense
+        if X is None:
+            X = sparse.vstack(self._sparse, format="csr") if self._sparse else _no_rows(columns)
+        y = missing_y = None
+        if columns.choice.target is not None:
+            y = np.concatenate(self._y) if self._y else target_values(pa.nulls(0), columns.target_type)[0]
+            missing_y = np.concatenate(self._missing_y) if self._y else np.zeros(0, bool)
+        weight = self._weight
+        bad = bad_rows(X, None, weight, self._finite)
+        if bad is not None and columns.choice.bad_rows == "error":
+            row = int(np.argmax(bad))
+            raise fault(locate(int(ids[row])), self._what_is_wrong(row, X))
+        if missing_y is not None and missing_y.any() and not columns.choice.keeps_gaps:  # left out, and counted
+            bad = missing_y if bad is None else bad | missing_y
+        if bad is None:
+            return Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
+        good = np.flatnonzero(~bad)
+        return Block(
+            X=X[good],
+            y=None if y is None else y[good],
+            sample_weight=None if weight is None else plain_weights(weight[good]),
+            indices=ids[good],
+        )
+
+    def _what_is_wrong(self, row: int, X: Any) -> str:
+        values = X[row].toarray().ravel() if sparse.issparse(X) else X[row]
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            return f"column {self._columns.schema.column_of(int(wrong[0]))!r} is missing or not a finite number"
+        return f"the weight {self._columns.choice.weight!r} is missing, not finite or negative"
+
+
+def row_of(file: str, row: int) -> str:
+    """The file and the number of a row, for messages."""
+    return f"{file!r}, row {row} (the first is row 0)"
+
+
+def fault(where: str, what: str) -> ValueError:
+    """The error for a bad row."""
+    return ValueError(f"{where}: {what}. Mend it, or skip such rows: bad_rows='skip' (--bad-rows skip).")
+
+
+def bad_rows(X: Any, missing_y: Array | None, weight: Array | None, finite: bool | None) -> Array | None:
+    """Which rows are bad: (n,) bool, or None if none is. ``finite`` True: all of X is known to be."""
+    bad: Array = np.zeros(X.shape[0], bool)
+    if not finite and sparse.issparse(X):
+        bad[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[~np.isfinite(X.data)]] = True
+    elif not finite:
+        for top in range(0, len(X), 4096):
+            bad[top : top + 4096] = ~np.isfinite(X[top : top + 4096]).all(axis=1)
+    if missing_y is not None:
+        bad |= missing_y
+    if weight is not None:
+        bad |= ~((weight >= 0) & (weight < np.inf))
+    return bad if bad.any() else None
+
+
+def _no_rows(columns: Columns) -> Any:
+    return sparse.csr_matrix((0, columns.schema.n_features), dtype=columns.schema.dtype)
+
+
+def target_values(column: Any, target_type: pa.DataType) -> tuple[Array, Array]:
+    """A target as plain NumPy, always of the same type, and which of its values are missing."""
+    if pa.types.is_string(target_type):
+        return _text_target(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    column = column.cast(target_type, safe=False)
+    missing: Array = column.is_null(nan_is_null=pa.types.is_floating(target_type)).to_numpy(zero_copy_only=False)
+    if column.null_count and not pa.types.is_floating(target_type):
+        present = column.drop_null()
+        if len(present) == 0:
+            return np.zeros(len(column), target_type.to_pandas_dtype()), missing
+        column = column.fill_null(present[0])  # any value of this type: the row is bad
+    return column.to_numpy(zero_copy_only=False), missing
+
+
+def _text_target(column: Any) -> tuple[Array, Array]:
+    """Few different texts: one object each. What is missing has any of them, since its row is left out."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    texts = column.dictionary.cast(pa.string())
+    values, present = texts.to_pylist(), without_gaps(texts, ()).is_valid().to_numpy(zero_copy_only=False)
+    codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+    missing = (codes < 0) | ~np.append(present, False)[codes]
+    return np.array([*values, ""], object)[codes], missing
+
+
+def with_gaps(y: Array, missing: Array) -> Array:
+    """A target with NaN for missing values if its values are floating point numbers, else an object array with None."""
+    if y.dtype.kind == "f":
+        return np.where(missing, np.nan, y)
+    values: Array = y.astype(object)
+    values[missing] = None
+    return values
+
+
+class Distinct:
+    """The distinct values of a target, gathered batch by batch. Very many are refused.
+
+    Parameters
+    ----------
+    column : str
+    """
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._values: set[Any] = set()
+
+    def add(self, batch: Any) -> None:
+        column = batch.column(self._column)
+        if pa.types.is_dictionary(column.type):
+            present = column.indices.unique().drop_null()
+            nulls = column.null_count > 0
+            self._values.update(column.dictionary.take(present).to_pylist())
+            if nulls:
+                self._values.add(None)
+        else:
+            self._values.update(pc.unique(column).to_pylist())
+        if len(self._values) > MAX_CLASSES:
+            raise ValueError(
+                f"Column {self._column!r} has more than {MAX_CLASSES:,} different values. It is no class to be told."
+            )
+
+    def targets(self, target_type: pa.DataType) -> Array:
+        """The values as a NumPy array, in ascending order, without missing ones."""
+        values, missing = target_values(pa.array(list(self._values), from_pandas=True), target_type)
+        classes: Array = np.unique(values[~missing])
+        return classes
+
+
+def target_classes(columns: Columns, batches_of: Callable[[list[str]], Iterable[Any]]) -> Array:
+    """All values of the target, in ascending order; ``batches_of`` gives the batches of columns by name."""
+    target = columns.choice.target
+    if target is None:
+        raise ValueError("There is no target: name its column, target=... (--target).")
+    collector = Distinct(target)
+    for batch in batches_of([target]):
+        collector.add(batch)
+    return collector.targets(columns.target_type)

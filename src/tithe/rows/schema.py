@@ -1,0 +1,399 @@
+"""The schema of a table: what each column is and how rows of the table become rows of X."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import accumulate, groupby
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tithe.core.data import Array
+from tithe.core.errors import FileFormatError
+from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, Text, check_fields, expect
+from tithe.rows.categories import CategoryEncoding, WordsEncoding
+from tithe.rows.interleave import interleave
+from tithe.rows.kinds import BooleanEncoding, ColumnEncoding, DateEncoding, DenseEncoding, NumberEncoding
+from tithe.rows.values import one_array
+
+WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is sparse
+
+_FORMAT = 1
+_ROUNDING = 1e-13  # relative to the centre and the spread of a column: what is less is zero
+_MAX_NAMES_SHOWN = 30  # columns that a message names
+_DTYPES = ("float32", "float64")
+
+
+_KINDS: dict[str, type[ColumnEncoding]] = {
+    kind.kind: kind for kind in (NumberEncoding, BooleanEncoding, DateEncoding, CategoryEncoding, WordsEncoding)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(Storable):
+    """One column of a table.
+
+    Parameters
+    ----------
+    name : str
+    what : str
+        What the column holds, for people: ``"number"``, ``"category"``, ``"identifier"``.
+    encoding : ColumnEncoding or None
+        How it becomes features. None: it is left out.
+    n_gaps, n_distinct : int
+        Gaps and different values among the rows that the schema was learned from.
+    n_odd, odd_value : int, str
+        Of the gaps, those that are text which is no number or date, and one of them.
+    """
+
+    name: str
+    what: str
+    encoding: ColumnEncoding | None = None
+    n_gaps: int = 0
+    n_distinct: int = 0
+    n_odd: int = 0
+    odd_value: str = ""
+
+    def _check_state(self) -> None:
+        check_fields(
+            self,
+            {
+                "name": Text(),
+                "what": Text(),
+                "encoding": Optional(Instance(ColumnEncoding)),
+                "n_gaps": Integer(),
+                "n_distinct": Integer(),
+                "n_odd": Integer(),
+                "odd_value": Text(),
+            },
+        )
+
+    @property
+    def width(self) -> int:
+        return 0 if self.encoding is None else self.encoding.width
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is left out and had one value in all rows that the schema was learned from."""
+        return self.encoding is None and self.n_distinct == 1 and not self.n_gaps
+
+    def to_json(self) -> dict[str, Any]:
+        encoding = None if self.encoding is None else self.encoding.to_json()
+        counts = {name: getattr(self, name) for name in ("n_gaps", "n_distinct", "n_odd", "odd_value")}
+        return {"name": self.name, "what": self.what, "encoding": encoding, **counts}
+
+
+def _encoding_from_json(data: Any) -> ColumnEncoding:
+    """What `ColumnEncoding.to_json` gave. Raises `FileFormatError` for anything else."""
+    expect(isinstance(data, dict), "the encoding of a column is no object")
+    kind = _KINDS.get(str(data.get("kind")))
+    if kind is None:
+        raise FileFormatError(f"{data.get('kind')!r} is no kind of column that this version of tithe knows")
+    check_fields(data, kind.checks, who=f"a column of kind {kind.kind}")
+    unknown = sorted(set(data) - {"kind", *kind.checks})
+    expect(not unknown, f"a column of kind {kind.kind} has no {unknown[:1]}")
+    encoding = kind(**{name: _frozen(data[name]) for name in kind.checks})
+    encoding._check_state()
+    return encoding
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _column_from_json(data: Any) -> Column:
+    expect(isinstance(data, dict), "a column of the schema is no object")
+    encoding = data.get("encoding")
+    column = Column(  # of types that are checked afterwards
+        name=data.get("name"),
+        what=data.get("what"),
+        encoding=None if encoding is None else _encoding_from_json(encoding),
+        n_gaps=data.get("n_gaps"),
+        n_distinct=data.get("n_distinct"),
+        n_odd=data.get("n_odd", 0),
+        odd_value=data.get("odd_value", ""),
+    )
+    column._check_state()
+    return column
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSchema(Storable):
+    """What each column of a table is, and how its rows become rows of X. Learned by `learn_schema`.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        Those that become features, in the order of the features, and those that are left out.
+    target, weight, row_id : str or None
+        Columns that are no features.
+    dtype : {"float32", "float64"}
+        The type of X: float32 where that held every number exactly.
+    na : tuple of str
+        Values that are gaps besides the usual ones.
+    n_rows : int
+        Rows that the schema was learned from.
+    """
+
+    columns: tuple[Column, ...]
+    target: str | None = None
+    weight: str | None = None
+    row_id: str | None = None
+    dtype: str = "float64"
+    na: tuple[str, ...] = ()
+    n_rows: int = 0
+
+    def _check_state(self) -> None:
+        name = Optional(Text())
+        check_fields(
+            self,
+            {
+                "columns": Each(Instance(Column), least=1),
+                "target": name,
+                "weight": name,
+                "row_id": name,
+                "dtype": Text(_DTYPES),
+                "na": Each(Text()),
+                "n_rows": Integer(),
+            },
+        )
+        names = [column.name for column in self.columns]
+        expect(len(set(names)) == len(names), "a column stands in the schema twice")
+        expect(self.n_features > 0, "no column of the schema is a feature")
+        special = {self.target, self.weight, self.row_id}
+        expect(not special & {column.name for column in self.used}, "target, weight or row id is a feature")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
+
+    def same_features(self, other: TableSchema) -> bool:
+        """Whether both schemas make the same features of the same columns."""
+        pairs = [[(column.name, column.encoding) for column in schema.used] for schema in (self, other)]
+        return pairs[0] == pairs[1] and self.na == other.na
+
+    # -- what it says ----------------------------------------------------------------------------
+
+    @cached_property
+    def used(self) -> list[Column]:
+        """The columns that become features."""
+        return [column for column in self.columns if column.encoding is not None]
+
+    @property
+    def reads(self) -> list[str]:
+        """The names of the columns that become features."""
+        return [column.name for column in self.used]
+
+    @cached_property
+    def n_features(self) -> int:
+        return sum(column.width for column in self.columns)
+
+    @cached_property
+    def feature_names(self) -> list[str]:
+        """Names of the features, all different."""
+        names: dict[str, None] = {}
+        for column in self.used:
+            for name in column.encoding.names(column.name):  # type: ignore[union-attr]
+                while name in names:
+                    name += "_"
+                names[name] = None
+        return list(names)
+
+    @cached_property
+    def first_features(self) -> list[int]:
+        """The number of the first feature of each column that is used."""
+        return [0, *accumulate(column.width for column in self.used[:-1])]
+
+    @cached_property
+    def day_features(self) -> frozenset[int]:
+        """The features that count days since 1970."""
+        firsts = zip(self.first_features, self.used, strict=True)
+        return frozenset(first for first, column in firsts if isinstance(column.encoding, DateEncoding))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether X is a CSR matrix."""
+        return self.n_features > WIDEST_DENSE and not all(isinstance(c.encoding, DenseEncoding) for c in self.used)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of X, about."""
+        size = np.dtype(self.dtype).itemsize
+        if not self.sparse:
+            return self.n_features * size
+        dense = sum(column.width for column in self.used if isinstance(column.encoding, DenseEncoding))
+        return (dense + len(self.used)) * (size + 4) + 4
+
+    def column_of(self, feature: int) -> str:
+        """The name of the column that a feature comes from."""
+        ends = np.cumsum([column.width for column in self.used])
+        return self.used[int(np.searchsorted(ends, feature, side="right"))].name
+
+    def describe(self) -> list[tuple[str, str, str]]:
+        """For each column its name, what it is, and what is done with it."""
+        rows = []
+        for column in self.columns:
+            gaps = f", {column.n_gaps:,} gaps in {self.n_rows:,} rows" if column.n_gaps else ""
+            gaps += f", of them {column.n_odd:,} such as {column.odd_value!r}" if column.n_odd else ""
+            done = "left out" if column.encoding is None else column.encoding.describe()
+            rows.append((column.name, column.what + gaps, done))
+        special = [("target", self.target), ("weight", self.weight), ("row id", self.row_id)]
+        return [*rows, *((name, what, "no feature") for what, name in special if name is not None)]
+
+    def original_units(self, X: Array) -> Array:
+        """Points in the space of X, such as centres of clusters, with numbers and dates in the units of their columns.
+
+        Other features stay as they are: that of a value of a category is its share.
+        """
+        points = np.array(X, np.float64)
+        if points.ndim != 2 or points.shape[1] != self.n_features:
+            raise ValueError(f"Points have {self.n_features} features, got an array of shape {points.shape}.")
+        centers, factors = self._scaling
+        units: Array = points / factors + centers
+        units[np.abs(units) < _ROUNDING * (np.abs(centers) + 1.0 / factors)] = 0.0
+        return units
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def encode(self, batch: Any) -> Any:
+        """The rows of an Arrow record batch or table as X: a C-ordered array, or CSR if there are very many features.
+
+        Columns may stand in any order and have other types that hold the same values; more columns do no harm.
+        A value of a category that the schema does not know is one of the others. Raises ValueError, which names the
+        column, if one is missing or of a type that does not fit.
+        """
+        if self.sparse:
+            return self.encode_sparse(batch)
+        X = np.empty((batch.num_rows, self.n_features), self.dtype)
+        self.encode_into(batch, X)
+        return X
+
+    def encode_into(self, batch: Any, out: Array) -> bool:
+        """Write the rows of a batch into a C-ordered array of their size; False if a value is not finite."""
+        finite = True
+        first = 0
+        arrays = zip(self.used, self._arrays(batch), strict=True)
+        for is_dense, run in groupby(arrays, lambda pair: isinstance(pair[0].encoding, DenseEncoding)):
+            pairs = list(run)
+            if is_dense:  # neighbours are written together
+                finite &= self._write_dense(pairs, out, first)
+            else:
+                at = first
+                for column, values in pairs:
+                    part = out[:, at : at + column.width]
+                    with _naming(column):
+                        column.encoding.encode(values, self.na, part)  # type: ignore[union-attr]
+                    at += column.width
+                finite = finite and bool(np.isfinite(out[:, first:at]).all())
+            first += sum(column.width for column, _ in pairs)
+        return finite
+
+    @cached_property
+    def _scaling(self) -> Array:
+        """The centre of every feature and the factor that follows: (2, n_features)."""
+        plain = (0.0, 1.0)
+        pairs = [
+            pair
+            for column in self.used
+            for pair in (
+                column.encoding.scaling if isinstance(column.encoding, DenseEncoding) else [plain] * column.width
+            )
+        ]
+        centers, spreads = np.array(pairs).T
+        return np.stack([centers, 1.0 / spreads])
+
+    def _write_dense(self, pairs: Sequence[tuple[Column, Any]], out: Array, first: int) -> bool:
+        last = first + sum(column.width for column, _ in pairs)
+        centers, factors = self._scaling[:, first:last]
+        as_they_are = not centers.any() and bool((factors == 1).all())
+        for trusted in (True, False):
+            columns: list[Array] = []
+            for column, values in pairs:
+                with _naming(column):
+                    columns += column.encoding.columns(values, self.na, trusted=trusted)  # type: ignore[union-attr]
+            if interleave(columns, out, 0, first, None if as_they_are else (centers, factors)):
+                return True
+        return False
+
+    def encode_sparse(self, batch: Any) -> Any:
+        """The rows of a batch as a CSR matrix."""
+        parts, first = [], 0
+        for column, values in zip(self.used, self._arrays(batch), strict=True):
+            with _naming(column):
+                entries = column.encoding.entries(values, self.na)  # type: ignore[union-attr]
+            parts.append((entries.rows, entries.places + first, entries.values))
+            first += column.width
+        rows, places, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        X = sparse.csr_matrix((values.astype(self.dtype), (rows, places)), shape=(batch.num_rows, first))
+        X.sum_duplicates()
+        return X
+
+    def _arrays(self, batch: Any) -> Iterator[Any]:
+        """The columns that become features, in the order of the features."""
+        names = batch.schema.names
+        times = Counter(names)
+        for column in self.used:
+            n_found = times[column.name]
+            if n_found != 1:
+                shown = ", ".join(names[:_MAX_NAMES_SHOWN]) + ", ..." * (len(names) > _MAX_NAMES_SHOWN)
+                fault = (
+                    f"There is no column {column.name!r}" if not n_found else f"{n_found} columns are {column.name!r}"
+                )
+                raise ValueError(f"{fault}. The columns are {shown}.")
+            values = one_array(batch.column(column.name))
+            if not column.encoding.accepts(values.type):  # type: ignore[union-attr]
+                raise ValueError(
+                    f"Column {column.name!r} is {values.type}, but it held values of another type when the schema was "
+                    f"learned: {column.what}."
+                )
+            yield values
+
+    # -- JSON ------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as plain dicts, lists, texts and numbers."""
+        return {
+            "format": _FORMAT,
+            "columns": [column.to_json() for column in self.columns],
+            "target": self.target,
+            "weight": self.weight,
+            "row_id": self.row_id,
+            "dtype": self.dtype,
+            "na": list(self.na),
+            "n_rows": self.n_rows,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> TableSchema:
+        """What `to_json` gave, checked. Raises `FileFormatError` for anything else."""
+        expect(isinstance(data, dict), "a schema is no object")
+        Integer(least=1).check("the format of a schema", data.get("format"), {})
+        if data["format"] > _FORMAT:
+            raise FileFormatError(f"a schema has format {data['format']}, newer than this version of tithe reads")
+        Each(Instance(dict), least=1).check("the columns of a schema", data.get("columns"), {})
+        Each(Text()).check("the gaps of a schema", data.get("na"), {})
+        schema = cls(
+            columns=tuple(_column_from_json(column) for column in data["columns"]),
+            na=tuple(data["na"]),
+            **{name: data.get(name) for name in ("target", "weight", "row_id", "dtype", "n_rows")},
+        )
+        loaded: TableSchema = check_loaded(schema)
+        return loaded
+
+
+class _naming:
+    """A ValueError inside gets the name of the column."""
+
+    def __init__(self, column: Column) -> None:
+        self._name = column.name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, ValueError):  # those of Arrow are too
+            raise ValueError(f"Column {self._name!r} {error}.") from error

@@ -1,0 +1,317 @@
+"""The theorems about coreset sizes: each a formula for the rows as a function of the error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tithe.clustering.objective import ClusteringObjective
+from tithe.clustering.rings import Rings, draws_per_ring
+from tithe.core.params import OneOf, RealNumber, check_value
+from tithe.dictionary.objective import DictionaryObjective
+
+_OPEN_CONSTANT = "at least as many as for one query, universal constant c taken as"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeBound:
+    """A coreset size and where it comes from.
+
+    Parameters
+    ----------
+    size : int
+    eps : float
+        The error that was asked for.
+    constant, total_sensitivity, dimension : float
+        The constant, S and D of ``formula``. For rings S is the number of rings.
+    formula : str
+    proved : bool
+        Whether all constants are known, so that the size is proved under ``assumption``. Otherwise the theorem leaves
+        a constant or a dimension open, and the formula says which number is used.
+    assumption : str
+        What must hold; empty: nothing.
+
+    Examples
+    --------
+    >>> from tithe.theory import theoretical_size
+    >>> print(theoretical_size("logistic", 0.1, n_features=10, total_sensitivity=30.0, queries="one"))
+    18574 rows: 2 S (1 + eps/3) ln(2/delta) / eps^2, one fixed query, S = 30, D = 1, proved if S is the total of the \
+bounds that rows are drawn by and the norm of parameters at most the radius of the construction
+    """
+
+    size: int
+    eps: float
+    constant: float
+    total_sensitivity: float
+    dimension: float
+    formula: str
+    proved: bool
+    assumption: str = ""
+
+    def transfer_factor(self, approximation: float = 1.0) -> float:
+        """lambda (1 + eps) / (1 - eps): what a solution costs on all rows, in units of the smallest cost.
+
+        The solution is within a factor lambda = ``approximation`` of the best one on the coreset. ``eps`` must bound
+        the relative error for all solutions.
+        """
+        check_value("approximation", approximation, RealNumber(least=1.0))
+        return approximation * (1.0 + self.eps) / (1.0 - self.eps)
+
+    def __str__(self) -> str:
+        numbers = f"S = {self.total_sensitivity:.4g}, D = {self.dimension:.4g}"
+        kind = "proved" if self.proved else "not proved"
+        condition = f" if {self.assumption}" if self.assumption else ""
+        return f"{self.size} rows: {self.formula}, {numbers}, {kind}{condition}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theorem:
+    """A size as a function of eps: ``rows(eps)`` falls where eps grows. ``total(eps)`` is S, mostly a constant."""
+
+    rows: Callable[[float], float]
+    total: Callable[[float], float]
+    constant: float
+    formula: str
+    proved: bool
+    dimension: float = 1.0
+    assumption: str = ""
+
+    def bound(self, eps: float) -> SizeBound:
+        return SizeBound(
+            size=max(1, math.ceil(self.rows(eps))),
+            eps=eps,
+            constant=self.constant,
+            total_sensitivity=self.total(eps),
+            dimension=self.dimension,
+            formula=self.formula,
+            proved=self.proved,
+            assumption=self.assumption,
+        )
+
+
+def _bernstein(total: Callable[[float], float], delta: float, about: str, assumption: str) -> Theorem:
+    """One query: terms between 0 and S cost, of a mean square of at most S cost^2."""
+    return Theorem(
+        rows=lambda eps: 2.0 * total(eps) * (1.0 + eps / 3.0) * math.log(2.0 / delta) / eps**2,
+        total=total,
+        constant=2.0,
+        formula=f"2 S (1 + eps/3) ln(2/delta) / eps^2, {about}one fixed query",
+        proved=True,
+        assumption=assumption,
+    )
+
+
+def by_sensitivities(
+    one: bool, total: float, dimension: float, delta: float, *, constant: float = 1.0, assumption: str = ""
+) -> Theorem:
+    """Draws by sensitivities of the given total, for one query or for all."""
+    fixed_query = _bernstein(lambda eps: total, delta, "", assumption)
+    if one:
+        return fixed_query
+    log_total = max(0.0, math.log(total))
+    return Theorem(
+        rows=lambda eps: max(
+            constant * total * (dimension * log_total + math.log(1.0 / delta)) / eps**2, fixed_query.rows(eps)
+        ),
+        total=lambda eps: total,
+        constant=constant,
+        dimension=dimension,
+        formula=f"c S (D ln S + ln(1/delta)) / eps^2, all queries, {_OPEN_CONSTANT} {constant:g}",
+        proved=False,
+        assumption=assumption,
+    )
+
+
+def about_clusters(
+    goal: ClusteringObjective, delta: float, d: int, construction: str, queries: str, n_rows: int | None
+) -> Theorem:
+    k, one = goal.n_clusters, queries == "one"
+    dimension = d * k * max(1.0, math.log(k))
+    assumption = f"the pilot costs at most {goal.pilot_factor:.3g} times the smallest cost"
+    if construction == "rings":
+        return _about_rings(goal, delta, d, one, n_rows, assumption)
+    if queries == "net":
+        return _sensitivities_of_all(goal, delta, d, n_rows, assumption)
+    if construction == "sensitivity":
+        return by_sensitivities(one, goal.total_sensitivity, dimension, delta, assumption=assumption)
+    total = 16.0 if goal.power == 2 else 4.0
+    fixed_query = Theorem(
+        rows=lambda eps: 4.0 * total * (1.0 + eps / 6.0) * math.log(2.0 / delta) / eps**2,
+        constant=4.0,
+        total=lambda eps: total,
+        formula="4 S (1 + eps/6) ln(2/delta) / eps^2, additive, one fixed query",
+        proved=True,
+    )
+    if one:
+        return fixed_query
+    return Theorem(
+        rows=lambda eps: max((dimension + math.log(1.0 / delta)) / eps**2, fixed_query.rows(eps)),
+        constant=1.0,
+        total=lambda eps: total,
+        dimension=dimension,
+        formula=f"c (D + ln(1/delta)) / eps^2, additive, all queries, {_OPEN_CONSTANT} 1",
+        proved=False,
+    )
+
+
+@dataclass(frozen=True)
+class Net:
+    """A finite set N of solutions that stands for all sets of k centres.
+
+    Let R^z = c / (a W), c the cost of the pilot, W the weight, and f the factor of the pilot: c <= f K for the cost K
+    of any solution C. Let D = 2^last_layer R >= all distances d_i of rows to their pilot centres, and h the fineness.
+
+    Near clusters: a pilot centre has C within D (1 + 1/h). Centres that serve its rows are within D (3 + 1/h) of it.
+    Each is replaced by a point of N at a distance of at most h (R + its distance to the pilot). In shells of radius
+    2^s R balls of radius h 2^(s-1) R do, at most (1 + 4/h)^d in each. The distance of a row changes by at most
+    g (R + d_i + distance), g = h (1 + h) / (1 - h), and its cost by at most w (R^z + d_i^z + cost), with w = g for
+    z = 1 and 3 g (2 + g) for z = 2.
+
+    Far clusters: all others. The costs of the rows of such a cluster are equal up to a factor 1 + 2 h for z = 1, and
+    1 + 4 h (1 + h) for z = 2.
+
+    ``error(h)`` is the largest error of all solutions that follows from these changes and from the errors of N. The
+    fineness is the largest power of 1/2 for which it is at most ``eps``.
+    """
+
+    goal: ClusteringObjective
+    n_features: int
+    last_layer: int
+
+    def changes(self, fineness: float) -> tuple[float, float]:
+        """w of near clusters, and the largest relative difference of costs in a far one."""
+        step = fineness * (1.0 + fineness) / (1.0 - fineness)
+        if self.goal.power == 1:
+            return step, 2.0 * fineness
+        return 3.0 * step * (2.0 + step), 4.0 * fineness * (1.0 + fineness)
+
+    def log_size(self, error: Callable[[float, float], float], eps: float) -> float:
+        """ln |N|, with ``error`` a function of the two `changes`."""
+        fineness = 0.25
+        change, far = self.changes(fineness)
+        while change >= 1.0 or error(change, far) > eps:
+            fineness /= 2.0
+            change, far = self.changes(fineness)
+        n_shells = self.last_layer + 1 + math.ceil(math.log2(3.0 + 1.0 / fineness))
+        log_points = math.log(self.goal.n_pilot_centers * n_shells) + self.n_features * math.log1p(4.0 / fineness)
+        # a centre that serves no row of a near cluster counts as one more point
+        return self.goal.n_clusters * (log_points + math.log1p(math.exp(-log_points)))
+
+
+def _sensitivities_of_all(
+    goal: ClusteringObjective, delta: float, d: int, n_rows: int | None, assumption: str
+) -> Theorem:
+    """All solutions at once, by Bernstein's inequality with e = eps / 3 for a net and some more functions.
+
+    Let B be the near clusters of a solution C and C' its point in the net, a = 1. Rows of B have
+    u f_C' <= s_i M with M = max(c / f, cost_B(C')), by the proof of s_i, and M <= (1 + w b) K, b = 2 f + 1. So
+    the cost of C' in B has an error of at most e M, for each of the 2^p sets of clusters. The weights of the p clusters
+    and the cost of the pilot have sensitivities below s_i as well: their errors are at most e. Added up over the rows
+    and over the drawn rows, the changes of near clusters are at most w (b + (1 + e) 2 f + 1 + error) K, so that
+
+        error <= (e (1 + w b) + w (b + (1 + e) 2 f + 1)) / (1 - w) + (1 + e) (1 + far) - 1.
+    """
+    factor, p = goal.pilot_factor, goal.n_pilot_centers
+    net = Net(goal, d, Rings(alpha=1.0).last_layer(_known(n_rows), goal.power))
+    total = goal.total_sensitivity
+
+    def rows(eps: float) -> float:
+        e, b = eps / 3.0, 2.0 * factor + 1.0
+
+        def error(change: float, far: float) -> float:
+            near = e * (1.0 + change * b) + change * (b + (1.0 + e) * 2.0 * factor + 1.0)
+            return near / (1.0 - change) + (1.0 + e) * (1.0 + far) - 1.0
+
+        log_queries = p * math.log(2.0) + net.log_size(error, eps)
+        log_queries += math.log1p((p + 1.0) * math.exp(-log_queries))
+        return 2.0 * total * (1.0 + e / 3.0) * (math.log(2.0 / delta) + log_queries) / e**2
+
+    return Theorem(
+        rows=rows,
+        total=lambda eps: total,
+        constant=2.0,
+        dimension=float(d * goal.n_clusters),
+        formula="2 S (1 + e/3) (ln(2/delta) + ln N) / e^2, e = eps/3, all queries, N of a net",
+        proved=True,
+        assumption=assumption,
+    )
+
+
+def _known(n_rows: int | None) -> int:
+    if n_rows is None:
+        raise ValueError("rings and nets need n_rows: the number of layers grows with its logarithm.")
+    return n_rows
+
+
+def _about_rings(
+    goal: ClusteringObjective, delta: float, d: int, one: bool, n_rows: int | None, assumption: str
+) -> Theorem:
+    """x draws from each ring. All solutions: errors of eps / 2 within rings, and a net.
+
+    Weights of rings are exact, so far clusters have no other error than the difference of their costs. Added up over
+    the rows and over the drawn rows, the changes of near clusters are at most w (b + error) K, with b = f (3 + 3/a) + 2
+    for z = 1 and f (5 + 3/a) + 2 for z = 2: error <= (eps/2 (1 + w b) + w b) / (1 - w) + far.
+    """
+    rings = Rings()
+    last = rings.last_layer(_known(n_rows), goal.power)
+    n_rings = goal.n_pilot_centers * (last + 1)
+    factor = rings.error_factor(goal.power, goal.pilot_factor)
+    b = goal.pilot_factor * ((3.0 if goal.power == 1 else 5.0) + 3.0 / rings.alpha) + 2.0
+    net = Net(goal, d, last)
+
+    def rows(eps: float) -> float:
+        def error(change: float, far: float) -> float:
+            return (eps / 2.0 * (1.0 + change * b) + change * b) / (1.0 - change) + far
+
+        if one:
+            return n_rings * draws_per_ring(eps, delta, error_factor=factor)
+        # each ring counts as a query: which rings belong to far clusters is not known beforehand
+        log_queries = math.log(n_rings) + net.log_size(error, eps)
+        return n_rings * draws_per_ring(eps / 2.0, delta, error_factor=factor, log_queries=log_queries)
+
+    logs, eps0 = ("ln(2/delta)", factor) if one else ("(ln(2 S/delta) + ln N)", 2.0 * factor)
+    queries = "one fixed query" if one else "all queries, N of a net"
+    return Theorem(
+        rows=rows,
+        constant=0.5,
+        total=lambda eps: float(n_rings),
+        dimension=float(d * goal.n_clusters),
+        formula=f"S {logs} / (2 eps0^2), S rings, eps0 = eps/{eps0:.4g}, {queries}",
+        proved=True,
+        assumption=assumption,
+    )
+
+
+def about_dictionaries(
+    goal: DictionaryObjective, delta: float, d: int, one: bool, reference_factor: float | str | None
+) -> Theorem:
+    check_value("reference_factor", reference_factor, OneOf(None, "1/eps") | RealNumber(least=1.0))
+    if goal.beta == 1.0:
+        raise ValueError("beta=1 draws rows uniformly, about which no theorem is known: use a smaller beta.")
+    factor = 1.0 if reference_factor is None else reference_factor
+
+    def total(eps: float) -> float:
+        return (1.0 / eps if isinstance(factor, str) else factor) / (1.0 - goal.beta)
+
+    about = "S = 1 / (eps (1 - beta)), " if isinstance(factor, str) else f"S = {factor:g} / (1 - beta), "
+    assumption = "no row is coded with a larger error than by D0"
+    if reference_factor is not None:
+        share = "eps" if isinstance(factor, str) else f"1/{factor:g}"
+        assumption += f", and the dictionary costs at least {share} of what D0 costs"
+        if one:
+            return _bernstein(total, delta, about, assumption)
+    dimension = 1.0 if one else float(d * goal.n_components)
+    # Hoeffding's inequality needs ln(2/delta) / 2, which is more than 10 ln(1/delta) where delta is above .96
+    log_chance = max(10.0 * math.log(1.0 / delta), math.log(2.0 / delta) / 2.0)
+    error = "additive: eps cost(D0)" if reference_factor is None else "relative"
+    queries = "one fixed query" if one else "all queries, pseudo-dimension taken as d k"
+    return Theorem(
+        rows=lambda eps: dimension * total(eps) ** 2 * log_chance / eps**2,
+        total=total,
+        constant=10.0,
+        dimension=dimension,
+        formula=f"10 D S^2 ln(1/delta) / eps^2, {about}{error}, {queries}",
+        proved=one,
+        assumption=assumption,
+    )

@@ -1,0 +1,172 @@
+"""`CoresetEstimator` on frames: rows are reduced as numbers, and the estimator gets them as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import KMeans
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from tithe import CoresetEstimator, load_model, open_dataset, save_model
+from tithe.core.data import Block
+from tithe.rows.learn import learn_schema
+from tithe.rows.view import frame_view
+
+SMALL: dict[str, Any] = {"coreset_size": 300, "random_state": 0}
+
+
+@pytest.fixture
+def frame(rng: np.random.Generator) -> pd.DataFrame:
+    """A number with gaps, a category, and a number of another scale."""
+    n = 2000
+    rows = pd.DataFrame({"age": rng.normal(40.0, 10.0, n), "city": pd.Categorical(rng.choice(["Graz", "Linz"], n))})
+    rows["income"] = 1000.0 * rng.exponential(size=n)
+    rows.loc[::17, "age"] = np.nan
+    return rows
+
+
+@pytest.fixture
+def labels(frame, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    score = (frame["age"].fillna(40.0) - 40.0) / 5.0 + 2.0 * (frame["city"] == "Graz") - 1.0
+    return np.where(score + rng.logistic(size=len(frame)) > 0, "yes", "no")
+
+
+def test_trees_get_gaps_and_categories(frame, labels) -> None:
+    trees = HistGradientBoostingClassifier(categorical_features="from_dtype", max_iter=20, random_state=0)
+    model = CoresetEstimator(trees, **SMALL).fit(frame, labels)
+    assert list(model.estimator_.feature_names_in_) == ["age", "city", "income"]
+    assert model.estimator_.is_categorical_.tolist() == [False, True, False]
+    rows, coreset = model.sample_indices_, model.coreset_
+    alone = HistGradientBoostingClassifier(categorical_features="from_dtype", max_iter=20, random_state=0)
+    alone.fit(frame.iloc[rows], labels[rows], sample_weight=coreset.weights())
+    np.testing.assert_array_equal(model.predict_proba(frame), alone.predict_proba(frame))
+    turned = frame[["income", "city", "age"]].assign(more=1)
+    np.testing.assert_array_equal(model.predict(turned), alone.predict(frame))
+    assert model.score(frame, labels) == alone.score(frame, labels) > 0.75
+    certificate = model.certify(frame, labels)
+    aside = model.validation_indices_
+    assert certificate.n_rows == len(aside) == 100
+    assert certificate.value == alone.score(frame.iloc[aside], labels[aside])
+    with pytest.raises(ValueError, match="no column 'city'"):
+        model.predict(frame.drop(columns="city"))
+
+
+def test_a_pipeline_for_frames_is_saved(frame, labels, tmp_path) -> None:
+    filled = frame.assign(age=frame["age"].fillna(40.0), city=frame["city"].astype(str))
+    columns = make_column_transformer((OneHotEncoder(), ["city"]), (StandardScaler(), ["age", "income"]))
+    model = CoresetEstimator(make_pipeline(columns, LogisticRegression()), **SMALL).fit(filled, labels)
+    assert model.score(filled, labels) > 0.7
+    save_model(model, tmp_path / "model.skops")
+    again = load_model(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict_proba(filled), model.predict_proba(filled))
+    (age, *_, city) = sorted(again.schema_.describe(), key=lambda row: row[0] == "city")
+    assert age[0] == "age" and city[1].startswith("category")
+
+
+def test_polars_rows_stay_polars(rng: np.random.Generator) -> None:
+    frame = pl.DataFrame({"a": rng.normal(size=1000), "b": rng.normal(size=1000)})
+    model = CoresetEstimator(Ridge(), **SMALL).fit(frame, frame["a"].to_numpy())
+    assert list(model.estimator_.feature_names_in_) == ["a", "b"]
+    assert model.predict(frame).shape == (1000,)
+
+
+class Recorder(ClassifierMixin, BaseEstimator):
+    """Remembers what ``fit`` was given."""
+
+    def __init__(self, categorical_features=None):
+        self.categorical_features = categorical_features
+
+    def fit(self, X, y, sample_weight=None, eval_set=None, verbose=None):
+        self.classes_, self.given_, self.eval_set_ = np.unique(y), X, eval_set
+        return self
+
+    def predict(self, X):
+        self.seen_ = X
+        return np.repeat(self.classes_[:1], len(X))
+
+
+def test_arguments_of_fit_are_passed_on(frame, labels) -> None:
+    new = [(frame[:10], labels[:10])]
+    model = CoresetEstimator(Recorder(), **SMALL).fit(frame, labels, eval_set=new)
+    assert model.estimator_.eval_set_ is new
+    pd.testing.assert_frame_equal(model.estimator_.given_, frame.iloc[model.sample_indices_])
+
+
+def test_arrays_stay_arrays(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(1000, 2))
+    model = CoresetEstimator(Recorder(), **SMALL).fit(X, X[:, 0] > 0)
+    np.testing.assert_array_equal(model.estimator_.given_, X[model.sample_indices_])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "polish", "name"),
+    [
+        (LogisticRegression(), 0, "logistic"),
+        (LogisticRegression(), 1, "generic"),
+        (Ridge(), 0, "least_squares"),
+        (KMeans(3), 0, "generic"),
+    ],
+)
+def test_the_objective_follows_from_the_estimator(estimator, polish: int, name: str, skewed: Block) -> None:
+    X = skewed.X[:2000]
+    y = X[:, 0] > 0 if isinstance(estimator, LogisticRegression) else X[:, 0]
+    model = CoresetEstimator(estimator, polish=polish, **SMALL).fit(X, y)
+    assert model.coreset_.provenance["objective"] == name
+
+
+def test_rows_of_a_file_have_their_gaps_and_categories_again(frame, labels, tmp_path) -> None:
+    frame.assign(label=labels, when=pd.Timestamp("2024-01-01")).to_csv(tmp_path / "rows.csv", index=False)
+    source = open_dataset(tmp_path / "rows.csv", target="label")
+    model = CoresetEstimator(Recorder(categorical_features="from_dtype"), **SMALL).fit(source)
+    given = model.estimator_.given_
+    expected = frame.iloc[model.sample_indices_].reset_index(drop=True)
+    assert list(given.columns) == ["age", "city", "income"] and given["city"].dtype == "category"
+    pd.testing.assert_frame_equal(given, expected, check_exact=False, rtol=1e-9)
+    new = frame[:20].assign(city="Wien")
+    assert model.predict(new[["city", "income", "age"]]).shape == (20,)
+    assert model.estimator_.seen_["city"].isna().all() and model.estimator_.seen_["age"].isna().sum() == 2
+    assert isinstance(CoresetEstimator(Recorder(), **SMALL).fit(source).estimator_.given_, np.ndarray)
+    pipe = make_pipeline(make_column_transformer((OneHotEncoder(), ["city"])), LogisticRegression())
+    by_name = CoresetEstimator(pipe, **SMALL).fit(source)
+    assert by_name.score(source.sample(None, rng=np.random.default_rng(0)).X, labels) > 0.6
+
+
+def test_words_and_other_values_of_a_view(rng: np.random.Generator) -> None:
+    text = [f"{a} {b} row {i}" for i, (a, b) in enumerate(rng.choice(["red", "blue", "green"], (200, 2)))]
+    colour = ["other", "rare", *np.repeat(["red", "blue"], 99), None, None]
+    table = pa.table({"text": [*text, "", ""], "colour": colour, "flag": [True, None] * 101})
+    schema = learn_schema(table)
+    view = frame_view(schema, schema.encode(table))
+    assert list(view.columns) == [*(f"text#{i}" for i in range(32)), "colour", "flag"]
+    assert view["colour"][:3].tolist() == ["other", "other", "red"]
+    assert view["colour"].isna().sum() == 2 and view["flag"].isna().sum() == 101
+    sparse_rows = schema.encode_sparse(table)
+    pd.testing.assert_frame_equal(frame_view(schema, sparse_rows).reset_index(drop=True), view)
+
+
+class NumbersOnly(Recorder):
+    """Refuses labels that are not 0, 1, ..., as XGBoost does."""
+
+    def fit(self, X, y, sample_weight=None, eval_set=None):
+        if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
+            raise ValueError("Invalid classes")
+        return super().fit(X, y, sample_weight, eval_set)
+
+
+def test_labels_become_numbers_for_an_estimator_that_refuses_them(frame, labels) -> None:
+    model = CoresetEstimator(NumbersOnly(), **SMALL).fit(frame, labels, eval_set=[(frame[:9], labels[:9])])
+    assert model.classes_.tolist() == ["no", "yes"] and set(model.predict(frame)) == {"no"}
+    assert model.score(frame, labels) == np.mean(labels == "no")
+    assert model.estimator_.eval_set_[0][1].tolist() == (labels[:9] == "yes").astype(int).tolist()
+    with pytest.raises(ValueError, match="Invalid classes"):
+        CoresetEstimator(NumbersOnly(), **SMALL).fit(frame, labels, eval_set=[(frame[:1], ["maybe"])])

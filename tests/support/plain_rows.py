@@ -1,0 +1,11 @@
+"""Rows of tables as they stand in their files: numbers are not scaled, gaps not filled, text is refused."""
+
+from functools import partial
+
+import tithe.rows.columns
+import tithe.rows.files
+
+AS_THEY_ARE = {"scale": "none", "impute": "none", "categories": "error"}
+
+open_dataset = partial(tithe.rows.files.open_dataset, **AS_THEY_ARE)
+Choice = partial(tithe.rows.columns.Choice, **AS_THEY_ARE)

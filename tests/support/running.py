@@ -1,0 +1,81 @@
+"""Commands run here or in a process of their own, and files for them to read."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tithe import load_coreset
+from tithe.cli.main import main
+from tithe.storage.blocks import rows_bytes
+
+PLAIN = ("--scale", "none", "--impute", "none")  # rows as they stand in the files
+
+# leaves are made small, so that few rows make many; a test runner may have told its children to ignore Ctrl-C
+_PROGRAM = """
+import signal
+import tithe.reduce.plan, tithe.rows.leaves
+from tithe.cli.main import main
+tithe.reduce.plan.LEAF_ROWS = tithe.rows.leaves.LEAF_ROWS = {leaf_rows}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
+def run(*arguments: Any) -> int:
+    """The exit code of a command."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def start(*arguments: Any, leaf_rows: int = 1000) -> subprocess.Popen[str]:
+    """A command in a process of its own, with small leaves."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM.format(leaf_rows=leaf_rows), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def same_rows(first: Path, second: Path) -> bool:
+    """Whether two coresets have the same rows and weights, to the last bit."""
+    coresets = [load_coreset(path) for path in (first, second)]
+    return rows_bytes(coresets[0]) == rows_bytes(coresets[1])
+
+
+def sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def rows_table(n_rows: int, seed: int = 0) -> pa.Table:
+    """Three clusters in four columns, and a label that depends on two of them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 4)) + 6.0 * rng.integers(0, 3, size=(n_rows, 1))
+    label = np.where(X[:, 0] - X[:, 1] + rng.logistic(size=n_rows) > 0, "yes", "no")
+    return pa.table({**{f"c{j}": X[:, j] for j in range(4)}, "label": label})
+
+
+def write_folder(folder: Path, table: pa.Table, n_files: int, group_rows: int = 1000) -> Path:
+    """The rows in so many Parquet files of small row groups."""
+    folder.mkdir()
+    edges = np.linspace(0, table.num_rows, n_files + 1).astype(int)
+    for i, (first, last) in enumerate(pairwise(edges)):
+        pq.write_table(table.slice(first, last - first), folder / f"part-{i:03d}.parquet", row_group_size=group_rows)
+    return folder
+
+
+def generation(checkpoint: Path) -> int:
+    """How many times the state has been written."""
+    return max((int(p.name) for p in checkpoint.glob("[0-9]" * 8)), default=0)
