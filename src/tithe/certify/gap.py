@@ -24,7 +24,6 @@ from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.core.seeding import uniform_of
-from tithe.linear.objective import negligible_loss
 
 CONFIDENCE = 0.95
 N_GROUPS = 8  # groups of a sample, left out one at a time (jackknife)
@@ -328,7 +327,7 @@ def gap_at(
         estimate=min(estimate, evaluation.bound),
         interval=interval,
         exact=exact,
-        negligible=negligible_loss(objective, curvature.rows, params),
+        negligible=objective.negligible_loss(curvature.rows, params),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,9 +11,8 @@ from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 
 from tithe.clustering.kernels import N_SUMS, assign, dz_seeds, point_costs
-from tithe.clustering.queries import hard_centres, random_centres
 from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective, SteppedObjective
-from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Scores, Survey
+from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Rng, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
 from tithe.core.parts import column_means
@@ -21,6 +21,9 @@ from tithe.reduce.kernels import sample_rows
 
 _STEPS_BETWEEN_SELECTIONS = 4  # steps after which the worse half of the searches is dropped
 _MAX_DENSE_SIZE = 10_000_000  # entries of a sparse matrix up to which equal rows are looked for
+_JITTERS = (0.1, 1.0, 10.0)  # multiples of the spread of the columns
+_FAR_SHIFT = 100.0  # multiple of the spread of the columns
+_SAMPLE_ROWS = 5000  # rows that hard centers are fitted on
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -383,3 +386,38 @@ def distinct_rows(coreset: Coreset) -> Block:
     _, first, group = np.unique(dense, axis=0, return_index=True, return_inverse=True)
     weight = np.bincount(group.ravel(), weights=coreset.weights(), minlength=len(first))
     return Block(X=X[first], sample_weight=weight)
+
+
+def random_centres(block: Block, n_centers: int, *, n_bases: int, rng: Rng) -> list[Array]:
+    """Rows as centres, jittered at scales .1, 1 and 10, and moved far away."""
+    queries: list[Array] = []
+    spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
+    for _ in range(n_bases):
+        base = _dense(block, rng.choice(len(block), min(n_centers, len(block)), replace=False))
+        queries.append(base)
+        queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in _JITTERS]
+        queries.append(base + _FAR_SHIFT * spread)
+    return queries
+
+
+def hard_centres(block: Block, k: int, solve: Callable[[Block, int], Array], rng: Rng) -> list[Array]:
+    """Solutions on tiny and larger subsets, with fewer centres, scaled by ten and a tenth, and centres in one place.
+
+    That place is the origin, the row farthest from it, or another far row. ``solve`` maps rows and a number of centres
+    to the best ones.
+    """
+    sample = sample_rows(block, _SAMPLE_ROWS, rng)
+    base = solve(sample, k)
+    subsets = [solve(sample_rows(sample, size, rng), k) for size in (k + 2, 5 * k, 1000)]
+    fewer = [solve(sample, n) for n in {1, -(-k // 2)}]
+    norms = np.asarray(
+        sample.X.multiply(sample.X).sum(axis=1) if sparse.issparse(sample.X) else (sample.X**2).sum(axis=1)
+    )
+    order = np.argsort(-norms.ravel(), kind="stable")
+    far_rows = [np.repeat(_dense(sample, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
+    return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far_rows]
+
+
+def _dense(block: Block, rows: Array) -> Array:
+    chosen = block.X[np.sort(rows)]
+    return np.asarray(chosen.toarray() if sparse.issparse(chosen) else chosen, np.float64)

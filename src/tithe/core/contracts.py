@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import numpy as np
+
 from tithe.core.data import Array, Block, Evaluation, Moments, Rng, Scores, Survey
 from tithe.core.params import Option, Target
 from tithe.core.state_checks import Storable
@@ -171,6 +173,14 @@ class Objective(Storable, ABC):
     def hard_params(self, block: Block, *, rng: Rng) -> list[Params]:
         """Solutions on which a coreset errs more than on most, for choosing a size."""
         return []
+
+    def without_coefficients(self, params: Params) -> Params:
+        """The solution that uses no column, beside which rounding is recognised."""
+        return np.zeros_like(params)
+
+    def without_rounding(self, losses: Any, usual: float) -> Array:
+        """The losses; those that are no more than rounding of a ``usual`` one become zero."""
+        return np.where(losses <= self.relative_rounding * usual, 0.0, losses)
 
     def strengthened(self, factor: float) -> Self | None:
         """The same objective with losses counting ``factor`` times as much beside the penalty; None without penalty."""
@@ -438,6 +448,10 @@ class ConvexObjective(SampledObjective):
         caution: float = 1.0,
     ) -> Any:
         """The curvature of these rows with the penalty: a `tithe.certify.descent.Metric`."""
+
+    def negligible_loss(self, rows: Block, params: Array) -> float:
+        """The loss on all rows up to which it is rounding; ``rows`` are some of them that weigh as much as all."""
+        return 0.0
 
     @abstractmethod
     def centre(self, block: Block) -> Array | None:

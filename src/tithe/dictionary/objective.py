@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -9,15 +10,16 @@ import numpy as np
 from scipy import sparse
 
 from tithe.clustering.kernels import point_costs
-from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective
+from tithe.core.contracts import MeanPilotObjective, NearestObjective
 from tithe.core.data import Array, Block, Coreset, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, WholeNumber, check_params
+from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.dictionary.atom_kernels import subspace_errors
 from tithe.dictionary.solver import Coding, data_atoms, learn_dictionary, unit
 from tithe.reduce.kernels import sample_rows
+from tithe.theory.theorems import SizeQuestion, Theorem, TheoremObjective, by_bernstein
 
 Reference = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
 _SINGLE_VECTORS = ("constant", "mean_line", "mean_point")
@@ -35,7 +37,7 @@ _QUERY_NOISE = 0.3  # length of the noise that is added to a unit atom
 
 
 @dataclass(frozen=True, kw_only=True)
-class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjective):
+class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective):
     """f_D(y) = min |y - a D|^2 over codes a of at most T nonzero entries; D has k unit rows, the atoms.
 
     Parameters
@@ -109,6 +111,7 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     )
     name: ClassVar[str] = "dictionary"
     relative_rounding: ClassVar[float] = 1e-24
+    takes_reference_factor: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_params(self, self.constraints)
@@ -252,6 +255,39 @@ class DictionaryObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
             start = unit(init)
         coding = self._coding(block.n_features, len(start))
         return learn_dictionary(block.X, block.sample_weight, start, coding, max_iter=self.max_iter, rng=rng).atoms
+
+    def size_theorem(self, question: SizeQuestion) -> Theorem:
+        """Feldman, Feigin and Sochen (2013), Lemma 1, Theorem 1 and Corollary 2: see `theoretical_size`."""
+        reference_factor, delta = question.reference_factor, question.delta
+        check_value("reference_factor", reference_factor, OneOf(None, "1/eps") | RealNumber(least=1.0))
+        if self.beta == 1.0:
+            raise ValueError("beta=1 draws rows uniformly, about which no theorem is known: use a smaller beta.")
+        factor = 1.0 if reference_factor is None else reference_factor
+
+        def total(eps: float) -> float:
+            return (1.0 / eps if isinstance(factor, str) else factor) / (1.0 - self.beta)
+
+        about = "S = 1 / (eps (1 - beta)), " if isinstance(factor, str) else f"S = {factor:g} / (1 - beta), "
+        assumption = "no row is coded with a larger error than by D0"
+        if reference_factor is not None:
+            share = "eps" if isinstance(factor, str) else f"1/{factor:g}"
+            assumption += f", and the dictionary costs at least {share} of what D0 costs"
+            if question.one:
+                return by_bernstein(total, delta, about, assumption)
+        dimension = 1.0 if question.one else float(question.n_features * self.n_components)
+        # Hoeffding's inequality needs ln(2/delta) / 2, which is more than 10 ln(1/delta) where delta is above .96
+        log_chance = max(10.0 * math.log(1.0 / delta), math.log(2.0 / delta) / 2.0)
+        error = "additive: eps cost(D0)" if reference_factor is None else "relative"
+        queries = "one fixed query" if question.one else "all queries, pseudo-dimension taken as d k"
+        return Theorem(
+            rows=lambda eps: dimension * total(eps) ** 2 * log_chance / eps**2,
+            total=total,
+            constant=10.0,
+            dimension=dimension,
+            formula=f"10 D S^2 ln(1/delta) / eps^2, {about}{error}, {queries}",
+            proved=question.one,
+            assumption=assumption,
+        )
 
     def _coding(self, d: int, k: int) -> Coding:
         n_reference = min(k, self.n_included(d))

@@ -13,10 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
-from tithe.core.labels import distinct_labels, encode_labels
+from tithe.core.labels import LabelledObjective, distinct_labels, encode_labels
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
-from tithe.linear.objective import LabelledObjective
 from tithe.reduce.generic import GenericObjective
 from tithe.rows.mapped import MappedSource
 

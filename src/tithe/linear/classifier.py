@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.core.contracts import BoundedObjective, Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
+from tithe.core.labels import LabelledObjective
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Sizes
@@ -30,7 +31,7 @@ from tithe.fit.labels import (
 )
 from tithe.fit.results import BarChart, column_names, named_coefficients
 from tithe.linear.learner import CoresetLinearModel
-from tithe.linear.objective import LabelledLinearObjective, LabelledObjective
+from tithe.linear.objective import LabelledLinearObjective
 from tithe.linear.regressed import Regressed, SensitivityModel
 from tithe.rows.mapped import MappedSource
 

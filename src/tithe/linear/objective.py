@@ -11,15 +11,15 @@ import numpy as np
 from scipy import sparse
 
 from tithe.certify.descent import Descent, Metric
-from tithe.clustering.queries import hard_linear, random_linear
-from tithe.core.contracts import ConvexObjective, InfluenceObjective, Objective
+from tithe.core.contracts import ConvexObjective, InfluenceObjective
 from tithe.core.data import Array, Block, Moments, Rng, Survey
-from tithe.core.labels import count_codes, distinct_labels, label_numbers
+from tithe.core.labels import LabelledObjective, count_codes
 from tithe.core.linear_algebra import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional
+from tithe.linear.queries import hard_linear, random_linear
 from tithe.reduce.kernels import sample_rows
 
 _ROWS_EACH = 12  # drawn rows for each total: with fewer, calibration lost on all sets tried, with more it won
@@ -30,6 +30,7 @@ _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every ro
 _ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again
 _CURVATURE_WORK = 10_000_000_000  # products that a curvature may cost
 _CHUNK_ROWS = 2048
+_ROWS_OF_USUAL_LOSS = 1000  # that show how large a usual loss is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +262,21 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
     def hard_params(self, block: Block, *, rng: Rng) -> list[Array]:
         return hard_linear(self, block, rng)
 
+    def without_coefficients(self, params: Array) -> Array:
+        """Parameters like these with all coefficients zero; scales, which must be positive, stay as they are."""
+        zero = np.zeros_like(params)
+        n_linear = self.n_scores - self.n_scales
+        zero[n_linear:] = params[n_linear:]
+        return zero
+
+    def negligible_loss(self, rows: Block, params: Array) -> float:
+        step = -(-len(rows) // _ROWS_OF_USUAL_LOSS)
+        some = rows.take(np.arange(0, len(rows), step)) if step > 1 else rows
+        if not some.total_weight > 0.0:
+            return 0.0
+        some = replace(some, sample_weight=some.weights() * (rows.total_weight / some.total_weight), mean=None)
+        return self.relative_rounding * self.evaluate(some, self.without_coefficients(params)).value
+
     # -- curvature and minimisation ------------------------------------------------------------
 
     def centre(self, block: Block) -> Array | None:
@@ -404,83 +420,6 @@ _ROWS_OF_MISSING_CLASS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledObjective:
-    """An objective of rows with classes.
-
-    Parameters
-    ----------
-    classes : tuple or None
-        The labels that y may hold, in the order of their numbers 0 .. K - 1. None: those of the
-        rows at hand, in ascending order.
-    """
-
-    classes: tuple[Any, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.classes is None:
-            return
-        if len(self.classes) == 1:
-            raise ValueError(f"There is only one class, {self.classes[0]!r}: at least two are needed.")
-        if len(set(self.classes)) < max(2, len(self.classes)):
-            raise ValueError(f"classes must be at least two different labels, got {self.classes!r}.")
-
-    @property
-    def lacks_classes(self) -> bool:
-        """Whether the classes are still to be taken from the rows."""
-        return self.classes is None
-
-    @property
-    def n_classes(self) -> int:
-        if self.classes is None:
-            raise ValueError("The classes are not known yet: give classes=, or call for_rows() with rows that have y.")
-        return len(self.classes)
-
-    def for_rows(self, block: Block) -> Self:
-        """The objective with the classes of these rows, unless classes were given."""
-        if block.y is None:
-            raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
-        if self.classes is not None:
-            return self
-        try:
-            labels = distinct_labels(block.y)
-        except TypeError as error:
-            raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
-        if labels.dtype.kind == "f" and not (np.isfinite(labels).all() and np.array_equal(labels, np.trunc(labels))):
-            finite = np.isfinite(labels).all()
-            values = f"{len(labels)} values such as {labels.tolist()[0]!r}" if finite else "NaN or infinity"
-            raise ValueError(f"y holds {values}: these are no classes.")
-        if len(labels) < 2:
-            raise ValueError(
-                f"y holds only one class, {labels.tolist()[0]!r}, in the rows at hand: there is nothing to tell apart. "
-                f"If others come later in a stream, name all: {type(self).__name__}(classes=...)."
-            )
-        return replace(self, classes=tuple(labels.tolist()))
-
-    def codes(self, block: Block) -> Array:
-        """The number of the class of each row: (n,) int32."""
-        if block.y is None:
-            raise ValueError(f"Objective {type(self).__name__} needs a class for every row: give y.")
-        if len(block.y) == 0:
-            return np.empty(0, np.int32)
-        plain = block.y.dtype == np.int32 and self.classes == tuple(range(self.n_classes))
-        # kernels use these numbers as indices without checking them
-        if plain and count_codes(block.y, self.n_classes)[-1] == 0:
-            return block.y
-        labels = np.asarray(self.classes)
-        try:
-            codes = label_numbers(block.y, labels)
-        except TypeError as error:
-            raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
-        if codes.min() < 0:
-            raise ValueError(
-                f"y holds {block.y[codes < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "
-                f"{', '.join(map(repr, labels[:5].tolist()))}{', ...' if len(labels) > 5 else ''}. "
-                "Name all of them beforehand: classes=(...)."
-            )
-        return codes
-
-
-@dataclass(frozen=True, kw_only=True)
 class LabelledLinearObjective(LabelledObjective, LinearModelObjective):
     """A `LinearModelObjective` whose y are classes.
 
@@ -567,32 +506,3 @@ def signed(X: Any, sign: Array, last: float) -> Any:
     np.multiply(X, sign, out=rows[:, :-1])
     rows[:, -1:] = last * sign
     return rows
-
-
-_SAMPLE_ROWS = 1000  # that tell how large a usual loss is
-
-
-def without_coefficients(objective: Objective, params: Array) -> Array:
-    """Parameters like these with all coefficients zero; scales, which must be positive, stay as they are."""
-    zero = np.zeros_like(params)
-    if isinstance(objective, LinearModelObjective):
-        n_linear = objective.n_scores - objective.n_scales
-        zero[n_linear:] = params[n_linear:]
-    return zero
-
-
-def without_rounding(objective: Objective, losses: Any, usual: float) -> Array:
-    """The losses, those that are rounding beside a ``usual`` one being zero."""
-    return np.where(losses <= objective.relative_rounding * usual, 0.0, losses)
-
-
-def negligible_loss(objective: Objective, rows: Block, params: Array) -> float:
-    """The loss on all rows up to which it is rounding; ``rows`` are some of them that weigh as much as all."""
-    if not isinstance(objective, LinearModelObjective):
-        return 0.0
-    step = -(-len(rows) // _SAMPLE_ROWS)
-    some = rows.take(np.arange(0, len(rows), step)) if step > 1 else rows
-    if not some.total_weight > 0.0:
-        return 0.0
-    some = replace(some, sample_weight=some.weights() * (rows.total_weight / some.total_weight), mean=None)
-    return objective.relative_rounding * objective.evaluate(some, without_coefficients(objective, params)).value

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Evaluation, Survey
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.linear.objective import LabelledLinearObjective
 from tithe.odm.kernels.gram import row_squares
 from tithe.odm.kernels.margin import MarginSums, margin_sweep
+from tithe.theory.theorems import DRAWN_BY, SizeQuestion, Theorem, TheoremObjective, by_sensitivities, needed_total
 
 _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100  # the squares of parameters within these neither over- nor underflow
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginObjective(LabelledLinearObjective, SensitivityObjective):
+class MarginObjective(LabelledLinearObjective, TheoremObjective):
     """f(x, y) = loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u of a row.
 
     Two classes: u = +-(x . w + b), + for the second. K > 2 classes: u = f_y - max_(l != y) f_l of the scores
@@ -106,6 +107,7 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
     relative_rounding: ClassVar[float] = 1e-24
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True
+    needs_total_sensitivity: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_params(self, self.constraints)
@@ -125,6 +127,15 @@ class MarginObjective(LabelledLinearObjective, SensitivityObjective):
 
     def strengthened(self, factor: float) -> Self:
         return replace(self, lam=min(max(self.lam * factor, _MIN_STRENGTH), _MAX_STRENGTH))
+
+    def size_theorem(self, question: SizeQuestion) -> Theorem:
+        n_classes = 2 if self.lacks_classes else self.n_classes
+        dimension = float((n_classes if n_classes > 2 else 1) * (question.n_features + 1))
+        total = needed_total(self.name, question.total_sensitivity)
+        theorem = by_sensitivities(question.one, total, dimension, question.delta, assumption=DRAWN_BY)
+        if not (self.fit_intercept and math.isinf(self.intercept_scaling)):
+            return theorem
+        return replace(theorem, proved=False, formula=f"{theorem.formula}; with a free intercept S is no bound")
 
     def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
         """The root of the loss: half the slope below the band, and half the slope / sqrt(mu) above it.

@@ -15,12 +15,19 @@ from tithe.core.params import Instance, OneOf, RealNumber, WholeNumber, check_va
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.dictionary.objective import DictionaryObjective
 from tithe.linear.cablr import Clustered
-from tithe.odm.objective import MarginObjective
 from tithe.reduce.plan import check_contracts
 from tithe.rows.arrays import as_block
-from tithe.theory.theorems import SizeBound, Theorem, about_clusters, about_dictionaries, by_sensitivities
+from tithe.theory.theorems import (
+    DRAWN_BY,
+    SizeBound,
+    SizeQuestion,
+    Theorem,
+    TheoremObjective,
+    about_clusters,
+    by_sensitivities,
+    needed_total,
+)
 
 SAMPLE_ROWS = 200_000  # rows of a source that a total sensitivity is measured on
 _LOGISTIC_CONSTANT = 4.0  # the constant of the theorem in the code of its authors; the theorem leaves it open
@@ -105,7 +112,7 @@ def theoretical_size(
     Examples
     --------
     >>> from tithe.objectives import KMeansObjective
-    >>> from tithe.theory.sizes import theoretical_size
+    >>> from tithe.theory import theoretical_size
     >>> theoretical_size(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
     177393
     """
@@ -156,19 +163,21 @@ def known_theorems(objective: Objective) -> list[dict[str, Any]]:
         pairs.insert(2, ("sensitivity", "net"))
     elif isinstance(objective, ClusterBoundedObjective):
         pairs = [("cablr", "one"), ("cablr", "all")]
-    elif isinstance(objective, (MarginObjective, DictionaryObjective)):
+    elif isinstance(objective, TheoremObjective):
         pairs = [("sensitivity", "one"), ("sensitivity", "all")]
     else:
         pairs = []
     theorems: list[dict[str, Any]] = [{"construction": name, "queries": queries} for name, queries in pairs]
-    if isinstance(objective, DictionaryObjective):
+    if isinstance(objective, TheoremObjective) and objective.takes_reference_factor:
         theorems += [{**theorem, "reference_factor": "1/eps"} for theorem in theorems]
     return theorems
 
 
 def needs_total_sensitivity(objective: Objective) -> bool:
     """Whether the theorems about an objective need a total sensitivity that was measured on rows."""
-    return isinstance(objective, (ClusterBoundedObjective, MarginObjective))
+    if isinstance(objective, TheoremObjective):
+        return objective.needs_total_sensitivity
+    return isinstance(objective, ClusterBoundedObjective)
 
 
 def measured_total_sensitivity(
@@ -254,7 +263,7 @@ def _theorem(
     check_value("total_sensitivity", total_sensitivity, OneOf(None) | RealNumber(above=0.0))
     if total_sensitivity is not None and not needs_total_sensitivity(goal):
         raise ValueError(f"total_sensitivity is for logistic regression and margins, not for {goal.name!r}.")
-    if reference_factor is not None and not isinstance(goal, DictionaryObjective):
+    if reference_factor is not None and not (isinstance(goal, TheoremObjective) and goal.takes_reference_factor):
         raise ValueError(f"reference_factor is for dictionaries, not for {goal.name!r}.")
     theorems = known_theorems(goal)
     known = [theorem["construction"] for theorem in theorems]
@@ -272,21 +281,18 @@ def _theorem(
     one = queries == "one"
     if isinstance(goal, ClusteringObjective):
         return about_clusters(goal, delta, n_features, construction, queries, n_rows)
-    if isinstance(goal, DictionaryObjective):
-        return about_dictionaries(goal, delta, n_features, one, reference_factor)
-    if total_sensitivity is None:
-        raise ValueError(
-            f"The theorem about {goal.name!r} needs total_sensitivity: measure it on rows with "
-            "tithe.theory.sizes.measured_total_sensitivity."
+    if isinstance(goal, TheoremObjective):
+        return goal.size_theorem(
+            SizeQuestion(
+                delta=delta,
+                n_features=n_features,
+                one=one,
+                total_sensitivity=total_sensitivity,
+                reference_factor=reference_factor,
+            )
         )
-    drawn_by = "S is the total of the bounds that rows are drawn by"
+    total = needed_total(goal.name, total_sensitivity)
     n_classes = 2 if goal.lacks_classes else goal.n_classes
     dimension = float((n_classes if n_classes > 2 else 1) * (n_features + 1))
-    if isinstance(goal, MarginObjective):
-        free = goal.fit_intercept and math.isinf(goal.intercept_scaling)
-        theorem = by_sensitivities(one, total_sensitivity, dimension, delta, assumption=drawn_by)
-        if not free:
-            return theorem
-        return replace(theorem, proved=False, formula=f"{theorem.formula}; with a free intercept S is no bound")
-    theorem = by_sensitivities(one, total_sensitivity, dimension, delta, constant=_LOGISTIC_CONSTANT)
-    return replace(theorem, assumption=f"{drawn_by} and the norm of parameters at most the radius of the construction")
+    theorem = by_sensitivities(one, total, dimension, delta, constant=_LOGISTIC_CONSTANT)
+    return replace(theorem, assumption=f"{DRAWN_BY} and the norm of parameters at most the radius of the construction")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tithe.clustering.objective import ClusteringObjective
 from tithe.clustering.rings import Rings, draws_per_ring
-from tithe.core.params import OneOf, RealNumber, check_value
-from tithe.dictionary.objective import DictionaryObjective
+from tithe.core.contracts import SensitivityObjective
+from tithe.core.params import RealNumber, check_value
 
 _OPEN_CONSTANT = "at least as many as for one query, universal constant c taken as"
 
@@ -90,7 +92,52 @@ class Theorem:
         )
 
 
-def _bernstein(total: Callable[[float], float], delta: float, about: str, assumption: str) -> Theorem:
+@dataclass(frozen=True, kw_only=True)
+class SizeQuestion:
+    """What `theoretical_size` asks a `TheoremObjective`.
+
+    Parameters
+    ----------
+    delta : float
+        The probability with which the error may be larger.
+    n_features : int
+    one : bool
+        Whether the error is that of one fixed solution; otherwise of all solutions at once.
+    total_sensitivity : float or None
+        Measured on rows, if the objective needs it.
+    reference_factor : float, "1/eps" or None
+        As in `theoretical_size`, if the objective takes it.
+    """
+
+    delta: float
+    n_features: int
+    one: bool
+    total_sensitivity: float | None
+    reference_factor: float | str | None
+
+
+class TheoremObjective(SensitivityObjective):
+    """An objective with a theorem of its own about the size of a coreset drawn by its sensitivities."""
+
+    needs_total_sensitivity: ClassVar[bool] = False  # whether S must be measured on rows
+    takes_reference_factor: ClassVar[bool] = False  # whether errors are relative to those of a reference
+
+    @abstractmethod
+    def size_theorem(self, question: SizeQuestion) -> Theorem:
+        """The rows to draw as a function of the error."""
+
+
+def needed_total(goal_name: str, total_sensitivity: float | None) -> float:
+    """The total sensitivity that was measured; ValueError if it was not."""
+    if total_sensitivity is None:
+        raise ValueError(
+            f"The theorem about {goal_name!r} needs total_sensitivity: measure it on rows with "
+            "tithe.theory.measured_total_sensitivity."
+        )
+    return total_sensitivity
+
+
+def by_bernstein(total: Callable[[float], float], delta: float, about: str, assumption: str) -> Theorem:
     """One query: terms between 0 and S cost, of a mean square of at most S cost^2."""
     return Theorem(
         rows=lambda eps: 2.0 * total(eps) * (1.0 + eps / 3.0) * math.log(2.0 / delta) / eps**2,
@@ -102,11 +149,14 @@ def _bernstein(total: Callable[[float], float], delta: float, about: str, assump
     )
 
 
+DRAWN_BY = "S is the total of the bounds that rows are drawn by"
+
+
 def by_sensitivities(
     one: bool, total: float, dimension: float, delta: float, *, constant: float = 1.0, assumption: str = ""
 ) -> Theorem:
     """Draws by sensitivities of the given total, for one query or for all."""
-    fixed_query = _bernstein(lambda eps: total, delta, "", assumption)
+    fixed_query = by_bernstein(lambda eps: total, delta, "", assumption)
     if one:
         return fixed_query
     log_total = max(0.0, math.log(total))
@@ -279,39 +329,5 @@ def _about_rings(
         dimension=float(d * goal.n_clusters),
         formula=f"S {logs} / (2 eps0^2), S rings, eps0 = eps/{eps0:.4g}, {queries}",
         proved=True,
-        assumption=assumption,
-    )
-
-
-def about_dictionaries(
-    goal: DictionaryObjective, delta: float, d: int, one: bool, reference_factor: float | str | None
-) -> Theorem:
-    check_value("reference_factor", reference_factor, OneOf(None, "1/eps") | RealNumber(least=1.0))
-    if goal.beta == 1.0:
-        raise ValueError("beta=1 draws rows uniformly, about which no theorem is known: use a smaller beta.")
-    factor = 1.0 if reference_factor is None else reference_factor
-
-    def total(eps: float) -> float:
-        return (1.0 / eps if isinstance(factor, str) else factor) / (1.0 - goal.beta)
-
-    about = "S = 1 / (eps (1 - beta)), " if isinstance(factor, str) else f"S = {factor:g} / (1 - beta), "
-    assumption = "no row is coded with a larger error than by D0"
-    if reference_factor is not None:
-        share = "eps" if isinstance(factor, str) else f"1/{factor:g}"
-        assumption += f", and the dictionary costs at least {share} of what D0 costs"
-        if one:
-            return _bernstein(total, delta, about, assumption)
-    dimension = 1.0 if one else float(d * goal.n_components)
-    # Hoeffding's inequality needs ln(2/delta) / 2, which is more than 10 ln(1/delta) where delta is above .96
-    log_chance = max(10.0 * math.log(1.0 / delta), math.log(2.0 / delta) / 2.0)
-    error = "additive: eps cost(D0)" if reference_factor is None else "relative"
-    queries = "one fixed query" if one else "all queries, pseudo-dimension taken as d k"
-    return Theorem(
-        rows=lambda eps: dimension * total(eps) ** 2 * log_chance / eps**2,
-        total=total,
-        constant=10.0,
-        dimension=dimension,
-        formula=f"10 D S^2 ln(1/delta) / eps^2, {about}{error}, {queries}",
-        proved=one,
         assumption=assumption,
     )

@@ -10,7 +10,6 @@ import numpy as np
 from tithe.core.contracts import ConvexObjective, Objective
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
-from tithe.linear.objective import without_coefficients, without_rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +40,9 @@ class Judge:
             # no column says anything: the best constant
             flat = Block(X=np.zeros((len(rows), 1)), y=rows.y, sample_weight=rows.sample_weight)
             constant = objective.solve(flat, rng=rng_for(0, "constant"))
-            compared = constant, without_coefficients(objective, constant)
+            compared = constant, objective.without_coefficients(constant)
             loss, self._usual_loss = (self._mean(objective.cost(flat, params)) for params in compared)
-            self._constant_loss = float(without_rounding(objective, loss, self._usual_loss))
+            self._constant_loss = float(objective.without_rounding(loss, self._usual_loss))
 
     def _mean(self, values: Array) -> float:
         return float(np.average(values, weights=self._weight))
@@ -59,5 +58,5 @@ class Judge:
             if self._constant_loss > 0.0:
                 return 1.0 - loss / self._constant_loss, loss
             # as scikit-learn scores predictions of a constant: 1 if they are right
-            return float(without_rounding(self.objective, loss, self._usual_loss) == 0.0), loss
+            return float(self.objective.without_rounding(loss, self._usual_loss) == 0.0), loss
         return loss, loss

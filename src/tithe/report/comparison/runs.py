@@ -19,7 +19,6 @@ from tithe.core.progress import timed
 from tithe.core.seeding import rng_for
 from tithe.dictionary.objective import DictionaryObjective
 from tithe.linear.logistic_objective import LogisticObjective
-from tithe.linear.objective import without_coefficients, without_rounding
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.plan import Plan, resolve_pair
@@ -180,12 +179,12 @@ class Runner:
             nothing = [np.zeros(self.rows.held_out.n_features)] if isinstance(objective, DictionaryObjective) else []
             values = total_costs(self.rows.training, objective, [*solutions, *nothing], self.rows.engine)
             usual = values[-1] if nothing else np.max(self._query_costs)
-            return without_rounding(objective, values[: len(solutions)], float(usual))
-        solutions = [*solutions, without_coefficients(objective, solutions[0])]
+            return objective.without_rounding(values[: len(solutions)], float(usual))
+        solutions = [*solutions, objective.without_coefficients(solutions[0])]
         sums = data.total(lambda leaf: _as_objects([objective.sums(leaf, params) for params in solutions]))
         pairs = zip(sums, solutions, strict=True)
         values = np.array([objective.evaluation(total, params).value for total, params in pairs])
-        return without_rounding(objective, values[:-1], values[-1])
+        return objective.without_rounding(values[:-1], values[-1])
 
 
 def _reduced_and_fitted(
