@@ -90,7 +90,8 @@ def curvature_cost(block: Block, n_margins: int) -> int:
         return 0
     pairs = n_margins * (n_margins + 1) // 2 if n_margins * size <= MAX_COORDINATES else n_margins
     if sparse.issparse(block.X) and block.X.nnz <= _DENSE_SHARE * len(block) * block.n_features:
-        return pairs * block.X.nnz * -(-block.X.nnz // len(block))
+        work: int = pairs * block.X.nnz * -(-block.X.nnz // len(block))
+        return work
     return pairs * len(block) * size * size
 
 
@@ -161,7 +162,8 @@ def effective_support(X: Any, second: Array, centre: Array | None = None) -> Arr
         if not is_sparse:
             fourth = np.square(square, out=square)
         squares[:, :-1] += (fourth.T @ second[at] ** 2).T
-    return np.divide(sums * sums, squares, out=np.zeros_like(sums), where=squares > 0.0)
+    support: Array = np.divide(sums * sums, squares, out=np.zeros_like(sums), where=squares > 0.0)
+    return support
 
 
 def _gram(X: Any, weight: Array, centre: Array | None) -> Array:

@@ -148,7 +148,8 @@ class ClippedNoise:
             if not share:
                 continue
             total = total + share * self.variance(_window_sums(_window_sums(channel, side).T, side).T / side**2)
-        return np.maximum(np.sqrt(total), _MIN_STRENGTH)
+        strengths: Array = np.maximum(np.sqrt(total), _MIN_STRENGTH)
+        return strengths
 
 
 def _window_sums(rows: Array, side: int) -> Array:
@@ -320,7 +321,8 @@ def _wavelet_squares(part: Array) -> Array:
     """Mean squares of the 8 x 8 coefficients of each block in the diagonal wavelet band: (blocks,)."""
     detail = _high_pass(_high_pass(part).T).T
     down, across = (length // _SIDE for length in detail.shape)
-    return (detail * detail).reshape(down, _SIDE, across, _SIDE).mean(axis=(1, 3), dtype=np.float64).ravel()
+    squares: Array = (detail * detail).reshape(down, _SIDE, across, _SIDE).mean(axis=(1, 3), dtype=np.float64).ravel()
+    return squares
 
 
 def _cosine_squares(part: Array) -> Array:
@@ -329,7 +331,8 @@ def _cosine_squares(part: Array) -> Array:
     cosines = dctn(part.reshape(down, _SIDE, across, _SIDE), axes=(1, 3), norm="ortho")
     squares = np.square(cosines, out=cosines) * _FINE_COSINES[:, None, :]
     means = squares.sum(axis=(1, 3), dtype=np.float64) / _FINE_COSINES.sum()
-    return means.reshape(down // 2, 2, across // 2, 2).transpose(0, 2, 1, 3).reshape(-1, 4)
+    quarters: Array = means.reshape(down // 2, 2, across // 2, 2).transpose(0, 2, 1, 3).reshape(-1, 4)
+    return quarters
 
 
 def _high_pass(rows: Array) -> Array:

@@ -93,7 +93,8 @@ class Planes:
         for colour in (1, 2):
             if _COLOUR_MATRIX[plane, colour]:
                 mixed += _COLOUR_MATRIX[plane, colour] * rows[..., colour]
-        return (mixed / _MATRIX_NORMS[plane]).astype(np.float32)
+        plane_rows: Array = (mixed / _MATRIX_NORMS[plane]).astype(np.float32)
+        return plane_rows
 
     def channels(self, top: int, bottom: int) -> list[Array]:
         """Rows ``top`` to ``bottom`` of grey, or of each colour: (bottom - top, w)."""
@@ -108,7 +109,8 @@ class Planes:
         """The rows from ``top`` on after ``change`` (planes, rows, w) is subtracted from the planes: float64."""
         rows = self.image[top : top + change.shape[1]].astype(np.float64)
         if self.n_planes == 1:
-            return rows - change[0]
+            changed: Array = rows - change[0]
+            return changed
         for colour in range(3):
             for plane in range(3):
                 if _COLOUR_MATRIX[plane, colour]:

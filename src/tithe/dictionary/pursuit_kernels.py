@@ -20,7 +20,7 @@ _PANEL_BYTES = 64  # of the atoms at a time
 _CHUNK_BYTES = 1 << 18  # bytes of correlations at a time, so that they stay in the second-level cache
 
 
-@extending.intrinsic  # type: ignore[untyped-decorator]
+@extending.intrinsic
 def _multiply(_typing: Any, rows: Any, panels: Any, panel: Any, out: Any, row: Any, at: Any, column: Any) -> Any:
     """out[at + r, column:] = rows[row + r] @ panels[panel] for r < 6, all arrays contiguous."""
 

@@ -67,11 +67,13 @@ class Coding:
         """
         chosen, values, error, _ = codes
         if self.penalty is not None:
-            return error / 2.0 + self.penalty * np.abs(values).sum(axis=1, dtype=np.float64)
+            costs: Array = error / 2.0 + self.penalty * np.abs(values).sum(axis=1, dtype=np.float64)
+            return costs
         if self.target == 0.0:
             return error
         with np.errstate(over="ignore"):
-            return np.count_nonzero(chosen >= 0, axis=1) + np.maximum(0.0, error / self.target - 1.0)
+            same: Array = np.count_nonzero(chosen >= 0, axis=1) + np.maximum(0.0, error / self.target - 1.0)
+            return same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +282,8 @@ def unit(rows: Array) -> Array:
     """Rows of length one, without rows of zeros. They are scaled by their largest entry first: squares may overflow."""
     largest = np.abs(rows).max(axis=1, initial=0.0)
     rows = rows[largest > 0.0] / largest[largest > 0.0, None]
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    scaled: Array = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return scaled
 
 
 def _distinct(rows: Array, count: int, existing: Array) -> Array:

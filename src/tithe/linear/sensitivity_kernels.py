@@ -27,7 +27,7 @@ _SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer that s
 _MIN_EXPONENT = -708.0  # exp() of less is not a normal number; it is lost against the row's own weight anyway
 
 
-@extending.intrinsic  # type: ignore[untyped-decorator]
+@extending.intrinsic
 def _fetch(_typing: Any, rows: Any, row: Any, column: Any) -> Any:
     """Prefetch the cache line of rows[row, column]; past the end this does nothing."""
 

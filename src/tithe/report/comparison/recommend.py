@@ -280,4 +280,5 @@ def time_text(seconds: float) -> str:
 
 def _two_digits(number: int) -> int:
     unit = 10 ** max(0, len(str(number)) - 2)
-    return -(-number // unit) * unit
+    rounded: int = -(-number // unit) * unit
+    return rounded
