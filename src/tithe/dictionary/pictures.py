@@ -248,13 +248,13 @@ def read_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> 
     files of 16 bits keep them, in grey and in colour; other colours of more than 8 bits are read with 8, with a note.
     A picture that takes more memory than ``limits`` allow is refused before it is unpacked.
     """
-    from PIL import Image
+    from PIL import UnidentifiedImageError
 
     name = os.fspath(path)
     check_regular(name)
     try:
         return _read(path, limits or Limits())
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise FileFormatError(f"{name!r} is not a picture: {error}") from error
     except FileFormatError as error:
         raise FileFormatError(f"{name!r} cannot be read: {error}") from error
