@@ -86,7 +86,7 @@ def single(folder: Path) -> dict[str, Any]:
 
 @item("paco/presets")
 def presets(folder: Path) -> dict[str, Any]:
-    X, parts = data.clouds(800), {}
+    X, parts = data.clouds(300), {}
     for preset in ("practical", "theory", "package"):
         for key, value in fitted(PACO(8, preset=preset, random_state=1).partial_fit(X), X[:50]).items():
             parts[f"{preset}_{key}"] = value
@@ -123,4 +123,4 @@ def resumed(folder: Path) -> dict[str, Any]:
     X = data.clouds(800)
     PACO(8, random_state=4).partial_fit(X[:500]).checkpoint(folder / "state")
     model = PACO.resume(folder / "state").partial_fit(X[500:])
-    return fitted(model, X[:50]) | {"regret": model.regret_bound()}
+    return fitted(model, X[:50]) | {"regret": tried(model.regret_bound)}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import re
 import sys
 import tomllib
 from importlib import import_module
@@ -38,11 +40,36 @@ COMMANDS: dict[str, list[str]] = {
     "fit-poisson": ["fit", "poisson", *CSV, "--target", "visits", "-m", "200", *OUT],
     "fit-odm": ["fit", "odm", *LABEL, "--lam", "100", "-m", "200", *OUT],
     "fit-odm-all": ["fit", "odm", "rows.parquet", "--target", "label", "--weight", "w", *OUT],
-    "fit-ksvd": ["fit", "ksvd", "signals.npy", "-k", "8", "--n-nonzero-coefs", "2", "-m", "300", "--max-iter", "4", *OUT],
+    "fit-ksvd": [
+        "fit",
+        "ksvd",
+        "signals.npy",
+        "-k",
+        "8",
+        "--n-nonzero-coefs",
+        "2",
+        "-m",
+        "300",
+        "--max-iter",
+        "4",
+        *OUT,
+    ],
     "fit-other": ["fit", "sklearn.tree.DecisionTreeClassifier", *LABEL, "-m", "200", *OUT],
-    "fit-npz": ["fit", "logistic", "rows.npz", "-m", "200", *OUT],
+    "fit-npz": ["fit", "logistic", "rows.npz", "--target", "y", "-m", "200", *OUT],
     "fit-coreset": ["fit", "kmeans", "coreset.parquet", "-k", "3", *OUT],
-    "fit-semi": ["fit", "odm", "few.csv", "--target", "label", "--semi", "--links", "links.csv", "--scale", "none", *OUT],
+    "fit-semi": [
+        "fit",
+        "odm",
+        "few.csv",
+        "--target",
+        "label",
+        "--semi",
+        "--links",
+        "links.csv",
+        "--scale",
+        "none",
+        *OUT,
+    ],
     "cluster-online": ["cluster", *CSV, "--online", "--half-life", "500", *OUT],
     "cluster-many-centers": ["cluster", "rows.parquet", "--online", "--many-centers", "--seed", "2", *OUT],
     "cluster-odm": ["cluster", "few.csv", "--exclude", "label", "--odm", "--links", "links.csv", *OUT],
@@ -57,11 +84,46 @@ COMMANDS: dict[str, list[str]] = {
     "build-rings": ["build", "rows.npz", "-k", "3", "-m", "100", "--construction", "rings", "-o", "out.parquet"],
     "build-folder": ["build", "folder", "-k", "3", "-m", "100", "-j", "2", "--target", "label", "-o", "out.parquet"],
     "build-libsvm": ["build", "rows.svm", "--objective", "logistic", "-m", "200", "-o", "out.parquet"],
-    "build-schema": ["build", "more.csv", "--schema-from", "coreset.parquet", "-k", "3", "-m", "80", "-o", "out.parquet"],
+    "build-schema": [
+        "build",
+        "more.csv",
+        "--schema-from",
+        "coreset.parquet",
+        "-k",
+        "3",
+        "-m",
+        "80",
+        "-o",
+        "out.parquet",
+    ],
     "build-pilot": ["build", "more.csv", "--pilot-from", "coreset.parquet", "-k", "3", "-m", "80", "-o", "out.parquet"],
-    "build-dictionary": ["build", "signals.npy", "--objective", "dictionary", "-k", "6", "-m", "200", "-o", "out.parquet"],
+    "build-dictionary": [
+        "build",
+        "signals.npy",
+        "--objective",
+        "dictionary",
+        "-k",
+        "6",
+        "-m",
+        "200",
+        "-o",
+        "out.parquet",
+    ],
     "stream": ["stream", *CSV, "-k", "3", "-m", "80", "--leaf-size", "300", "-o", "out.parquet"],
-    "stream-window": ["stream", *CSV, "-k", "3", "-m", "80", "--leaf-size", "300", "--window", "700", "-o", "out.parquet"],
+    "stream-window": [
+        "stream",
+        *CSV,
+        "-k",
+        "3",
+        "-m",
+        "80",
+        "--leaf-size",
+        "300",
+        "--window",
+        "700",
+        "-o",
+        "out.parquet",
+    ],
     "stream-half-life": ["stream", *CSV, "-m", "80", "--leaf-size", "300", "--half-life", "400", "-o", "out.csv"],
     "merge": ["merge", "coreset.parquet", "other.parquet", "-o", "out.parquet"],
     "merge-size": ["merge", "coreset.parquet", "other.parquet", "-m", "90", "--seed", "3", "-o", "out.parquet"],
@@ -154,7 +216,11 @@ def _enter(name: str, arguments: list[str]) -> None:
     @item(f"command/{name}", fast=name in FAST)
     def command(folder: Path) -> dict[str, Any]:
         known = inputs()
-        return {"exit": run(*arguments)} | written(known)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            parts: dict[str, Any] = {"exit": run(*arguments)}
+        if arguments[0] == "size":  # which writes no file
+            parts["numbers"] = re.findall(r"\d[\d.,e+-]*", said.getvalue())
+        return parts | written(known)
 
 
 for _name, _arguments in COMMANDS.items():
@@ -166,7 +232,11 @@ def predict(folder: Path) -> dict[str, Any]:
     """Of models of several kinds, for rows of files of several kinds."""
     known = inputs()
     parts: dict[str, Any] = {}
-    fits = {"kmeans": ["-k", "3", "--exclude", "label"], "logistic": ["--target", "label"], "ridge": ["--target", "price"]}
+    fits = {
+        "kmeans": ["-k", "3", "--exclude", "label"],
+        "logistic": ["--target", "label"],
+        "ridge": ["--target", "price"],
+    }
     for name, options in fits.items():
         run("fit", name, "rows.csv", *options, "-m", "150", "-o", name)
         model = next(str(p) for p in Path(name).glob("model.*"))

@@ -183,7 +183,7 @@ WRAPPED: dict[str, Any] = {
     "logistic": (lambda: LogisticRegression(), "classes", {"objective": "logistic"}),
     "ridge": (lambda: Ridge(), "numbers", {"objective": "least_squares"}),
     "tree": (lambda: DecisionTreeClassifier(max_depth=4, random_state=0), "classes", {}),
-    "boosting": (lambda: HistGradientBoostingClassifier(max_iter=10, random_state=0), "classes", {}),
+    "boosting": (lambda: HistGradientBoostingClassifier(max_iter=3, random_state=0), "classes", {}),
     "forest": (lambda: RandomForestRegressor(10, max_depth=5, random_state=0), "numbers", {}),
     "bayes": (lambda: GaussianNB(), "classes", {"objective": "generic"}),
     "kmeans": (lambda: KMeans(3, n_init=2, random_state=0), "classes", {"objective": "kmeans"}),

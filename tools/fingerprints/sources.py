@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
+import pyarrow.ipc
 import pyarrow.parquet as pq
 from sklearn.datasets import dump_svmlight_file
 
@@ -138,14 +139,6 @@ def npz(folder: Path) -> Any:
     return open_dataset("rows.npz")
 
 
-@source_item("feather")
-def feather(folder: Path) -> Any:
-    import pyarrow.feather
-
-    pyarrow.feather.write_feather(pa.Table.from_pandas(data.table(), preserve_index=False), "rows.arrow")
-    return open_dataset("rows.arrow", format="arrow", target="label")
-
-
 @source_item("pandas", fast=True)
 def pandas_frame(folder: Path) -> Any:
     return data.table(gaps=False)[["a", "b", "n"]]
@@ -205,16 +198,27 @@ def libsvm(folder: Path) -> dict[str, Any]:
 @item("source/pipe")
 def pipe(folder: Path) -> dict[str, Any]:
     """Bytes on standard input."""
-    before, parts = sys.stdin, {}
     arrow = pa.Table.from_pandas(data.table(), preserve_index=False)
-    text = io.BytesIO()
+    text, packed = io.BytesIO(), io.BytesIO()
     pyarrow.csv.write_csv(arrow, text)
+    with pa.ipc.new_stream(packed, arrow.schema) as writer:
+        writer.write_table(arrow, max_chunksize=400)
+    lines = io.BytesIO()
+    dump_svmlight_file(data.few_entries(), data.two_classes()[1], lines, zero_based=False)
+    return {
+        "csv": tried(lambda: piped(text, format="csv", target="label")),
+        "arrow": tried(lambda: piped(packed, format="arrow", target="label")),
+        "libsvm": tried(lambda: piped(lines, format="libsvm", n_features=30)),
+    }
+
+
+def piped(given: io.BytesIO, **options: Any) -> tithe.Coreset:
+    before = sys.stdin
     try:
-        sys.stdin = io.TextIOWrapper(io.BytesIO(text.getvalue()))
-        parts["csv"] = kept(open_dataset("-", format="csv", target="label"))["coreset"]
+        sys.stdin = io.TextIOWrapper(io.BytesIO(given.getvalue()))
+        return kept(open_dataset("-", **options))["coreset"]
     finally:
         sys.stdin = before
-    return parts
 
 
 @item("source/table_options")
