@@ -33,7 +33,7 @@ def skewed() -> Block:
 @pytest.fixture
 def small_leaves(monkeypatch) -> None:
     """Few rows make many leaves."""
-    for module in ("reduce.plan", "sources.leaves"):
+    for module in ("reduce.plan", "rows.leaves"):
         monkeypatch.setattr(f"tithe.{module}.LEAF_ROWS", 1000)
 
 
