@@ -83,7 +83,7 @@ def test_wrong_parameters(given: dict, message: str) -> None:
 @pytest.mark.parametrize("kernel", ["birth_death", "paper"])
 @pytest.mark.parametrize("place", ["chain.run_chain", "chain.measure_scale", "memory.CoresetStream.coreset"])
 def test_interrupted_it_has_taken_so_many_rows_and_goes_on(monkeypatch, kernel: str, place: str) -> None:
-    X, name = blobs(400, 3), f"tithe.learners.online.{place}"
+    X, name = blobs(400, 3), f"tithe.online.{place}"
     real, calls = pkgutil.resolve_name(name), []
 
     def interrupted(*given, **named):

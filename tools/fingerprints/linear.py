@@ -18,8 +18,15 @@ import tithe
 from fingerprints import data
 from fingerprints.models import fitted, in_batches, saved
 from fingerprints.table import item, tried
-from tithe import CoresetEstimator, CoresetHuberRegressor, CoresetLogisticRegression, CoresetPoissonRegressor
-from tithe import CoresetRidge, CoresetSearchCV, open_dataset
+from tithe import (
+    CoresetEstimator,
+    CoresetHuberRegressor,
+    CoresetLogisticRegression,
+    CoresetPoissonRegressor,
+    CoresetRidge,
+    CoresetSearchCV,
+    open_dataset,
+)
 
 SMALL: dict[str, Any] = {"coreset_size": 200, "random_state": 3}
 REGRESSIONS: dict[str, Any] = {

@@ -11,8 +11,14 @@ from sklearn.datasets import make_moons
 from fingerprints import data
 from fingerprints.models import fitted, in_batches, saved
 from fingerprints.table import item
-from tithe.odm import IncrementalODMClassifier, LinearODMClassifier, ODMClassifier, ODMClassifierCV, ODMClustering
-from tithe.odm import SemiSupervisedODMClassifier
+from tithe.odm import (
+    IncrementalODMClassifier,
+    LinearODMClassifier,
+    ODMClassifier,
+    ODMClassifierCV,
+    ODMClustering,
+    SemiSupervisedODMClassifier,
+)
 
 LINEAR: dict[str, dict[str, Any]] = {
     **{f"solver_{s}": {"solver": s} for s in ("newton", "dcd", "svrg", "saga", "lbfgs", "coreset_svrg")},
