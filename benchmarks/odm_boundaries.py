@@ -19,8 +19,8 @@ from sklearn.svm import SVC
 
 from common import save, show
 from tithe.odm import LinearODMClassifier
-from tithe.plot.boundaries import geometric_margins, two_boundaries
-from tithe.report.figures import drawn
+from tithe.odm.plot import geometric_margins, two_boundaries
+from tithe.plot.axes import drawn
 
 TURN = np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
 COVARIANCE = TURN @ np.diag([0.36, 6.25]) @ TURN.T

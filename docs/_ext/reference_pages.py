@@ -41,7 +41,7 @@ def _exported(module: ModuleType) -> list[str]:
 def _is_installed(module: ModuleType, name: str) -> bool:
     try:
         getattr(module, name)
-    except ImportError:  # an engine that needs another package
+    except (ImportError, AttributeError):  # of an engine, or a family, that is not installed
         return False
     return True
 
@@ -58,7 +58,7 @@ def api_page(module: str, names: list[str]) -> str:
 
 def command_page(command: click.Command, path: str, parent: click.Context | None = None) -> str:
     """A command as Markdown: what it does, its examples, its arguments and its options; then its subcommands."""
-    context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
+    context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent, show_default=True)
     text, _, examples = inspect.cleandoc(command.help or "").replace("\f", "").partition("\b\nExample:\n")
     usage = " ".join(["$", path, *command.collect_usage_pieces(context)])
     parts = [f"{'#' * min(len(path.split()) + 1, 4)} {path}", text.strip(), f"```text\n{usage}\n```"]

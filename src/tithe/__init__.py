@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tithe.reduce.merge import merge_coresets as merge_coresets
     from tithe.reduce.sizing import propose_size as propose_size
     from tithe.reduce.stream import CoresetStream as CoresetStream
-    from tithe.report.comparison.compare import compare as compare
+    from tithe.report.compare import compare as compare
     from tithe.rows.files import open_dataset as open_dataset
     from tithe.rows.limits import Limits as Limits
     from tithe.storage.coresets import load_coreset as load_coreset
@@ -65,7 +65,7 @@ else:
         "tithe.reduce.merge": ("merge_coresets",),
         "tithe.reduce.sizing": ("propose_size",),
         "tithe.reduce.stream": ("CoresetStream",),
-        "tithe.report.comparison.compare": ("compare",),
+        "tithe.report.compare": ("compare",),
         "tithe.rows.files": ("open_dataset",),
         "tithe.rows.limits": ("Limits",),
         "tithe.storage.coresets": ("load_coreset", "save_coreset"),

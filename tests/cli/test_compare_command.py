@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+
 from running import run
 
 
@@ -19,7 +20,7 @@ def rows(tmp_path):
 
 
 def test_compare_writes_a_page_the_numbers_and_a_table(rows, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("tithe.report.comparison.page.drawn", lambda *args, **options: b"a picture")
+    monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
     command = ["compare", rows, "--objective", "logistic", "-C", "0.5", "--target", "label", "--weight", "w"]
     out = tmp_path / "out"
     assert run(*command, "--sizes", "10%,0.2,300", "--repeats", 2, "--constructions", "auto", "-o", out) == 0
@@ -35,7 +36,7 @@ def test_compare_writes_a_page_the_numbers_and_a_table(rows, tmp_path, capsys, m
 
 
 def test_rows_beyond_the_memory_allowed_stay_in_their_file(rows, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("tithe.report.comparison.page.drawn", lambda *args, **options: b"a picture")
+    monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
     command = ["compare", rows, "--objective", "logistic", "--target", "label", "--sizes", 50, "--repeats", 1]
     assert run(*command, "--memory", 1e-5, "--constructions", "auto", "-o", tmp_path / "out") == 0
     assert "the largest affordable, takes its place" in " ".join(capsys.readouterr().out.split())

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import rows_table, run, sha, write_folder
 from spark_session import require_spark
+
+from running import rows_table, run, sha, write_folder
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_scheduler_is_for_dask_alone(folder: Path, tmp_path: Path, capsys: pyt
 def test_no_scheduler_at_an_address(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tithe.cli.engines._CONNECT_SECONDS", 1)
+    monkeypatch.setattr("tithe.cli.options._CONNECT_SECONDS", 1)
     options = ("--engine", "dask", "--scheduler", "tcp://127.0.0.1:9")
     assert _build(folder, tmp_path / "c.parquet", *options) == 2
     assert "no Dask scheduler at 'tcp://127.0.0.1:9'" in capsys.readouterr().err

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from running import PLAIN, generation, rows_table, run, sha, start, write_folder
 
+from running import PLAIN, generation, rows_table, run, sha, start, write_folder
 from tithe import (
     CoresetHuberRegressor,
     CoresetKMeans,
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_what_was_there(folder, tmp_path, monkeypatch, capsys
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tithe.report.fit_report.write_coreset", full)
+    monkeypatch.setattr("tithe.report.run.write_coreset", full)
     assert run(*command, "--seed", 1) == 1
     assert "No space left" in capsys.readouterr().err
     assert {p.name: sha(p) for p in out.iterdir()} == before
@@ -297,6 +297,6 @@ def test_rows_that_come_once_are_fitted_without_a_certificate(tmp_path, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(buffer.getvalue())))
     out = tmp_path / "result"
     assert run("fit", "kmeans", "-", "-k", 3, "-m", 200, "-o", out) == 0
-    assert "no certificate" in capsys.readouterr().out
+    assert "No certificate" in capsys.readouterr().out
     assert "No certificate" in (out / "report.html").read_text()
     assert json.loads((out / "results.json").read_text())["certificate"] is None

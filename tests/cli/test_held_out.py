@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from running import PLAIN, rows_table, run, write_folder
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, r2_score, roc_auc_score
 
+from running import PLAIN, rows_table, run, write_folder
 from tithe import CoresetLogisticRegression, load_coreset, load_model, open_dataset
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Split, key_of, uniform_of
@@ -141,7 +141,7 @@ def test_no_scores(folder, tmp_path, capsys) -> None:
     for where, more in ((folder, ["--holdout", 0]), (few, [])):
         command = ["fit", "kmeans", where, "--columns", "c0,c1", "-k", 3, "-m", 200, *more, "-o", tmp_path / "out"]
         assert run(*command) == 0
-        assert "no scores" in capsys.readouterr().out and results(tmp_path / "out")["held_out"] is None
+        assert "No scores" in capsys.readouterr().out and results(tmp_path / "out")["held_out"] is None
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import joblib
 import numpy as np
 import pytest
 from row_search import files_with
-from running import rows_table, run, sha, write_folder
 
+from running import rows_table, run, sha, write_folder
 from tithe import load_model
 
 KILLS = 40  # of each of the five
@@ -115,7 +115,7 @@ def fitted(tmp_path: Path, n_kills: int, seed: int) -> None:
 def clustered(tmp_path: Path, n_kills: int, seed: int) -> None:
     data = write_folder(tmp_path / "data", rows_table(1500, seed).drop_columns(["label"]), 2)
     whole, output = tmp_path / "whole", tmp_path / "killed"
-    command = ["cluster", data, "--online", "--max-clusters", 5, "--summary-size", 100]
+    command = ["online", data, "--max-clusters", 5, "--summary-size", 100]
     assert run(*command, "-o", whole) == 0
 
     def same() -> None:

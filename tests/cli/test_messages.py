@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 import pytest
-from running import rows_table, run, write_folder
 
+from running import rows_table, run, write_folder
 from tithe.cli.fit import fit
-from tithe.cli.messages import in_options
+from tithe.cli.terminal import in_options
 
 SAID = {
     "Skip such rows: bad_rows='skip' (--bad-rows skip).": "Skip such rows: --bad-rows skip.",

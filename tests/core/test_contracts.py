@@ -15,7 +15,7 @@ import tithe
 from tithe import Block, CoresetKMeans, CoresetStream, build_coreset, save_coreset
 from tithe.core import contracts
 from tithe.core.contracts import Construction, Objective, SampledObjective
-from tithe.core.registry import _BUILT_IN, resolve
+from tithe.core.registry import names, resolve
 from tithe.linear.cablr import Cablr
 from tithe.linear.regressed import Regressed
 from tithe.objectives import KMeansObjective, LogisticObjective
@@ -35,7 +35,7 @@ FOREIGN = {
     "meta/delegation.py:EstimatorMethods._call": "a method of the estimator inside, by name",
     "fit/base.py:note_columns": "feature_names_in_ exists only where columns had names, as in scikit-learn",
     "meta/estimator.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
-    "cli/fit.py:_predict": "available_if hides predict_proba",
+    "cli/fit.py:write_predictions_beside": "available_if hides predict_proba",
     "report/scores.py:held_out_scores": "clusters of an estimator of another library may have no cost",
     "meta/other_estimators.py:_NumberedClasses.__getattr__": "attributes of the estimator inside",
     "meta/other_estimators.py:residuals": "an estimator of another library",
@@ -47,11 +47,12 @@ FOREIGN = {
     "fit/fitted.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "core/data.py:Coreset._repr_html_": "the provenance is shown",
-    "report/comparison/compare.py:_parameters": "the parameters are shown",
-    "report/comparison/runs.py:Runner.run": "how the rows were drawn is shown",
+    "report/compare.py:_parameters": "the parameters are shown",
+    "report/compare.py:Runner.run": "how the rows were drawn is shown",
+    "report/run.py:_facts": "the provenance is shown",
     "cli/build.py:_about": "the provenance is shown",
     "cli/merge.py:_about": "the provenance is shown",
-    "cli/inspect.py:_inspect_model": "the parameters are shown",
+    "cli/merge.py:_inspect_model": "the parameters are shown",
     "report/scores.py:_answers": "not every classifier has probabilities",
     "testing/engines.py:_error": "the message itself is checked",
 }
@@ -141,15 +142,15 @@ def test_a_probing_is_found(code: str, found: bool) -> None:
 
 @pytest.mark.parametrize(("kind", "base"), [("objective", Objective), ("construction", Construction)])
 def test_ours_inherit_the_contracts_and_are_values(kind: str, base: type) -> None:
-    for name in _BUILT_IN[kind]:
+    for name in names(kind):
         thing = resolve(kind, name)()
-        assert isinstance(thing, base) and thing.name == name
+        assert isinstance(thing, base) and resolve(kind, thing.name) is type(thing)
         assert thing == resolve(kind, name)() and hash(thing) == hash(resolve(kind, name)())
 
 
 def test_requires_names_contracts() -> None:
     known = {value for value in vars(contracts).values() if isinstance(value, type) and issubclass(value, Objective)}
-    for name in _BUILT_IN["construction"]:
+    for name in names("construction"):
         assert set(resolve("construction", name).requires) <= known
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from itertools import pairwise
 
 import numpy as np
@@ -8,6 +9,7 @@ from leaf_source import fold
 from scipy import sparse
 
 from tithe import Block, Coreset
+from tithe.core import registry
 from tithe.core.data import concat
 from tithe.core.registry import make, names, resolve
 from tithe.core.seeding import Reservoir, as_seed, hash_limit, rng_for
@@ -167,6 +169,20 @@ class TestRegistry:
 
     def test_alias(self) -> None:
         assert resolve("construction", "urs") is resolve("construction", "uniform")
+
+    def test_a_package_that_is_not_whole_is_an_error_only_where_it_is_named(self, monkeypatch) -> None:
+        points = {
+            name: EntryPoint(name=name, value=value, group="tithe.learner")
+            for name, value in (("gone", "no_such_package.learners:Gone"), ("kmeans", "theirs:KMeans"))
+        }
+        monkeypatch.setattr(registry, "_installed", lambda kind: points if kind == "learner" else {})
+        assert {"gone", "kmeans"} < {*names("learner")}
+        with pytest.raises(ValueError, match="no_such_package"):
+            resolve("learner", "gone")
+        with pytest.raises(ValueError, match="theirs:KMeans"):
+            resolve("learner", "kmeans")
+        with pytest.raises(AttributeError, match="no_such_package"):
+            registry.registered_attribute("learner", "tithe.learners", "Gone")
 
     def test_unknown_name_suggests(self) -> None:
         with pytest.raises(ValueError, match="Did you mean 'sensitivity'"):

@@ -8,8 +8,8 @@ from matplotlib import image
 from sklearn.svm import SVC
 
 from tithe.odm import LinearODMClassifier
-from tithe.plot.boundaries import _ellipse, geometric_margins, two_boundaries
-from tithe.report.figures import drawn
+from tithe.odm.plot import _ellipse, geometric_margins, two_boundaries
+from tithe.plot.axes import drawn
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,11 @@ import pytest
 from matplotlib import image
 from sklearn.svm import SVC, LinearSVC
 
+import tithe
+from figures import check_figure
 from tithe.odm import LinearODMClassifier, MarginDistribution
-from tithe.plot.margins import margins, margins_of
-from tithe.report.figures import drawn
+from tithe.odm.plot import margins, margins_of
+from tithe.plot.axes import drawn
 
 
 def _rows(n_classes: int, n: int = 600):
@@ -87,3 +89,23 @@ def test_margins_that_are_all_alike_or_all_wrong() -> None:
     result = margins_of(Constant(), X, y)
     assert result.wrong == 1.0 and result.spread == np.inf and result.mean == -1.0
     assert drawn(margins, {"constant": Constant()}, X, y).startswith(b"\x89PNG")
+
+
+class _Machine:
+    classes_ = np.array([0, 1])
+    coef_, intercept_ = np.array([[1.0, 0.0]]), np.zeros(1)
+
+    def decision_function(self, X):
+        return X[:, 0]
+
+
+def test_figures_of_any_classifier() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    y = (X[:, 0] > 0).astype(int)
+    check_figure(tithe.plot.margins, {"a": _Machine(), "$b$": _Machine()}, X, y)
+    check_figure(tithe.plot.two_boundaries, {"a": _Machine(), "b": _Machine()}, X[:, :2], y)
+    with pytest.raises(ValueError, match="not a class"):
+        tithe.plot.margins({"a": _Machine()}, X, np.where(X[:, 0] > 0, 1.0, 0.5))
+    backwards = tithe.plot.margins({"a": _Machine()}, X, (X[:, 0] < 0).astype(int))
+    assert "where that is positive" in backwards.get_xlabel()
+    assert "LinearODMClassifier" in tithe.odm.LinearODMClassifier()._repr_html_()

@@ -15,9 +15,8 @@ from sklearn.metrics import r2_score
 import tithe
 from tithe import Block, compare, open_dataset
 from tithe.objectives import KMeansObjective, LeastSquaresObjective, LogisticObjective
-from tithe.report.comparison.page import text_rows
-from tithe.report.comparison.quality import Judge
-from tithe.report.comparison.result import PHASES, Comparison
+from tithe.report.compare import Judge
+from tithe.report.comparison import PHASES, Comparison, text_rows
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_nothing_is_left_if_a_file_cannot_be_written(rare: Comparison, tmp_path,
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tithe.report.comparison.page.page_of", lambda comparison: "a page")
+    monkeypatch.setattr("tithe.report.comparison.page_of", lambda comparison: "a page")
     rare.write(tmp_path / "out")
     before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
     monkeypatch.setattr("tithe.core.files.os.fsync", full)

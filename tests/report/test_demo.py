@@ -11,21 +11,20 @@ import numpy as np
 import pytest
 
 from tithe.cli.main import main
-from tithe.report.demo import CORESET, SAMPLE
-from tithe.report.payments import N_GROUPS, N_ORDINARY, N_RARE, generated_payments
+from tithe.report.demo import CORESET, N_GROUPS, N_ORDINARY, N_RARE, SAMPLE, Payments
 from tithe.storage.coresets import load_coreset
 from tithe.storage.models import load_model
 
 
 def test_payments() -> None:
-    payments = generated_payments(50_000)
+    payments = Payments.generated(50_000)
     sizes = np.bincount(payments.group)
     assert len(payments.X) == 50_000 and len(sizes) == N_GROUPS
     assert sizes[N_ORDINARY:].sum() < 0.005 * 50_000 < sizes[:N_ORDINARY].min()
 
 
 def test_a_rare_group_is_found_if_a_cluster_is_mostly_this_group() -> None:
-    payments = generated_payments(10_000)
+    payments = Payments.generated(10_000)
     assert payments.rare_found(payments.group).all()
     merged = np.where(payments.group == N_GROUPS - 1, 0, payments.group)  # the last group is part of an ordinary one
     assert payments.rare_found(merged).tolist() == [True] * (N_RARE - 1) + [False]

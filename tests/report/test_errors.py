@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tithe.report.errors import MAX_CONFUSED_CLASSES, confusion, error_figures, error_tables, reliability, residuals
+from tithe.report.scores import MAX_CONFUSED_CLASSES, confusion, error_figures, error_tables, reliability, residuals
 from tithe.report.tables import typical_row_table
 
 

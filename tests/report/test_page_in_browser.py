@@ -46,7 +46,7 @@ def _written(kind: str, customers: Path, folder: Path) -> Path:
         "ridge": ["fit", "ridge", customers, "--target", "annual_spend_of_the_household_in_pounds", "-m", 500],
         "odm": ["fit", "odm", customers, "--target", "bought", "-m", 500],
         "ksvd": ["fit", "ksvd", customers, "--exclude", "bought", "-k", 6, "-m", 300],
-        "online": ["cluster", customers, "--online", "--exclude", "bought"],
+        "online": ["online", customers, "--exclude", "bought"],
         "compare": ["compare", customers, "--objective", "logistic", "--target", "bought", "--sizes", "3%,10%"],
         "demo": ["demo", "--rows", 20_000, "-m", 300],
     }

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import click
 
-from tithe.cli.engines import engine_options, running_engine
 from tithe.cli.options import (
     EPS,
     ObjectiveCommand,
     construction_options,
+    engine_options,
     jobs_option,
     make_objective,
     promise_option,
+    running_engine,
     seed_option,
     size_option,
 )
-from tithe.cli.plan import checkpoint_options, choose_size, earlier_run, plan_table
-from tithe.cli.progress import Stop
-from tithe.cli.shared import shared_with
-from tithe.cli.sources import STDIN, SourceOptions, check_apart, skipped_rows, source_options
-from tithe.cli.text import Stopped, print_table, saying_how_to_go_on
+from tithe.cli.size import checkpoint_options, choose_size, earlier_run, plan_table
+from tithe.cli.sources import (
+    STDIN,
+    TABLE_FORMATS,
+    TABLE_OPTIONS,
+    SourceOptions,
+    check_apart,
+    refuse_given,
+    skipped_rows,
+    source_options,
+)
+from tithe.cli.terminal import Stop, Stopped, print_table, resume_hint
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 
 
@@ -30,9 +42,7 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
 @size_option
-@click.option(
-    "--eps", type=EPS, default=0.05, show_default=True, help="The error for which a size is chosen, without -m."
-)
+@click.option("--eps", type=EPS, default=0.05, help="The error for which a size is chosen, without -m.")
 @promise_option
 @construction_options
 @source_options
@@ -51,7 +61,7 @@ from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_te
 @jobs_option
 @engine_options
 @checkpoint_options
-@click.option("--check/--no-check", default=False, show_default=True, help="Measure its error in one more pass.")
+@click.option("--check/--no-check", default=False, help="Measure its error in one more pass.")
 def build(  # type: ignore[no-untyped-def]
     where, how, output, size, eps, promise, objective, construction, calibrate, schema_from, pilot_from, seed, jobs,
     engine, scheduler, checkpoint, checkpoint_every, resume, dry_run, check, **parameters,
@@ -97,7 +107,7 @@ def build(  # type: ignore[no-untyped-def]
             print_table(f"{output}: not written, this is a dry run", ["", ""], plan)
             return
         earlier = earlier_run(checkpoint, resume)
-        with saying_how_to_go_on(checkpoint), ProgressBar(source.n_rows, "reducing", done=earlier.n_rows) as reading:
+        with resume_hint(checkpoint), ProgressBar(source.n_rows, "reducing", done=earlier.n_rows) as reading:
             reading.describe("choosing a size")
             size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed, earlier=earlier)
             start = perf_counter()
@@ -177,3 +187,66 @@ def _checked(source: Any, coreset: Any, goal: Any, engine: Any, seed: int, stop:
             return ["distortion, random solutions", f"median {middle:.4f}, max {largest:.4f}"]
     except KeyboardInterrupt:
         raise Stopped(f"Stopped while it was checked; {output} itself is whole.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """The objective, with the classes of the earlier coreset, its schema and its pilot; None where not shared."""
+
+    objective: Any
+    schema: Any = None
+    pilot: Any = None
+
+
+def shared_with(
+    objective: Any, where: Sequence[str], how: SourceOptions, *, schema_from: str | None, pilot_from: str | None
+) -> Shared:
+    """What ``--schema-from`` and ``--pilot-from`` name. A pilot is of the features of its file: both are shared."""
+    if schema_from is not None and pilot_from is not None:
+        raise click.UsageError("--pilot-from takes the schema of its file as well: leave --schema-from out.")
+    file = schema_from or pilot_from
+    if file is None:
+        return Shared(objective=objective)
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"There is no file {file!r}.")
+    schema = _schema_of(file)
+    is_table = how.format_of(where) in TABLE_FORMATS
+    if schema is None and (is_table or schema_from is not None):
+        raise ValueError(f"{file} has no schema: its rows did not come from a table.")
+    if schema is not None:
+        if not is_table:
+            raise ValueError(f"{file} has a schema, which is for tables (Parquet, CSV, Arrow): these rows are none.")
+        refuse_given(TABLE_OPTIONS, f"the schema of {file} says how columns become features")
+    if pilot_from is None:
+        return Shared(objective=objective, schema=schema)
+    return _with_pilot(objective, schema, pilot_from)
+
+
+def _schema_of(file: str) -> Any:
+    """The schema in a coreset or a model; None if it has none."""
+    if zipfile.is_zipfile(file):
+        from tithe.storage.models import load_model
+
+        return vars(load_model(file)).get("schema_")
+    from tithe.storage.coresets import load_schema
+
+    return load_schema(file)
+
+
+def _with_pilot(objective: Any, schema: Any, file: str) -> Shared:
+    from tithe.core.objective_json import parameters_of
+    from tithe.storage.coresets import load_coreset
+
+    coreset = load_coreset(file)
+    if coreset.pilot is None:
+        raise ValueError(f"{file} has no pilot: it holds all rows, or none was needed. Take one that was reduced.")
+    earlier = coreset.objective
+    if earlier is None:
+        return Shared(objective=objective, schema=schema, pilot=coreset.pilot)
+    if earlier.name != objective.name:
+        raise ValueError(f"{file} was built for {earlier.name!r}, not for {objective.name!r}.")
+    ours, theirs = parameters_of(objective), parameters_of(earlier)
+    for name, value in ours.items():
+        if value != theirs[name] and not (name == "classes" and value is None):
+            raise ValueError(f"{file} was built with {name}={theirs[name]!r}, not with {name}={value!r}.")
+    return Shared(objective=earlier, schema=schema, pilot=coreset.pilot)

@@ -6,10 +6,9 @@ import json
 
 import click
 
-from tithe.cli.messages import Command
 from tithe.cli.options import EPS, Value, seed_option
 from tithe.cli.sources import source_options
-from tithe.cli.text import print_table
+from tithe.cli.terminal import Command, print_table
 from tithe.core.files import replacing
 from tithe.core.params import CORESET_SIZE
 
@@ -36,14 +35,13 @@ _MEANINGS = {  # of the answer of a rule
 @click.option("--eta", type=EPS, help="Share of the cost, for --rule relative. [default: 0.05]")
 @click.option("--budget", type=_POSITIVE, metavar="COST", help="For --rule budget.")
 @click.option("--penalty", type=_POSITIVE, metavar="COST", help="For --rule penalty.")
-@click.option("--max-clusters", type=click.IntRange(min=1), default=64, show_default=True, help="The largest answer.")
-@click.option("--objective", type=click.Choice(["kmeans", "kmedian"]), default="kmeans", show_default=True)
+@click.option("--max-clusters", type=click.IntRange(min=1), default=64, help="The largest answer.")
+@click.option("--objective", type=click.Choice(["kmeans", "kmedian"]), default="kmeans")
 @click.option(
     "-m",
     "--size",
     type=Value(CORESET_SIZE, name="ROWS|FRACTION"),
     default=5000,
-    show_default=True,
     help="Rows to keep, or a fraction of them: all numbers of clusters are tried on these.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="JSON file for k and the costs.")

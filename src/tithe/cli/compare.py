@@ -1,17 +1,22 @@
-"""``tithe compare``: few rows or all, side by side, and which to use."""
+"""``tithe compare``: few rows or all, side by side; ``tithe demo``: the same on generated data."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from tithe.cli.engines import engine_options, running_engine
-from tithe.cli.options import ObjectiveCommand, Value, jobs_option, make_objective, seed_option
-from tithe.cli.progress import steps
-from tithe.cli.sources import check_apart, check_folder, source_options
-from tithe.cli.text import print_table
+from tithe.cli.options import (
+    ObjectiveCommand,
+    Value,
+    engine_options,
+    jobs_option,
+    make_objective,
+    running_engine,
+    seed_option,
+)
+from tithe.cli.sources import checked_output, source_options
+from tithe.cli.terminal import Command, print_table, steps
 from tithe.core.params import CORESET_SIZE, POLISH
 from tithe.core.registry import names
 
@@ -57,37 +62,32 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
     metavar="A,B,...",
     default="auto,uniform",
     callback=_as_constructions,
-    show_default=True,
     help="How rows are chosen. A plain random sample is always compared as well.",
 )
-@click.option("--calibrate/--no-calibrate", default=True, show_default=True, help="Adjust weights to exact totals.")
+@click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")
 @click.option(
     "--polish",
     type=Value(POLISH, name="ROUNDS|auto"),
     default=0,
-    show_default=True,
     help="Passes that improve each solution, on lines of their own.",
 )
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Draws of each kind.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, help="Draws of each kind.")
 @click.option(
     "--holdout",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.1,
-    show_default=True,
     help="Share of the rows that nothing is learned from, to judge by.",
 )
 @click.option(
     "--tol",
     type=click.FloatRange(0, min_open=True),
     default=0.01,
-    show_default=True,
     help="Excess loss that is taken as harmless, as a share of the loss.",
 )
 @click.option(
     "--full-seconds",
     type=click.FloatRange(0, min_open=True),
     default=60.0,
-    show_default=True,
     help="Time for fits on all rows. If it is too little, the largest sample takes their place.",
 )
 @click.option(
@@ -115,14 +115,12 @@ def compare(  # type: ignore[no-untyped-def]
       tithe compare data/ --objective logistic --target y --sizes 0.1%,1%,5% -o comparison
       tithe compare rows.parquet --objective ridge --target price --constructions auto,leverage -o comparison
     """
-    output = str(Path(output))
-    check_folder(output)
-    check_apart(output, where)
+    output = checked_output(output, where)
     goal = make_objective(objective, parameters)
     how.check_target(where, goal.target)
     with running_engine(engine, scheduler, jobs) as runs_on:
-        from tithe.report.comparison.compare import compare as run_comparison
-        from tithe.report.comparison.page import text_rows
+        from tithe.report.compare import compare as run_comparison
+        from tithe.report.comparison import text_rows
 
         source = how.open(where)
         with steps() as step:
@@ -149,3 +147,31 @@ def compare(  # type: ignore[no-untyped-def]
         click.echo(note)
     click.echo(str(result.recommendation))
     click.echo(f"Report: {page}")
+
+
+@click.command(cls=Command)
+@click.option("-o", "--output", type=click.Path(file_okay=False), default="demo-report")
+@click.option("--rows", type=click.IntRange(min=10_000), default=1_000_000, help="Payments to generate.")
+@click.option("-m", "--size", type=click.IntRange(min=100), default=1000, help="Payments to keep.")
+def demo(output: str, rows: int, size: int) -> None:
+    """Look for rare groups among a million generated payments in 1,000 of them; write a report folder.
+
+    A coreset, random samples of the same size and fits on all rows are compared by what they find and by their time.
+
+    \b
+    Example:
+      tithe demo -o report
+      tithe demo --rows 5000000 -m 2000 -o report
+    """
+    if size >= rows:
+        raise click.UsageError(f"--size {size} keeps all of the {rows:,} payments: ask for fewer.")
+    with steps() as step:
+        from tithe.report.demo import run_demo, table_rows
+
+        results, page = run_demo(output, n_rows=rows, coreset_size=size, progress=step)
+    titles, lines = table_rows(results)
+    title = f"Rare groups in {rows:,} payments, medians of {results.methods[0]['n_fits']} draws"
+    print_table(title, titles, [[text for _, _, text in line] for line in lines])
+    for sentence in (*results.sentences(), results.in_short):
+        click.echo(sentence)
+    click.echo(f"What was done, the picture, and what to do next: {page}")

@@ -1,77 +1,130 @@
-"""``tithe fit``: from files to a model with a certificate, in a folder."""
+"""``tithe fit``: from files, or a coreset file, to a model with a certificate, in a folder."""
 
 from __future__ import annotations
 
+import ast
 import shlex
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from inspect import cleandoc, signature
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from tithe.cli.engines import engine_options, running_engine
-from tithe.cli.fit_coreset import fit_coreset, is_coreset
-from tithe.cli.fit_semi import run_either, semi_options
-from tithe.cli.installed import installed_estimator, parameter_option
-from tithe.cli.messages import Command, in_options
+from tithe.cli.main import RegisteredGroup
 from tithe.cli.options import (
     EPS,
     Value,
     default_of,
+    engine_options,
     jobs_option,
+    make_engine,
     parameter_options,
+    running_engine,
     seed_option,
     size_option,
 )
-from tithe.cli.plan import Earlier, checkpoint_options, choose_size, earlier_run, plan_table
 from tithe.cli.predict import write_predictions
-from tithe.cli.progress import Stop
-from tithe.cli.row_ids import names_of_rows
-from tithe.cli.scored import ScoredRows
-from tithe.cli.sources import SourceOptions, check_apart, check_folder, skipped_rows, source_options
-from tithe.cli.text import print_result_tables, print_table, saying_how_to_go_on
+from tithe.cli.size import Earlier, checkpoint_options, choose_size, earlier_run, plan_table
+from tithe.cli.sources import (
+    TABLE_OPTIONS,
+    SourceOptions,
+    checked_output,
+    names_of_rows,
+    refuse_given,
+    skipped_rows,
+    source_options,
+)
+from tithe.cli.terminal import Command, Stop, print_run, print_table, quiet_about_names, resume_hint
 from tithe.core.params import POLISH, Target
-from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
+from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve
 
-_MAX_ROWS = 10  # of a table of results on the terminal
+if TYPE_CHECKING:  # a command that only shows its options need not load these
+    from tithe.core.contracts import Source
+    from tithe.core.data import Block
+    from tithe.report.scores import HeldOut
+
+_SHARE = 0.05  # of the rows that are held out by default
+_MAX_HELD_OUT = 1_000_000  # rows that are held out by default: more make no score better known
+_MIN_HELD_OUT = 20  # with fewer a score would say nothing, and all rows are learned from
+_NOT_OF_CORESETS = (
+    *("size", "eps", "holdout", "target", "weight", "row_id", *TABLE_OPTIONS),
+    *("resume", "checkpoint", "dry_run"),
+)
 
 
-class LearnerGroup(click.Group):
+def _as_parameters(context: Any, param: Any, texts: Any) -> dict[str, Any]:
+    """``NAME=VALUE`` as parameters; a value that is no Python literal is a text."""
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
+        try:
+            values[name] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            values[name] = value
+    return values
+
+
+_parameter_option = click.Option(
+    ["-p", "--parameter", "estimator_parameters"],
+    multiple=True,
+    callback=_as_parameters,
+    metavar="NAME=VALUE",
+    help="A parameter of the estimator.",
+)
+
+
+class LearnerGroup(RegisteredGroup):
     """One command for each registered learner, with the options that its class declares."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return names("learner")
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command:
-        run = _fit.callback
-        assert run is not None
-        if "." in name:
-            return Command(
-                name,
-                params=[parameter_option, *_fit.params],
-                callback=partial(run, name=name, cls=partial(installed_estimator, name)),
-                help=f"{name}, an installed estimator, on a coreset.\n\n{cleandoc(_fit.help or '')}",
-            )
         try:
-            cls = resolve("learner", name)
+            return self.registered(name)
         except ValueError as error:
             raise click.UsageError(f"{error} Or an installed estimator: sklearn.naive_bayes.GaussianNB.") from error
-        summary = (cls.__doc__ or "").strip().partition("\n\n")[0]
-        callback, more = partial(run, name=name, cls=cls), []
-        if name in names("semi_supervised"):
-            semi_cls = resolve("semi_supervised", name)
-            callback, more = partial(run_either, run, name, cls, semi_cls), semi_options(cls, semi_cls)
-        return Command(
+
+    def registered(self, name: str) -> click.Command:
+        if name in names("fit"):
+            command: click.Command = resolve("fit", name)
+            return command
+        if "." in name:
+            cls, options = partial(installed_estimator, name), [_parameter_option]
+            summary = f"{name}, an installed estimator, on a coreset."
+        else:
+            cls = resolve("learner", name)
+            options = [*parameter_options(cls), *_polish_option(cls)]
+            summary = cleandoc((cls.__doc__ or "").strip().partition("\n\n")[0])
+        assert _fit.callback is not None
+        return LearnerCommand(
             name,
-            params=[*parameter_options(cls), *_polish_option(cls), *more, *_fit.params],
-            callback=callback,
-            help=f"{cleandoc(summary)}\n\n{cleandoc(_fit.help or '')}",
+            params=[*options, *_fit.params],
+            callback=partial(_fit.callback, name=name, cls=cls),
+            help=f"{summary}\n\n{cleandoc(_fit.help or '')}",
             short_help=summary,
         )
+
+
+class LearnerCommand(Command):
+    """The command of a learner. ``tithe fit odm --semi`` says that the learner is called odm-semi."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            other = f"{self.name}-{error.option_name.lstrip('-')}"
+            if other not in names("learner"):
+                raise
+            raise click.UsageError(f"{error.option_name} is no option: it is `tithe fit {other}`.", ctx) from error
 
 
 def _polish_option(cls: Any) -> list[click.Option]:
@@ -83,7 +136,6 @@ def _polish_option(cls: Any) -> list[click.Option]:
             ["--polish"],
             type=Value(POLISH, name="ROUNDS|auto"),
             default=default_of(cls, "polish"),
-            show_default=True,
             help="Passes that improve the solution.",
         )
     ]
@@ -100,9 +152,7 @@ def fit() -> None:
     Example:
       tithe fit kmeans data/ -k 20 -o result
       tithe fit logistic 'data/*.parquet' --target y -o result
-      tithe fit odm 'data/*.parquet' --target y --lam 1000 -o result
-      tithe fit ksvd signals.npy -k 50 --n-nonzero-coefs 3 -o result
-      tithe fit odm rows.csv --target y --semi --links pairs.csv -o result
+      tithe fit ridge 'data/*.parquet' --target price --alpha 10 -o result
       tithe fit sklearn.ensemble.HistGradientBoostingClassifier data/ --target y --predict new.csv -o result
     """
 
@@ -138,9 +188,7 @@ def _fit(  # type: ignore[no-untyped-def]
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
     tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.skops, report.html and results.json.
     """
-    output = str(Path(output))
-    check_folder(output)
-    check_apart(output, where)
+    output = checked_output(output, where)
     if size is not None:
         parameters["coreset_size"] = size
         if eps is not None:
@@ -149,14 +197,11 @@ def _fit(  # type: ignore[no-untyped-def]
         how.format_of([new])  # it must be there before the work begins
     model = cls(random_state=seed, **parameters)
     if is_coreset(where):
-        options = {"output": output, "test": test, "keep_rows": keep_rows, "jobs": jobs}
-        results, held_out = fit_coreset(model, name, where[0], how, **options)
-        _predict(output, model, new, how, jobs)
-        _say(output, model, results, held_out)
+        run = fit_coreset(model, name, where[0], how, test=test, keep_rows=keep_rows, jobs=jobs)
+        _finish(output, run, run.write(output), new, how, jobs)
         return
     how.check_target(where, _target_of(model))
     from tithe.core.progress import Checkpoint
-    from tithe.report.fit_report import write_fit
     from tithe.storage.checkpoint import remove_state
 
     checkpoint = checkpoint or f"{output}.checkpoint"
@@ -170,7 +215,7 @@ def _fit(  # type: ignore[no-untyped-def]
             return
         second = "certifying" if model.polish == 0 else "polishing"
         with (
-            saying_how_to_go_on(checkpoint),
+            resume_hint(checkpoint),
             ProgressBar(source.n_rows, "reducing", second, done=earlier.n_rows) as reading,
         ):
             start = perf_counter()
@@ -179,7 +224,7 @@ def _fit(  # type: ignore[no-untyped-def]
             state = Checkpoint(checkpoint, checkpoint_every, resume)
             model.set_params(engine=runs_on).fit(scored.training, checkpoint=state, progress=progress)
             reading.describe("scoring")
-            held_out = scored.scores(model, runs_on, stop)
+            held_out = scored.scores(model, name, runs_on, stop)
             if scored.can_be_learned(model, held_out):
                 model.fit(source, progress=progress)
                 held_out = replace(held_out, learned_later=True)
@@ -187,15 +232,23 @@ def _fit(  # type: ignore[no-untyped-def]
             seconds = perf_counter() - start
             stop.idle()
             reading.describe("writing")
-            facts = _facts(model, name, where, how, scored, held_out, seconds)
-            results = write_fit(output, model, facts, rows=keep_rows)
+            run = _run_of(model, name, where, how, scored, held_out, seconds, keep_rows=keep_rows)
+            numbers = run.write(output)
         remove_state(checkpoint)
-    _predict(output, model, new, how, jobs)
-    _say(output, model, results, held_out)
+    _finish(output, run, numbers, new, how, jobs)
 
 
-def _predict(output: str, model: Any, new: str | None, how: SourceOptions, jobs: int | None) -> None:
-    """Write predictions for the rows of the file ``new``, if there is one."""
+def _finish(output: str, run: Any, numbers: dict[str, Any], new: str | None, how: SourceOptions, jobs: Any) -> None:
+    """Write predictions if they are asked for, and say what was done."""
+    write_predictions_beside(output, run.model, new, how, jobs)
+    print_run(output, run, numbers)
+    note = text_column_note(numbers["columns"])
+    if note is not None:
+        click.echo(note)
+
+
+def write_predictions_beside(output: str, model: Any, new: str | None, how: SourceOptions, jobs: int | None) -> None:
+    """Write predictions for the rows of the file ``new``, if there is one, into the folder of a run."""
     if new is None:
         return
     plain = SourceOptions(how | {"target": None, "weight": None})
@@ -213,35 +266,6 @@ def _choose_size(model: Any, scored: ScoredRows, eps: float, seed: int, earlier:
     return why
 
 
-def _say(output: str, model: Any, results: dict[str, Any], held_out: Any) -> None:
-    print_table(output, ["", ""], _about(results))
-    click.echo(_said_of_certificate(model))
-    click.echo(_said_of_scores(held_out))
-    if results["not_saved"] is not None:
-        click.echo(f"There is no model.skops: {results['not_saved']} Predictions: --predict FILE.")
-    print_result_tables({**results, "columns": []}, most=_MAX_ROWS)  # columns are told by the page and tithe inspect
-    for sentence in _said_of_texts(results["columns"]):
-        click.echo(sentence)
-    click.echo(f"Report: {Path(output) / 'report.html'}")
-
-
-def _said_of_certificate(model: Any) -> str:
-    from tithe.meta.estimator import CoresetEstimator
-
-    if isinstance(model, CoresetEstimator):
-        return "There is no certificate for estimators of other libraries."
-    certificate = model.certificate_
-    if certificate is None:
-        return in_options("There is no certificate: the rows cannot be read again.")
-    return in_options(f"{certificate.in_short} {certificate}")
-
-
-def _said_of_scores(held_out: Any) -> str:
-    if held_out is None:
-        return "There are no scores: no rows were held out. See --holdout and --test."
-    return f"{held_out} A certificate is about the rows learned from."
-
-
 def _target_of(model: Any) -> Target:
     """The kind of y that the learner needs."""
     from sklearn.base import is_classifier
@@ -252,61 +276,52 @@ def _target_of(model: Any) -> Target:
     return "class" if is_classifier(model) else "number"
 
 
-def _facts(
-    model: Any, learner: str, where: Any, how: SourceOptions, scored: ScoredRows, held_out: Any, seconds: float
+def _run_of(
+    model: Any,
+    learner: str,
+    where: Sequence[str],
+    how: SourceOptions,
+    scored: ScoredRows,
+    held_out: HeldOut | None,
+    seconds: float,
+    *,
+    keep_rows: bool,
 ) -> Any:
-    from tithe.report.fit_report import Fit
-    from tithe.rows.urls import plain_name
+    from tithe.report.run import coreset_run
 
     is_apart = held_out is not None and scored.held_out is not None and not held_out.learned_later
-    n_held_out = held_out.n_rows if is_apart else 0
-    n_skipped = skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out)
-    options = {name: value for name, value in how.items() if value is not None and name != "limits"}
-    clusters = model.summary().get("clusters", [])
-    shown = [cluster["typical_row"] for cluster in clusters if cluster["typical_row"] is not None]
-    return Fit(
+    n_held_out = held_out.n_rows if held_out is not None and is_apart else 0
+    return coreset_run(
+        model,
         learner=learner,
-        files=[plain_name(name) for name in where],
-        n_skipped=n_skipped,
+        files=how.plain_names(where),
+        n_skipped=skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out),
         n_held_out=n_held_out,
-        held_out=None if held_out is None else held_out.as_dict(),
-        row_names=names_of_rows(scored.source, how["row_id"], shown),
+        held_out=held_out,
+        row_names=names_of_rows(scored.source, how["row_id"], _typical_rows(model)),
         seconds=seconds,
-        peak_bytes=peak_memory(),
-        parameters={name: _as_plain(value) for name, value in {**model.get_params(), **options}.items()},
+        parameters={**model.get_params(), **how.given()},
+        keep_rows=keep_rows,
     )
 
 
-def _as_plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float, str, list, tuple)) else repr(value)
+def _typical_rows(model: Any) -> list[int]:
+    """Ids of the rows that stand for clusters."""
+    rows = [cluster["typical_row"] for cluster in model.summary().get("clusters", [])]
+    return [row for row in rows if row is not None]
 
 
-def _said_of_texts(columns: list[dict[str, str]]) -> list[str]:
+def text_column_note(columns: list[dict[str, str]]) -> str | None:
     """A sentence on columns of text, since names of people or things are learned from like any other text.
 
-    >>> _said_of_texts([{"column": "name", "kind": "text, 3 gaps in 90 rows"}, {"column": "age", "kind": "number"}])
-    ['Words of name were learned from. If they only name the rows, leave them out: --exclude name']
+    >>> text_column_note([{"column": "name", "kind": "text, 3 gaps in 90 rows"}, {"column": "age", "kind": "number"}])
+    'Words of name were learned from. If they only name the rows, leave them out: --exclude name'
     """
     names = ",".join(column["column"] for column in columns if column["kind"].split(",")[0] == "text")
     if not names:
-        return []
+        return None
     option = f"--exclude {shlex.quote(names)}"
-    return [f"Words of {names} were learned from. If they only name the rows, leave them out: {option}"]
-
-
-def _about(results: dict[str, Any]) -> list[list[str]]:
-    skipped = (
-        [["rows left out (bad, or without a target)", f"{results['n_skipped']:,}"]] if results["n_skipped"] else []
-    )
-    return [
-        ["rows learned from", f"{results['n_rows']:,}"],
-        ["rows held out", f"{results['n_held_out']:,}"],
-        *skipped,
-        ["rows kept", f"{results['rows_kept']:,} ({results['rows_kept'] / results['n_rows']:.2%})"],
-        ["effective sample size", f"{results['effective_sample_size']:,.0f}"],
-        ["time", seconds_text(results["seconds"])],
-        ["peak memory", bytes_text(results["peak_bytes"])],
-    ]
+    return f"Words of {names} were learned from. If they only name the rows, leave them out: {option}"
 
 
 def _print_plan(
@@ -314,16 +329,195 @@ def _print_plan(
 ) -> None:
     goal, size = model.planned(source.n_rows, source.n_features)
     rounds = model.usual_rounds if model.polish == "auto" else model.polish
-    plan = plan_table(
-        source,
-        goal,
-        where,
-        construction="auto",
-        size=size,
-        why=why,
-        calibrate=True,
-        seed=seed,
-        jobs=jobs,
-        passes=2 + rounds + (_target_of(model) == "class") + scored.n_passes,
-    )
+    passes = 2 + rounds + (_target_of(model) == "class") + scored.n_passes
+    options = {"construction": "auto", "calibrate": True, "seed": seed, "jobs": jobs, "passes": passes}
+    plan = plan_table(source, goal, where, size=size, why=why, **options)
     print_table(f"{output}: not written, this is a dry run", ["", ""], plan)
+
+
+# -- the rows that a model is scored on --------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredRows:
+    """All rows, those to learn from, and those to score on: ``held_out``, those of the file ``test``, or none.
+
+    ``words`` says which rows are held out.
+    """
+
+    source: Source
+    training: Source
+    how: SourceOptions
+    held_out: Source | Block | None = None
+    words: str = ""
+    test: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        share: float | None,
+        test: str | None,
+        how: SourceOptions,
+        seed: int,
+        *,
+        has_classes: bool = False,
+    ) -> Self:
+        """``has_classes``: the target is a class, and rows of rare classes are all learned from."""
+        if test is not None:
+            from tithe.rows.paths import find_files
+
+            if share:
+                raise click.UsageError("Give --holdout or --test, not both.")
+            find_files([test], how["format"])  # it must be there before the work begins
+            return cls(source=source, training=source, how=how, test=test)
+        if not source.replayable and share:
+            raise click.UsageError("--holdout: rows that come only once are not read again. Use --test FILE.")
+        share = usual_share(source.n_rows) if share is None else share
+        if not share or not source.replayable:
+            return cls(source=source, training=source, how=how)
+        from tithe.certify.held_out import held_out_split
+        from tithe.rows.mapped import SplitSource
+
+        learned, apart = held_out_split(source, share, seed, has_classes=has_classes)
+        return cls(
+            source=source,
+            training=SplitSource(source, learned),
+            how=how,
+            held_out=SplitSource(source, apart),
+            words=f"{100 * share:.3g} % of all, chosen by a hash of their ids",
+        )
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over the rows of the fit that the scores take."""
+        return int(self.held_out is not None)
+
+    def can_be_learned(self, model: Any, scores: HeldOut | None) -> bool:
+        """Whether a fit to all rows takes no longer than that to the others: none is left out by a coreset.
+
+        So few rows are missed most, and with many the second fit would take as long as the first.
+        """
+        if scores is None or self.held_out is None:
+            return False
+        n_rows = model.coreset_.n_seen + scores.n_rows
+        _, size = model.planned(n_rows, self.source.n_features)
+        return bool(size >= n_rows)
+
+    def test_rows(self, model: Any) -> Source:
+        """The rows of the file ``test``, with the features that the model was fitted on."""
+        from tithe.fit.base import note_columns
+
+        rows: Source = self.how.open([str(self.test)], schema=vars(model).get("schema_"))
+        note_columns(model, rows, reset=False)
+        return rows
+
+    def scores(self, model: Any, learner: str, engine: Any, stop: Stop) -> HeldOut | None:
+        """The scores, in one pass over the rows; None if there are no rows to score on."""
+        from tithe.core.data import Block
+        from tithe.core.errors import NoRowsError
+        from tithe.core.passes import DataPass
+        from tithe.report.run import report_of
+        from tithe.rows.urls import plain_name
+
+        rows, words = self.held_out, self.words
+        if self.test is not None:
+            rows, words = self.test_rows(model), f"those of {plain_name(self.test)}"
+        if rows is None:
+            return None
+        can_stop = not isinstance(rows, Block) and rows.replayable
+        data = DataPass(rows, engine, stop.after_leaves(lambda *counts: None) if can_stop else None)
+        try:
+            with quiet_about_names():  # the columns are those of the fit
+                return report_of(learner).held_out(model, data, words)
+        except NoRowsError:
+            return None
+
+
+def usual_share(n_rows: int | None) -> float:
+    """The share of the rows that are held out by default."""
+    if n_rows is None:
+        return _SHARE
+    return min(_SHARE, _MAX_HELD_OUT / n_rows) if n_rows * _SHARE >= _MIN_HELD_OUT else 0.0
+
+
+# -- a coreset file, whose rows and weights are learned from without the rows that they stand for
+
+
+def is_coreset(where: Sequence[str]) -> bool:
+    """Whether the rows are to come from one coreset file."""
+    from tithe.storage.coresets import is_coreset_file
+
+    return len(where) == 1 and is_coreset_file(where[0])
+
+
+def fit_coreset(
+    model: Any, name: str, file: str, how: SourceOptions, *, test: str | None, keep_rows: bool, jobs: int | None
+) -> Any:
+    """Fit to the rows of a coreset file, and score on those of ``test``; returns the run."""
+    from sklearn.utils import get_tags
+
+    from tithe.fit.from_coreset import fit_on_saved_coreset
+    from tithe.report.run import coreset_run
+    from tithe.storage.coresets import load_coreset, load_schema
+
+    why = f"{file} is a coreset, which has its own weights, target and features. See tithe merge -m"
+    refuse_given(_NOT_OF_CORESETS, why)
+    if model.polish not in ("auto", 0):
+        raise click.UsageError(f"--polish reads all rows, and {file} is a coreset without the others.")
+    coreset = load_coreset(file)
+    if coreset.y is None and get_tags(model).target_tags.required:
+        raise ValueError(f"{file} has no target: build it with --target.")
+    start = perf_counter()
+    fit_on_saved_coreset(model, coreset, load_schema(file))
+    model.set_params(engine="auto")  # the model must not depend on the threads of this machine
+    held_out = None
+    if test is not None:
+        schema = vars(model).get("schema_")
+        target = None if coreset.y is None or schema is None else schema.target
+        reading = SourceOptions(how | {"target": target})
+        rows = reading.open([test], schema=schema)
+        with Stop() as stop:
+            scored = ScoredRows(source=rows, training=rows, how=reading, test=test)
+            held_out = scored.scores(model, name, make_engine(jobs), stop)
+    return coreset_run(
+        model,
+        learner=name,
+        files=[file],
+        n_skipped=0,
+        n_held_out=0,
+        held_out=held_out,
+        row_names=_names_at_sites(coreset, _typical_rows(model)),
+        seconds=perf_counter() - start,
+        parameters=model.get_params(),
+        keep_rows=keep_rows,
+    )
+
+
+def _names_at_sites(coreset: Any, rows: list[int]) -> dict[int, str]:
+    """Site and row id there of some rows of a coreset; empty if it is of one site."""
+    if not coreset.sites:
+        return {}
+    numbered = zip(coreset.row_ids().tolist(), *map(list, coreset.site_rows()), strict=True)
+    names = {row: f"{coreset.sites[number].name}, row {row_id}" for row, number, row_id in numbered}
+    return {row: names[row] for row in rows}
+
+
+# -- estimators of other libraries -------------------------------------------------------------
+
+
+def installed_estimator(name: str, *, estimator_parameters: dict[str, Any], random_state: int, **options: Any) -> Any:
+    """The estimator with this dotted name, sklearn.naive_bayes.GaussianNB for example, on a coreset."""
+    from tithe.meta.estimator import CoresetEstimator
+    from tithe.meta.other_estimators import check_learns_from_coresets
+
+    module, _, attribute = name.rpartition(".")
+    try:
+        estimator = getattr(import_module(module), attribute)(**estimator_parameters)
+        check_learns_from_coresets(estimator)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise click.UsageError(f"There is no estimator {name!r}: {error}") from error
+    if "random_state" in estimator.get_params() and "random_state" not in estimator_parameters:
+        estimator.set_params(random_state=random_state)
+    # rows are held out by the command
+    return CoresetEstimator(estimator, validation_fraction=0.0, random_state=random_state, **options)

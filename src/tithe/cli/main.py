@@ -1,4 +1,4 @@
-"""The command ``tithe``: one file a command, exit code 2 for a caller's mistake."""
+"""The command ``tithe``: exit code 2 for a caller's mistake. A command is imported when it is named, or listed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import sys
 
 import click
 
-from tithe.cli.build import build
-from tithe.cli.choose_k import choose_k
-from tithe.cli.cluster import cluster
-from tithe.cli.compare import compare
-from tithe.cli.demo import demo
-from tithe.cli.denoise import denoise
-from tithe.cli.fit import fit
-from tithe.cli.inspect import inspect
-from tithe.cli.merge import merge
-from tithe.cli.predict import predict
-from tithe.cli.size import size
-from tithe.cli.stream import stream
-from tithe.cli.text import Stopped
+from tithe.cli.terminal import Stopped
+from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
 
 _CALLERS_MISTAKES = (
@@ -27,7 +16,37 @@ _CALLERS_MISTAKES = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class RegisteredGroup(click.Group):
+    """A group of the commands that are registered. What cannot be loaded is missing from the list."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return names("command")
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return self.registered(name) if name in self.list_commands(ctx) else None
+
+    def registered(self, name: str) -> click.Command:
+        """The command of this name; ValueError if it cannot be loaded."""
+        command: click.Command = resolve("command", name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = []
+        for name in self.list_commands(ctx):
+            try:
+                commands.append((name, self.registered(name)))
+            except ValueError:  # of a package that is not whole: an error only where it is named
+                continue
+        shown = [(name, command) for name, command in commands if not command.hidden]
+        width = formatter.width - 6 - max(len(name) for name, _ in shown)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(width)) for name, command in shown])
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+
+
+@click.group(cls=RegisteredGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="tithe")
 def cli() -> None:
     """Keep a small weighted share of your data, learn from that, and get a certificate of what it cost you.
@@ -36,10 +55,6 @@ def cli() -> None:
     Example:
       tithe build rows.parquet -k 20 -m 5000 -o coreset.parquet
     """
-
-
-for command in (build, choose_k, cluster, compare, demo, denoise, fit, inspect, merge, predict, size, stream):
-    cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:

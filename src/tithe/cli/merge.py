@@ -1,14 +1,16 @@
-"""``tithe merge``: the coreset files of several sites to one."""
+"""``tithe merge``: the coreset files of several sites to one; ``tithe inspect``: what a file of ours holds."""
 
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import click
 
-from tithe.cli.messages import Command
 from tithe.cli.options import Value, construction_options, seed_option
-from tithe.cli.text import print_table
+from tithe.cli.sources import on_this_machine
+from tithe.cli.terminal import Command, print_result_tables, print_table
 from tithe.core.params import CORESET_SIZE
 
 
@@ -87,3 +89,109 @@ def print_sites(coreset: Any) -> None:
         for number, (site, n_kept) in enumerate(zip(coreset.sites, kept, strict=True))
     ]
     print_table("Sites", ["site", "name", "rows", "weight", "rows of its coreset", "of them kept"], rows)
+
+
+_MAX_ROWS = 20  # of a table of results
+_MAX_NAMES = 20  # of columns
+_TABLES = (
+    "cluster_weights",
+    "clusters",
+    "centers",
+    "coefficients",
+    "atoms",
+)  # shown as tables
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(dir_okay=False))
+def inspect(file: str) -> None:
+    """Show what FILE, a coreset or a model, holds and how it was made. FILE may be a URL.
+
+    \b
+    Example:
+      tithe inspect coreset.parquet
+      tithe inspect result/model.skops
+    """
+    with on_this_machine(file) as path:
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"There is no file {file!r}.")
+        if zipfile.is_zipfile(path):
+            _inspect_model(path, file)
+        else:
+            _inspect_coreset(path, file)
+
+
+def _inspect_coreset(file: str, title: str) -> None:
+    import numpy as np
+
+    from tithe.storage.coresets import load_coreset, load_schema
+
+    coreset = load_coreset(file)
+    low, middle, high = np.quantile(coreset.weights(), [0.0, 0.5, 1.0])
+    rows = [
+        ["rows", f"{len(coreset):,}"],
+        ["stands for", f"{coreset.n_seen:,} rows of weight {coreset.weight_seen:,.6g}"],
+        ["columns", f"{coreset.n_features}{' and y' if coreset.y is not None else ''} ({coreset.X.dtype})"],
+        ["weights", f"{low:.4g} to {high:.4g}, median {middle:.4g}"],
+        ["effective sample size", f"{coreset.effective_size:,.0f}"],
+    ]
+    if coreset.objective is not None:
+        rows.append(["made for", f"{coreset.objective!r}"])
+    rows += [
+        [name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in coreset.provenance.items()
+    ]
+    print_table(title, ["", ""], rows)
+    print_sites(coreset)
+    _print_columns(load_schema(file))
+
+
+def _inspect_model(file: str, title: str) -> None:
+    from tithe.fit.fitted import LazyFitMixin, attributes_of
+    from tithe.fit.results import Described
+    from tithe.storage.models import load_model, model_about
+
+    model, about = load_model(file), model_about(file)
+    rows = [
+        ["model", " ".join(repr(model).split())],  # with the parameters that are not the defaults
+        ["written by", f"tithe {about.get('tithe', '(an unknown version)')}"],
+        ["training rows inside", _rows_inside(model, about)],
+        ["columns", _columns(model)],
+    ]
+    summary = model.summary() if isinstance(model, Described) else {}
+    rows += [[name.replace("_", " "), _fact(summary[name])] for name in summary if name not in _TABLES]
+    print_table(title, ["", ""], rows)
+    print_result_tables(summary, most=_MAX_ROWS)
+    _print_columns(vars(model).get("schema_"))
+    certificate = attributes_of(model).get("certificate_") if isinstance(model, LazyFitMixin) else None
+    if certificate is not None:
+        click.echo(str(certificate))
+
+
+def _print_columns(schema: Any) -> None:
+    """What each column of the table is and what is done with it."""
+    from tithe.report.tables import described_columns
+
+    print_result_tables({"columns": described_columns(schema)}, most=_MAX_ROWS)
+
+
+def _rows_inside(model: Any, about: dict[str, Any]) -> str:
+    """Whether training rows were saved with the model."""
+    from tithe.storage.models import n_rows_inside
+
+    if not about.get("rows", True):
+        return "none"
+    return f"yes, {n_rows_inside(model):,} in coresets and streams"
+
+
+def _columns(model: Any) -> str:
+    names, n_features = vars(model).get("feature_names_in_"), vars(model).get("n_features_in_")
+    if names is None:
+        return "unknown" if n_features is None else f"{n_features:,}, without names"
+    shown = ", ".join(str(name) for name in names[:_MAX_NAMES])
+    return f"{len(names):,}: {shown}{', ...' if len(names) > _MAX_NAMES else ''}"
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return ", ".join(map(_fact, value)) if isinstance(value, list) else str(value)

@@ -1,14 +1,17 @@
-"""Options that commands share, those of objectives and learners among them. Heavy imports stay inside functions."""
+"""Options that commands share, those of objectives and learners among them, and where passes over the rows run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from inspect import signature
 from typing import Any
 
 import click
 
-from tithe.cli.messages import Command
+from tithe.cli.terminal import Command
 from tithe.core.params import CORESET_SIZE, Boolean, Constraint, OneOf, Option
 from tithe.core.registry import names, resolve
 
@@ -40,7 +43,7 @@ size_option = click.option(
     type=Value(CORESET_SIZE, name="ROWS|FRACTION"),
     help="Rows to keep, or a fraction of them. [default: the learner's; of a build, chosen for --eps]",
 )
-seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0)
 jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Threads; each holds a leaf of the data. [default: all cores]"
 )
@@ -49,7 +52,6 @@ promise_option = click.option(
     "--promise",
     type=click.Choice(["costs", "fit"]),
     default="costs",
-    show_default=True,
     help="What the error --eps is about: the cost of any solution, as the coreset tells it; or the cost of a solution "
     "fitted on it, which takes far fewer rows.",
 )
@@ -78,11 +80,11 @@ def _as_click(cls: Any, option: Option) -> click.Option:
     default = default_of(cls, option.parameter)
     if isinstance(option.constraint, Boolean):
         flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",)
-        return click.Option([*flags, option.parameter], default=default, show_default=True, help=option.help)
+        return click.Option([*flags, option.parameter], default=default, help=option.help)
     words = option.constraint.values if isinstance(option.constraint, OneOf) else ("NUMBER",)
     name = "|".join(word for word in words if word is not None)
     kind = Value(option.constraint, name=name, keep_integers=not isinstance(default, float))
-    return click.Option([*flags, option.parameter], type=kind, default=default, show_default=True, help=option.help)
+    return click.Option([*flags, option.parameter], type=kind, default=default, help=option.help)
 
 
 class ObjectiveCommand(Command):
@@ -94,7 +96,6 @@ class ObjectiveCommand(Command):
             ["--objective"],
             type=click.Choice(names("objective")),
             default=_OBJECTIVE,
-            show_default=True,
             help="What the coreset must preserve. Each has options of its own: --objective NAME --help.",
         )
 
@@ -121,14 +122,11 @@ def make_objective(name: str, parameters: dict[str, Any]) -> Any:
 
 def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--construction`` and ``--calibrate``."""
-    command = click.option(
-        "--calibrate/--no-calibrate", default=True, show_default=True, help="Adjust weights to exact totals."
-    )(command)
+    command = click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")(command)
     return click.option(
         "--construction",
         type=click.Choice(["auto", *names("construction")]),
         default="auto",
-        show_default=True,
         help="How rows are chosen.",
     )(command)
 
@@ -138,3 +136,89 @@ def make_engine(jobs: int | None) -> Any:
     from tithe.engines.threads import ThreadEngine
 
     return ThreadEngine(jobs)
+
+
+_CONNECT_SECONDS = 10
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--engine`` and ``--scheduler``, for Spark also ``--master``."""
+    command = click.option(
+        "--scheduler",
+        "--master",
+        "scheduler",
+        metavar="ADDRESS",
+        help="Of a Dask cluster, tcp://host:port; of Spark local[2], spark://host:port, yarn, or sc://host:port for "
+        "Spark Connect. [default: a cluster on this machine, for this run]",
+    )(command)
+    return click.option(
+        "--engine",
+        type=click.Choice(["threads", "dask", "spark"]),
+        default="threads",
+        help="Where rows are read: in threads, or by the workers of a Dask or Spark cluster, which must see the files.",
+    )(command)
+
+
+@contextmanager
+def running_engine(engine: str, scheduler: str | None, jobs: int | None) -> Iterator[Any]:
+    """The engine that was asked for. A cluster that it needs is started, and ended with the block."""
+    if engine == "threads":
+        if scheduler is not None:
+            raise click.UsageError("--scheduler and --master are for --engine dask and --engine spark.")
+        yield make_engine(jobs)
+        return
+    if engine == "spark":
+        with _spark_session(scheduler, jobs) as session:
+            from tithe.engines import SparkEngine
+
+            yield SparkEngine(session)
+        return
+    try:
+        from tithe.engines.dask import DaskEngine
+    except ImportError as error:
+        raise click.UsageError(f"--engine dask: {error}") from error
+    with ExitStack() as stack:
+        yield DaskEngine(_connected(stack, scheduler, jobs))
+
+
+@contextmanager
+def _spark_session(master: str | None, jobs: int | None) -> Iterator[Any]:
+    """A session of Spark at a master, or on this machine with a process for each core; it ends with the block."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise click.UsageError("--engine spark needs Spark: pip install 'tithe[spark]', and Java 17.") from error
+    from tithe.core.parallel import available_threads
+
+    if master is not None and jobs is not None:
+        raise click.UsageError("--jobs is for this machine: the executors of a cluster have their own cores.")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("tithe")
+    if master is not None and master.startswith("sc://"):
+        session = builder.remote(master).getOrCreate()
+    else:
+        local = f"local[{jobs or available_threads()}]"
+        quiet = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+        session = builder.master(master or local).config(map=quiet).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _connected(stack: ExitStack, scheduler: str | None, jobs: int | None) -> Any:
+    """A client of the cluster at an address, or of one on this machine with a process for each core."""
+    from distributed import Client, LocalCluster
+
+    from tithe.core.parallel import available_threads
+
+    if scheduler is None:
+        n_workers = jobs or available_threads()
+        cluster = LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR")
+        return stack.enter_context(Client(stack.enter_context(cluster)))
+    if jobs is not None:
+        raise click.UsageError("--jobs is for this machine: the workers of a cluster have their own threads.")
+    try:
+        return stack.enter_context(Client(scheduler, timeout=_CONNECT_SECONDS))
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"There is no Dask scheduler at {scheduler!r}: {error}") from error

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tithe.cli.messages import Command
 from tithe.cli.options import jobs_option, make_engine
-from tithe.cli.progress import Stop
-from tithe.cli.row_ids import RowIds
 from tithe.cli.sources import (
     TABLE_FORMATS,
     TABLE_OPTIONS,
+    RowIds,
     SourceOptions,
     check_apart,
     on_this_machine,
     refuse_given,
     source_options,
 )
-from tithe.cli.text import Stopped, print_table
+from tithe.cli.terminal import Command, Stop, all_or_nothing, print_table, quiet_about_names
 from tithe.core.progress import ProgressBar
 
 _ENDINGS = (".csv", ".parquet", ".pq")
@@ -53,18 +50,16 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     """
     if Path(output).suffix.lower() not in _ENDINGS:
         raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
-    from sklearn.utils import get_tags
+    from sklearn.base import TransformerMixin
 
     from tithe.core.files import check_output
-    from tithe.dictionary import KSVD
     from tithe.storage.models import load_model
 
     check_output(output)
     check_apart(output, where)
     with on_this_machine(model) as path:
         fitted = load_model(path)
-    predicts = get_tags(fitted).estimator_type in ("classifier", "regressor", "clusterer")
-    if not predicts and not isinstance(fitted, KSVD):
+    if not _predicts(fitted) and not isinstance(fitted, TransformerMixin):
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
@@ -74,11 +69,8 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
         refuse_given(
             ("scale", "impute", "dates", "na"), "the model was fitted on numbers as they are, without a schema"
         )
-    try:
-        with Stop() as stop:
-            rows = write_predictions(output, fitted, where, how, stop, proba=proba, jobs=jobs)
-    except KeyboardInterrupt:
-        raise Stopped("Stopped; nothing was written.") from None
+    with all_or_nothing() as stop:
+        rows = write_predictions(output, fitted, where, how, stop, proba=proba, jobs=jobs)
     print_table(output, ["", ""], [*rows, ["model", type(fitted).__name__]])
 
 
@@ -130,8 +122,7 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
         return pa.table(columns)
 
     writer, n_rows, n_empty = None, 0, 0
-    with replacing(output) as temporary, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # columns were compared
+    with replacing(output) as temporary, quiet_about_names():
         try:
             for batch in data.each(table):
                 if not batch.num_rows:
@@ -153,12 +144,16 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
 
 
 def _answers(model: Any, X: Any) -> dict[str, Any]:
-    """A column of predictions; of a dictionary a column of coefficients for each atom."""
-    from tithe.dictionary import KSVD
+    """A column of predictions; of a model that only transforms, as a dictionary does, its columns."""
+    if _predicts(model):
+        return {"prediction": model.predict(X)}
+    return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
 
-    if isinstance(model, KSVD):
-        return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
-    return {"prediction": model.predict(X)}
+
+def _predicts(model: Any) -> bool:
+    from sklearn.utils import get_tags
+
+    return get_tags(model).estimator_type in ("classifier", "regressor", "clusterer")
 
 
 def _with_empty_rows(table: Any, first: int, last: int) -> Any:

@@ -1,11 +1,11 @@
-"""The options that say how files or standard input are read."""
+"""How rows are read: the options of files and standard input, and the column that names the rows."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -62,6 +62,17 @@ class SourceOptions(dict[str, Any]):
             options["schema"] = schema
         return open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
 
+    def given(self) -> dict[str, Any]:
+        """What was said about reading, for a report."""
+        return {name: value for name, value in self.items() if value is not None and name != "limits"}
+
+    @staticmethod
+    def plain_names(where: Sequence[str]) -> list[str]:
+        """The names of files, without the keys that a URL may hold."""
+        from tithe.rows.urls import plain_name
+
+        return [plain_name(name) for name in where]
+
     def format_of(self, where: Sequence[str]) -> str:
         """The format of the rows: what was said, or what the names of the files say."""
         if self["format"] != "auto":
@@ -82,10 +93,20 @@ class SourceOptions(dict[str, Any]):
 
 def refuse_given(options: Sequence[str], why: str) -> None:
     """Refuse options of the running command that were given."""
-    context = click.get_current_context()
-    for name in options:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} cannot be given here: {why}.")
+    for name in filter(_is_given, options):
+        raise click.UsageError(f"--{name.replace('_', '-')} cannot be given here: {why}.")
+
+
+def refuse_other(what: str, held: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse options of the running command that were given and contradict what ``what`` was begun with."""
+    for name in filter(_is_given, held):
+        if options[name] != held[name]:
+            raise click.UsageError(f"{what} has {name} = {held[name]}, not {options[name]}.")
+
+
+def _is_given(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _refuse_coresets(where: Sequence[str]) -> None:
@@ -132,14 +153,12 @@ _table_options = (
         "--dates",
         type=click.Choice(DATES),
         default="parts",
-        show_default=True,
         help="Dates: days since 1970 and the time of year, week and day; only the days; left out; refused.",
     ),
     click.option(
         "--categories",
         type=click.Choice(CATEGORIES),
         default="auto",
-        show_default=True,
         help="Text: one-hot encoded (a 0/1 feature for each frequent value), hashed into a few features, whichever "
         "fits, or refused.",
     ),
@@ -147,14 +166,12 @@ _table_options = (
         "--impute",
         type=click.Choice(IMPUTATIONS),
         default="median",
-        show_default=True,
         help="What a gap among numbers becomes. With none, its row is a bad row.",
     ),
     click.option(
         "--scale",
         type=click.Choice(SCALES),
         default="standard",
-        show_default=True,
         help="Numbers: mean 0 and standard deviation 1, the same by median and quartiles, or as they are.",
     ),
     click.option("--exclude", metavar="A,B,C", help="Columns to leave out."),
@@ -186,16 +203,13 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--bad-rows",
             type=click.Choice(["error", "skip"]),
             default="error",
-            show_default=True,
             help="Rows that cannot be parsed, or miss a value that is not filled in.",
         ),
         *_table_options,
         click.option("--row-id", metavar="COLUMN", help="Column that names the rows; it is no feature."),
         click.option("--weight", metavar="COLUMN", help="Column of weights."),
         click.option("--target", metavar="COLUMN", help="Column to carry along as y."),
-        click.option(
-            "--format", type=click.Choice(FORMATS), default="auto", show_default=True, help="auto goes by the names."
-        ),
+        click.option("--format", type=click.Choice(FORMATS), default="auto", help="auto goes by the names."),
     ):
         wrapped = option(wrapped)
     return wrapped
@@ -218,8 +232,8 @@ def on_this_machine(path: str) -> Iterator[str]:
         yield copy
 
 
-def check_folder(output: str) -> None:
-    """Refuse, before anything is read, a folder that cannot be written to."""
+def checked_output(output: str, where: Sequence[str]) -> str:
+    """The name of the folder to write; refused, before anything is read, if it cannot be written or is read from."""
     folder = Path(output)
     if folder.is_file():
         raise NotADirectoryError(f"{output!r} is a file; a folder is needed.")
@@ -227,6 +241,8 @@ def check_folder(output: str) -> None:
         raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
     with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent):
         pass
+    check_apart(str(folder), where)
+    return str(folder)
 
 
 def check_apart(output: str, where: Sequence[str]) -> None:
@@ -244,3 +260,71 @@ def check_apart(output: str, where: Sequence[str]) -> None:
             within = target.match(str(path))
         if within and name != STDIN:
             raise ValueError(f"{output!r} is the input itself, or would be read as such: choose another place for it.")
+
+
+class RowIds:
+    """The values of a column of files, handed out in the order of the rows. A row that could not be read has none.
+
+    Parameters
+    ----------
+    source : Source
+    name : str
+    """
+
+    def __init__(self, source: Any, name: str) -> None:
+        if not source.replayable:
+            raise click.UsageError("--row-id: rows that come only once are not read again. Save them to a file first.")
+        self.name = name
+        self._arrays = _all_positions(source, name)
+        self._held: Any = None
+
+    def take(self, n_rows: int) -> Any:
+        """The values of the next rows, as an Arrow array."""
+        import pyarrow as pa
+
+        while self._held is None or len(self._held) < n_rows:
+            following = next(self._arrays, None)
+            if following is None:  # the last rows could not be read
+                following = pa.nulls(n_rows, pa.string() if self._held is None else self._held.type)
+            self._held = following if self._held is None else pa.concat_arrays([self._held, following])
+        taken, self._held = self._held[:n_rows], self._held[n_rows:]
+        return taken
+
+    def added_to(self, table: Any) -> Any:
+        """The table of the next rows with their ids beside the numbers of the rows, or in place of these."""
+        if self.name == "row_id":
+            return table.set_column(0, self.name, self.take(table.num_rows))
+        if self.name in table.column_names:
+            raise ValueError(f"There is a column {self.name!r} of results already: rename that of --row-id.")
+        return table.add_column(1, self.name, self.take(table.num_rows))
+
+
+def _all_positions(source: Any, name: str) -> Iterator[Any]:
+    """The values of all rows, a null for each that could not be read."""
+    import numpy as np
+    import pyarrow as pa
+
+    first = 0
+    for ids, batch in source.numbered_batches([name]):
+        if not len(ids):
+            continue
+        places = np.full(int(ids[-1]) + 1 - first, -1)
+        places[ids - first] = np.arange(len(ids))
+        values = batch.column(name)
+        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        yield values.take(pa.array(np.maximum(places, 0), mask=places < 0))
+        first = int(ids[-1]) + 1
+
+
+def names_of_rows(source: Any, name: str | None, row_ids: Sequence[int]) -> dict[int, str]:
+    """The values of the column for some rows."""
+    import numpy as np
+
+    if name is None or not source.replayable:
+        return {}
+    wanted = np.array(sorted(row_ids), np.int64)
+    names: dict[int, str] = {}
+    for ids, batch in source.numbered_batches([name]):
+        at = np.flatnonzero(np.isin(ids, wanted))
+        names |= dict(zip(ids[at].tolist(), map(str, batch.column(name).take(at).to_pylist()), strict=True))
+    return names

@@ -12,10 +12,9 @@ from typing import Any, Self
 import click
 
 from tithe.cli.options import ObjectiveCommand, construction_options, make_objective, seed_option
-from tithe.cli.plan import checkpoint_every_option
-from tithe.cli.progress import Stop
-from tithe.cli.sources import STDIN, SourceOptions, check_apart, source_options
-from tithe.cli.text import Stopped, command_line, print_table
+from tithe.cli.size import checkpoint_every_option
+from tithe.cli.sources import STDIN, SourceOptions, check_apart, refuse_other, source_options
+from tithe.cli.terminal import Stop, Stopped, command_line, print_table
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import resolve
 
@@ -23,7 +22,7 @@ from tithe.core.registry import resolve
 @click.command(cls=ObjectiveCommand)
 @click.argument("where", metavar="[SOURCE]...", nargs=-1)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
-@click.option("-m", "--size", type=click.IntRange(min=1), default=5000, show_default=True, help="Rows to keep.")
+@click.option("-m", "--size", type=click.IntRange(min=1), default=5000, help="Rows to keep.")
 @construction_options
 @source_options
 @seed_option
@@ -160,26 +159,14 @@ class _Keeper:
 
 @dataclass
 class _Taken:
-    """How far the files of a stream were read; it is part of a checkpoint, so that no row is taken twice.
+    """How far the files of a stream were read; it is part of a checkpoint, so that no row is taken twice."""
 
-    Parameters
-    ----------
-    files, n_files : str or None, int
-        A name for the set of files (None: standard input, which cannot be read again).
-    layout : list
-        The identity of the source and the size of its leaves, which determine where leaves begin.
-    first : int
-        The id that row 0 of these files has in the stream.
-    n_rows, n_leaves : int
-        Rows and leaves of the files that are in already, bad rows included.
-    """
-
-    files: str | None
+    files: str | None  # a name for the set of files; None: standard input, which cannot be read again
     n_files: int
-    layout: list[Any]
-    first: int
-    n_rows: int = 0
-    n_leaves: int = 0
+    layout: list[Any]  # the identity of the source and the size of its leaves, which say where leaves begin
+    first: int  # the id that row 0 of these files has in the stream
+    n_rows: int = 0  # of the files, that are in already, bad rows included
+    n_leaves: int = 0  # the same of leaves
 
     @classmethod
     def of(cls, source: Any, where: Sequence[str], how: SourceOptions, running: Any) -> Self:
@@ -282,11 +269,8 @@ def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) 
         "window": running.window,
         "half_life": plan.half_life,
     }
-    context = click.get_current_context()
-    for name in {*held, *_parameters(options["objective"])}:
-        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if is_given and name != "classes" and options[name] != held.get(name):
-            raise click.UsageError(f"The stream in {checkpoint} has {name} = {held.get(name)}, not {options[name]}.")
+    parameters = {name: None for name in _parameters(options["objective"]) if name != "classes"}
+    refuse_other(f"The stream in {checkpoint}", {**parameters, **held}, options)
     return running
 
 

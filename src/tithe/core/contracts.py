@@ -186,6 +186,10 @@ class Objective(Storable, ABC):
         """The same objective with losses counting ``factor`` times as much beside the penalty; None without penalty."""
         return None
 
+    def null_params(self, n_features: int) -> Params | None:
+        """A solution that explains nothing: costs that are rounding beside its cost are zero. None if there is none."""
+        return None
+
 
 class SampledObjective(Objective):
     """An objective whose rows can be scored at a pilot, and whose weights can be calibrated.

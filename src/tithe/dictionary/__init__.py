@@ -1,4 +1,13 @@
 """Dictionaries of atoms for sparse codes, and pictures cleaned with them."""
 
-from tithe.dictionary.denoiser import ImageDenoiser as ImageDenoiser
-from tithe.dictionary.ksvd import KSVD as KSVD
+from typing import TYPE_CHECKING
+
+from tithe.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tithe.dictionary.denoiser import ImageDenoiser as ImageDenoiser
+    from tithe.dictionary.ksvd import KSVD as KSVD
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__, {"KSVD": "tithe.dictionary.ksvd", "ImageDenoiser": "tithe.dictionary.denoiser"}
+    )

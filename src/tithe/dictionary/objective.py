@@ -232,6 +232,10 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
 
     # -- what a learner needs ----------------------------------------------------------------
 
+    def null_params(self, n_features: int) -> Array:
+        """No atom but zero."""
+        return np.zeros(n_features)
+
     def cost(self, block: Block, params: Array) -> Array:
         """Squared error of each row's code: (n,)."""
         return self._at(block, params)[1]

@@ -17,6 +17,7 @@ from tithe.core.data import Evaluation as Evaluation
 from tithe.core.data import Moments as Moments
 from tithe.core.data import Scores as Scores
 from tithe.core.data import Survey as Survey
+from tithe.core.registry import registered_attribute
 from tithe.linear.logistic_objective import LogisticObjective as LogisticObjective
 from tithe.linear.regression_objectives import HuberObjective as HuberObjective
 from tithe.linear.regression_objectives import LeastSquaresObjective as LeastSquaresObjective
@@ -26,18 +27,8 @@ from tithe.reduce.generic import GenericObjective as GenericObjective
 if TYPE_CHECKING:
     from tithe.dictionary.objective import DictionaryObjective as DictionaryObjective
     from tithe.odm.objective import MarginObjective as MarginObjective
+else:
 
-_OF_FAMILIES = {"DictionaryObjective": "dictionary", "MarginObjective": "margin"}
-
-
-def __getattr__(name: str) -> Any:
-    """Objectives of the families, by the names that they are registered under."""
-    if name not in _OF_FAMILIES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tithe.core.registry import resolve
-
-    return resolve("objective", _OF_FAMILIES[name])
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_OF_FAMILIES})
+    def __getattr__(name: str) -> Any:
+        """The objectives that families, and other packages, register."""
+        return registered_attribute("objective", __name__, name)

@@ -1,10 +1,29 @@
 """Optimal margin distribution machines: classifiers that steer mean and spread of the margins."""
 
-from tithe.odm.base import MarginDistribution as MarginDistribution
-from tithe.odm.classifier import ODMClassifier as ODMClassifier
-from tithe.odm.clustering import ODMClustering as ODMClustering
-from tithe.odm.cross_validation import ODMClassifierCV as ODMClassifierCV
-from tithe.odm.incremental import IncrementalODMClassifier as IncrementalODMClassifier
-from tithe.odm.linear_classifier import LinearODMClassifier as LinearODMClassifier
-from tithe.odm.semi_supervised import SemiSupervisedODMClassifier as SemiSupervisedODMClassifier
-from tithe.odm.unlearning import Unlearning as Unlearning
+from typing import TYPE_CHECKING
+
+from tithe.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tithe.odm.base import MarginDistribution as MarginDistribution
+    from tithe.odm.classifier import ODMClassifier as ODMClassifier
+    from tithe.odm.clustering import ODMClustering as ODMClustering
+    from tithe.odm.cross_validation import ODMClassifierCV as ODMClassifierCV
+    from tithe.odm.incremental import IncrementalODMClassifier as IncrementalODMClassifier
+    from tithe.odm.linear_classifier import LinearODMClassifier as LinearODMClassifier
+    from tithe.odm.semi_supervised import SemiSupervisedODMClassifier as SemiSupervisedODMClassifier
+    from tithe.odm.unlearning import Unlearning as Unlearning
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Unlearning": "tithe.odm.unlearning",
+            "MarginDistribution": "tithe.odm.base",
+            "ODMClassifier": "tithe.odm.classifier",
+            "ODMClustering": "tithe.odm.clustering",
+            "ODMClassifierCV": "tithe.odm.cross_validation",
+            "IncrementalODMClassifier": "tithe.odm.incremental",
+            "LinearODMClassifier": "tithe.odm.linear_classifier",
+            "SemiSupervisedODMClassifier": "tithe.odm.semi_supervised",
+        },
+    )

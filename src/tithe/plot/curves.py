@@ -1,8 +1,7 @@
-"""Curves of numbers of clusters and of polish."""
+"""Curves of costs: by the number of clusters, and over the rounds of polish."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,39 +45,6 @@ def k_curve(curve: Any, ax: Any = None) -> Any:
     ax.set_xlabel("clusters")
     ax.set_ylabel("cost")
     legend_above(ax, columns=2)
-    return bare(ax)
-
-
-def k_over_time(history: Any, ax: Any = None) -> Any:
-    """The number of clusters over a stream of rows.
-
-    Parameters
-    ----------
-    history : PACO or mapping
-        A clusterer of a stream, or its ``history_``.
-    ax : Axes, optional
-        Those of a new figure if left out.
-
-    Returns
-    -------
-    Axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tithe
-    >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> model = tithe.online.PACO(max_clusters=3, random_state=0).partial_fit(X)
-    >>> tithe.plot.k_over_time(model).get_ylabel()
-    'clusters'
-    """
-    ax = axes_or_new(ax, 6.4, 2.8)
-    entries = history if isinstance(history, Mapping) else history.history_
-    ax.step(entries["row"], entries["k"], where="post", color=COLOURS[3], linewidth=1.2)
-    ax.set_ylim(0, entries["k"].max() + 1)
-    ax.yaxis.get_major_locator().set_params(integer=True)
-    ax.set_xlabel("rows")
-    ax.set_ylabel("clusters")
     return bare(ax)
 
 

@@ -1,4 +1,4 @@
-"""The demonstration: rare groups of payments that a random sample loses and a coreset keeps."""
+"""The demonstration: rare groups of generated payments that a random sample loses and a coreset keeps."""
 
 from __future__ import annotations
 
@@ -12,52 +12,85 @@ from typing import Any
 import numpy as np
 
 from tithe.clustering.learners import CoresetKMeans
-from tithe.core.data import Array
-from tithe.core.files import making_folder, replacing
-from tithe.report.comparison.recommend import time_text
-from tithe.report.figures import rare_groups
-from tithe.report.html import render
-from tithe.report.payments import N_GROUPS, N_RARE, Payments, generated_payments
-from tithe.storage.coresets import save_coreset
-from tithe.storage.models import save_model
+from tithe.core.data import Array, Coreset
+from tithe.plot.axes import GREY, LINE_COLOURS, as_png, bare, legend_above, new_axes
+from tithe.report.recommend import time_text
+from tithe.report.run import Content, render, write_folder
+from tithe.storage.coresets import write_coreset
+from tithe.storage.models import model_bytes
 
 CORESET, SAMPLE, ALL_TITHE, ALL_SKLEARN = "coreset", "random sample", "all rows, tithe", "all rows, scikit-learn"
 _N_DRAWS = 5
 _WARM_UP_ROWS, _WARM_UP_SIZE = 4000, 400
 Step = Callable[[int, int, str], None]
 
+# amount in euros, distance from home in kilometres: ordinary payments are small and near home
+_ORDINARY = ((40, 30), (120, 60), (60, 130), (190, 40), (150, 150), (60, 230))
+_ORDINARY_SHARES = (0.26, 0.22, 0.18, 0.15, 0.11, 0.08)
+_RARE = (
+    *((400, 80), (680, 60), (930, 150), (330, 320), (620, 330)),
+    *((880, 480), (90, 560), (400, 640), (680, 760), (180, 880)),
+)
+_RARE_SHARES = (0.0002, 0.0004)  # of all payments: the smallest and the largest rare group
+_MIN_RARE = 10  # payments of a rare group, however few there are in all
+_SPREAD = 5.0  # standard deviation of a group, in euros and in kilometres
+_MAX_ORDINARY = 4000  # ordinary payments that are drawn: more make no other picture
+N_ORDINARY, N_RARE = len(_ORDINARY), len(_RARE)
+N_GROUPS = N_ORDINARY + N_RARE
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Payments:
+    """Payments, and the group that each was generated from; the rare groups come last."""
+
+    X: Array  # (n, 2) float32: amount in euros and distance from home in kilometres
+    group: Array  # (n,), from 0 to 15: the rare groups are those from 6 on
+    middles: Array  # (16, 2), where the groups lie
+
+    @classmethod
+    def generated(cls, n_rows: int, seed: int = 0) -> Payments:
+        """Payments in random order."""
+        rng = np.random.default_rng(seed)
+        rare = np.maximum(_MIN_RARE, (n_rows * np.linspace(*_RARE_SHARES, N_RARE)).astype(int))
+        ordinary = ((n_rows - rare.sum()) * np.array(_ORDINARY_SHARES)).astype(int)
+        ordinary[0] += n_rows - rare.sum() - ordinary.sum()
+        group = rng.permutation(np.repeat(np.arange(N_GROUPS), np.concatenate([ordinary, rare])))
+        middles = np.array([*_ORDINARY, *_RARE], np.float32)
+        X = middles[group] + np.float32(_SPREAD) * rng.standard_normal((n_rows, 2), np.float32)
+        return cls(X=X, group=group, middles=middles)
+
+    def rare_found(self, labels: Array) -> Array:
+        """For each rare group whether some cluster holds most of it and, by more than half, nothing else: (10,)."""
+        n_clusters = int(labels.max()) + 1
+        counts = np.bincount(self.group * n_clusters + labels, minlength=N_GROUPS * n_clusters)
+        counts = counts.reshape(N_GROUPS, n_clusters)
+        largest = counts.max(axis=1)
+        of_cluster = counts.sum(axis=0)[counts.argmax(axis=1)]
+        found = (2 * largest > counts.sum(axis=1)) & (2 * largest > of_cluster)
+        return np.asarray(found[N_ORDINARY:])
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Fit:
-    """A fitted model, the number of rows that it learned from, its seconds, and which rare groups it found."""
+    """A fitted model, its seconds, and which rare groups it found."""
 
     model: Any
-    rows: int
     seconds: float
     found: Array
 
-    @property
-    def n_found(self) -> int:
-        return int(self.found.sum())
+    @classmethod
+    def of(cls, model: Any, payments: Payments) -> _Fit:
+        start = time.perf_counter()
+        model.fit(payments.X)
+        return cls(model=model, seconds=time.perf_counter() - start, found=payments.rare_found(model.labels_))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
     """The results of the demonstration.
 
-    Parameters
-    ----------
-    n_rows, n_kept, n_rare : int
-        Payments, how many of them the coreset and the random sample hold, and rare groups among them.
-    methods : list of dict
-        A row for each method, the coreset first: ``method``, ``rows`` learned from and ``n_fits``; medians over the
-        fits of the rare ``groups`` found, of ``seconds`` and of ``cost``, the sum of squared distances of all payments
-        from their centres; ``fewest_groups`` and ``most_groups``; ``times_as_long`` as the coreset; ``excess``, the
-        share by which the cost is above the lowest of the methods.
-    in_short, certificate : str
-        The certificate of the fit on the coreset that the picture shows.
-    seconds : float
-        Of the whole demonstration, compilation and figures included.
+    ``methods`` has a line for each method, the coreset first. Groups, seconds and cost are medians over its fits;
+    ``excess`` is the share by which the cost is above the lowest. The certificate is that of the fit that is drawn.
     """
 
     n_rows: int
@@ -127,34 +160,32 @@ def run_demo(
 
     Returns the results and the path of the page.
     """
+    from sklearn.cluster import KMeans
+
     start = time.perf_counter()
-    n_steps, steps = 2 * _N_DRAWS + 4, iter(range(2 * _N_DRAWS + 4))
-
-    def step(name: str) -> None:
-        if progress is not None:
-            progress(next(steps), n_steps, name)
-
-    step("compiling")
-    payments = generated_payments(n_rows)
-    _coreset_fit(coreset_size=_WARM_UP_SIZE).fit(payments.X[:_WARM_UP_ROWS])
-    fits: dict[str, list[_Fit]] = {}
+    models: list[tuple[str, Any]] = []
     for seed in range(_N_DRAWS):
-        for name, options in ((CORESET, {}), (SAMPLE, {"construction": "uniform", "calibrate": False})):
-            step(name)
-            model = _coreset_fit(coreset_size=coreset_size, random_state=seed, **options)
-            fits.setdefault(name, []).append(_fitted(model, payments, coreset_size))
-    step(ALL_TITHE)
-    fits[ALL_TITHE] = [_fitted(_coreset_fit(coreset_size=n_rows), payments, n_rows)]
-    step(ALL_SKLEARN)
-    fits[ALL_SKLEARN] = [_fitted(_sklearn_fit(), payments, n_rows)]
-    step("writing")
+        options: dict[str, Any] = {"coreset_size": coreset_size, "random_state": seed}
+        models.append((CORESET, CoresetKMeans(N_GROUPS, **options)))
+        models.append((SAMPLE, CoresetKMeans(N_GROUPS, construction="uniform", calibrate=False, **options)))
+    models.append((ALL_TITHE, CoresetKMeans(N_GROUPS, coreset_size=n_rows, random_state=0)))
+    models.append((ALL_SKLEARN, KMeans(N_GROUPS, random_state=0)))
+    tell = progress or (lambda n_done, n_steps, name: None)
+    tell(0, len(models) + 2, "compiling")
+    payments = Payments.generated(n_rows)
+    CoresetKMeans(N_GROUPS, coreset_size=_WARM_UP_SIZE, random_state=0).fit(payments.X[:_WARM_UP_ROWS])
+    fits: dict[str, list[_Fit]] = {}
+    for i, (name, model) in enumerate(models, 1):
+        tell(i, len(models) + 2, name)
+        fits.setdefault(name, []).append(_Fit.of(model, payments))
+    tell(len(models) + 1, len(models) + 2, "writing")
     shown = {name: _typical(fits[name]) for name in (SAMPLE, CORESET)}
     certificate = shown[CORESET].model.certificate_
     demo = Demo(
         n_rows=n_rows,
         n_kept=coreset_size,
         n_rare=N_RARE,
-        methods=_summaries(fits),
+        methods=_summaries(fits, {CORESET: coreset_size, SAMPLE: coreset_size}, n_rows),
         in_short=certificate.in_short,
         certificate=str(certificate),
         seconds=time.perf_counter() - start,
@@ -162,39 +193,23 @@ def run_demo(
     return demo, _write(Path(folder), demo, payments, shown)
 
 
-def _coreset_fit(**options: Any) -> CoresetKMeans:
-    return CoresetKMeans(N_GROUPS, **{"random_state": 0, **options})
-
-
-def _sklearn_fit() -> Any:
-    from sklearn.cluster import KMeans
-
-    return KMeans(N_GROUPS, random_state=0)
-
-
-def _fitted(model: Any, payments: Payments, rows: int) -> _Fit:
-    start = time.perf_counter()
-    model.fit(payments.X)
-    seconds = time.perf_counter() - start
-    return _Fit(model=model, rows=rows, seconds=seconds, found=payments.rare_found(model.labels_))
-
-
 def _typical(fits: list[_Fit]) -> _Fit:
     """The fit that found the median number of groups."""
-    return sorted(fits, key=lambda fit: fit.n_found)[len(fits) // 2]
+    return sorted(fits, key=lambda fit: int(fit.found.sum()))[len(fits) // 2]
 
 
-def _summaries(fits: dict[str, list[_Fit]]) -> list[dict[str, Any]]:
+def _summaries(fits: dict[str, list[_Fit]], kept: dict[str, int], n_rows: int) -> list[dict[str, Any]]:
     costs = {name: float(np.median([fit.model.inertia_ for fit in fits[name]])) for name in fits}
     seconds = {name: float(np.median([fit.seconds for fit in fits[name]])) for name in fits}
+    groups = {name: sorted(int(fit.found.sum()) for fit in fits[name]) for name in fits}
     return [
         {
             "method": name,
-            "rows": fits[name][0].rows,
+            "rows": kept.get(name, n_rows),
             "n_fits": len(fits[name]),
-            "groups": _typical(fits[name]).n_found,
-            "fewest_groups": min(fit.n_found for fit in fits[name]),
-            "most_groups": max(fit.n_found for fit in fits[name]),
+            "groups": groups[name][len(groups[name]) // 2],
+            "fewest_groups": groups[name][0],
+            "most_groups": groups[name][-1],
             "seconds": seconds[name],
             "times_as_long": seconds[name] / seconds[CORESET],
             "cost": costs[name],
@@ -207,25 +222,38 @@ def _summaries(fits: dict[str, list[_Fit]]) -> list[dict[str, Any]]:
 def _write(folder: Path, demo: Demo, payments: Payments, shown: dict[str, _Fit]) -> Path:
     """Write ``index.html``, ``results.json``, ``coreset.parquet`` and ``model.skops``; returns the page's path."""
     model = shown[CORESET].model
-    figures = {}
-    for name, fit in shown.items():
-        caption = f"{name.capitalize()}: {fit.n_found} of {demo.n_rare} rare groups found"
-        figures[caption] = rare_groups(payments, fit.model.coreset_, fit.found)
+    captions = {
+        name: f"{name.capitalize()}: {fit.found.sum()} of {N_RARE} rare groups found" for name, fit in shown.items()
+    }
+    figures = {captions[name]: _figure(payments, fit.model.coreset_, fit.found) for name, fit in shown.items()}
     titles, rows = table_rows(demo)
-    page = render(
-        "demo.html",
-        demo=demo,
-        sentences=demo.sentences(),
-        seconds=time_text(demo.seconds),
-        titles=titles,
-        rows=rows,
-        n_groups=N_GROUPS,
-        figures=figures,
-    )
-    with making_folder(folder):
-        for name, text in (("index.html", page), ("results.json", json.dumps(asdict(demo), indent=2) + "\n")):
-            with replacing(folder / name) as path:
-                path.write_text(text, encoding="utf8")
-        save_coreset(model.coreset_, folder / "coreset.parquet", feature_names=["amount", "distance"])
-        save_model(model, folder / "model.skops")
+    values = {"seconds": time_text(demo.seconds), "titles": titles, "rows": rows, "n_groups": N_GROUPS}
+    page = render("demo.html", demo=demo, sentences=demo.sentences(), figures=figures, **values)
+    contents: dict[str, Content] = {
+        "index.html": page,
+        "results.json": json.dumps(asdict(demo), indent=2) + "\n",
+        "coreset.parquet": lambda path: write_coreset(model.coreset_, path, feature_names=["amount", "distance"]),
+        "model.skops": model_bytes(model),
+    }
+    write_folder(folder, contents)
     return folder / "index.html"
+
+
+def _figure(payments: Payments, coreset: Coreset, found: Array) -> bytes:
+    """Payments in grey, the rows kept of them in blue, and a ring around each rare group, which was found or lost."""
+    figure, axis = new_axes(5.0, 5.0)
+    ordinary = payments.X[payments.group < N_ORDINARY][:_MAX_ORDINARY]
+    behind = np.concatenate([ordinary, payments.X[payments.group >= N_ORDINARY]])
+    axis.scatter(*behind.T, s=4, color=GREY, alpha=0.3, linewidths=0)
+    axis.scatter(*coreset.X.T, s=9, color=LINE_COLOURS[0], linewidths=0)
+    axis.plot([], [], marker=".", color=LINE_COLOURS[0], linestyle="none", label="rows kept")
+    middles, lost = payments.middles[N_ORDINARY:], LINE_COLOURS[1]
+    for wanted, colour, line, label in ((True, LINE_COLOURS[2], "-", "rare group, found"), (False, lost, ":", "lost")):
+        x, y = middles[found == wanted].T
+        axis.scatter(x, y, s=520, facecolors="none", edgecolors=colour, linestyles=line, linewidths=2.0)
+        axis.plot([], [], marker="o", markersize=8, markerfacecolor="none", color=colour, linestyle="none", label=label)
+    axis.scatter(*middles[~found].T, s=60, marker="x", color=lost, linewidths=2.0)
+    axis.set(xlim=(-40, 1040), ylim=(-40, 1040), xlabel="amount, euros", ylabel="distance from home, kilometres")
+    bare(axis)
+    legend_above(axis, columns=3)
+    return as_png(figure)

@@ -28,8 +28,11 @@ class ResultTable:
     is_text: bool = False
 
 
-def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]:
-    """Tables of what a model says about itself (`Described.summary`), each of at most ``most`` rows."""
+def result_tables(results: Mapping[str, Any], *, most: int, typical_rows: bool = False) -> list[ResultTable]:
+    """Tables of what a model says about itself (`Described.summary`), each of at most ``most`` rows.
+
+    ``typical_rows``: also the values of the typical row of each cluster, where they are known.
+    """
     tables = []
     if results.get("coefficients"):
         tables.append(_coefficients(results["coefficients"], results.get("classes", []), most))
@@ -39,6 +42,9 @@ def result_tables(results: Mapping[str, Any], *, most: int) -> list[ResultTable]
         tables.append(_centers(results["centers"], most))
     if results.get("atoms"):
         tables.append(_atoms(results["atoms"], most))
+    typical = typical_row_table(results, most=most) if typical_rows else None
+    if typical is not None:
+        tables.append(typical)
     if results.get("columns"):
         tables.append(_columns(results["columns"]))
     return tables

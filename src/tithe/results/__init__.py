@@ -2,5 +2,5 @@
 
 from tithe.clustering.choose_k import KCurve as KCurve
 from tithe.reduce.distortion import Distortion as Distortion
-from tithe.report.comparison.recommend import Recommendation as Recommendation
-from tithe.report.comparison.result import Comparison as Comparison
+from tithe.report.comparison import Comparison as Comparison
+from tithe.report.recommend import Recommendation as Recommendation

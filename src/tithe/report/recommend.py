@@ -279,6 +279,5 @@ def time_text(seconds: float) -> str:
 
 
 def _two_digits(number: int) -> int:
-    unit = 10 ** max(0, len(str(number)) - 2)
-    rounded: int = -(-number // unit) * unit
-    return rounded
+    unit: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit

@@ -1,21 +1,19 @@
-"""``tithe cluster``: online clustering of a stream, with an unknown number of clusters; or clusters by margins."""
+"""``tithe online``: clusters of a stream, of which nobody says how many there are."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import click
 
-from tithe.cli.messages import Command
 from tithe.cli.options import seed_option
-from tithe.cli.progress import Stop
-from tithe.cli.sources import check_apart, refuse_given, source_options
-from tithe.cli.text import Stopped, command_line, print_table
-from tithe.core.progress import LINE_SECONDS, peak_memory, seconds_text
+from tithe.cli.sources import SourceOptions, checked_output, refuse_other, source_options
+from tithe.cli.terminal import Command, Stop, Stopped, command_line, print_run
+from tithe.core.progress import LINE_SECONDS
 
 _BATCH_ROWS = 500  # rows between two updates of the view, and between two checks whether to stop
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -24,20 +22,9 @@ _CURVE_WIDTH = 60  # characters of a curve
 
 @click.command(cls=Command)
 @click.argument("where", metavar="STREAM...", nargs=-1, required=True)
-@click.option("--online", is_flag=True, help="Row by row, each predicted before it is seen.")
-@click.option("--odm", is_flag=True, help="By margins: clusters of any shape, links, and a proved bound.")
-@click.option("-k", "--clusters", type=click.IntRange(min=2), default=2, show_default=True, help="With --odm.")
-@click.option("--links", type=click.Path(exists=True, dir_okay=False), help="With --odm: lines such as 3,17,must.")
-@click.option(
-    "--balance",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.3,
-    show_default=True,
-    help="With --odm: the share of the rows by which two clusters may differ.",
-)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
-@click.option("--max-clusters", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical", show_default=True)
+@click.option("--max-clusters", type=click.IntRange(min=1), default=20)
+@click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical")
 @click.option(
     "--many-centers", is_flag=True, help="Many centres for rows that fill a region, as those of sensors often do."
 )
@@ -46,29 +33,15 @@ _CURVE_WIDTH = 60  # characters of a curve
     "--summary-size",
     type=click.IntRange(min=1),
     default=1000,
-    show_default=True,
     help="Rows of the past that are kept.",
 )
 @source_options
 @seed_option
 @click.option("--resume", is_flag=True, help="Go on with the model in OUTPUT: rows are added to it.")
-def cluster(  # type: ignore[no-untyped-def]
-    where,
-    how,
-    output,
-    online,
-    odm,
-    clusters,
-    links,
-    balance,
-    resume,
-    max_clusters,
-    preset,
-    many_centers,
-    half_life,
-    summary_size,
-    seed,
-):
+def online(
+    where: Sequence[str], how: SourceOptions, output: str, resume: bool, max_clusters: int, preset: str,
+    many_centers: bool, half_life: float | None, summary_size: int, seed: int,
+) -> None:  # fmt: skip
     """Cluster rows as they come; the number of clusters follows the stream.
 
     STREAM is - for standard input, or files, read in their order. On a terminal the number of clusters, the loss and
@@ -76,45 +49,25 @@ def cluster(  # type: ignore[no-untyped-def]
     OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there. The same
     happens if a row of standard input cannot be read. If a file has an error, nothing is written.
 
-    With --odm, rows of files are clustered by margins instead, all at once; a file of links names pairs of rows that
-    must or cannot be in one cluster. OUTPUT gets labels.parquet, model.skops, report.html and results.json.
-
     \b
     Example:
-      cat today.csv | tithe cluster - --online --half-life 5000 -o clusters
-      tithe cluster rows.parquet --odm --links pairs.csv -o clusters
+      cat today.csv | tithe online - --half-life 5000 -o clusters
     """
-    if odm:
-        refuse_given(
-            ("online", "resume", "max_clusters", "preset", "many_centers", "half_life", "summary_size"),
-            "--odm has no such option",
-        )
-        from tithe.cli.cluster_odm import cluster_by_margins
-
-        check_apart(output, where)
-        cluster_by_margins(where, how, output, n_clusters=clusters, links=links, balance=balance, seed=seed)
-        return
-    refuse_given(("clusters", "links", "balance"), "they are for --odm")
-    if not online:
-        raise click.UsageError("Say --online or --odm. Where the number of clusters is known: tithe fit kmeans.")
     if how["weight"] is not None:
         raise click.UsageError("Rows of a stream all count the same: --weight is not for online clustering.")
-    check_apart(output, where)
-    parameters = {
+    output = checked_output(output, where)
+    from tithe.fit.base import note_columns
+    from tithe.online.report import online_run
+
+    options = {
         "max_clusters": max_clusters,
         "preset": preset,
-        "scale": "centers" if many_centers else "clusters",
+        "many_centers": many_centers,
         "half_life": half_life,
         "summary_size": summary_size,
-        "random_state": seed,
+        "seed": seed,
     }
-    _cluster_online(where, how, str(Path(output)), parameters, resume=resume)
-
-
-def _cluster_online(where: Any, how: Any, output: str, parameters: dict[str, Any], *, resume: bool) -> None:
-    from tithe.fit.base import note_columns
-
-    model = _resumed(output, parameters) if resume else _new_model(output, parameters)
+    model = _resumed(output, options) if resume else _new_model(output, options)
     start = time.perf_counter()
     with Stop() as stop:
         source = how.open(where, live=True, schema=vars(model).get("schema_"))
@@ -129,8 +82,15 @@ def _cluster_online(where: Any, how: Any, output: str, parameters: dict[str, Any
         if not view.n_rows:
             raise Stopped("Stopped before any row came.") if stopped else ValueError("There are no rows.")
         note_columns(model, source, reset=True)
-        results = _write(output, model, where, view.n_rows, time.perf_counter() - start)
-    _say_goodbye(output, results)
+        run = online_run(
+            model,
+            files=how.plain_names(where),
+            n_rows=view.n_rows,
+            seconds=time.perf_counter() - start,
+            parameters=model.get_params(),
+        )
+        numbers = run.write(output)
+    print_run(output, run, numbers)
     advice = f"the model is in {output}. Later rows are added with: {command_line('--resume')}"
     if refused is not None:  # what came through a pipe does not come again
         raise ValueError(f"{refused}\nOf the {view.n_rows:,} rows taken before, {advice}")
@@ -138,17 +98,29 @@ def _cluster_online(where: Any, how: Any, output: str, parameters: dict[str, Any
         raise Stopped(f"Stopped; {advice}")
 
 
-def _new_model(output: str, parameters: dict[str, Any]) -> Any:
+@click.command(
+    cls=Command,
+    hidden=True,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def cluster(arguments: tuple[str, ...]) -> None:
+    """The former name of other commands."""
+    raise click.UsageError(
+        "There is no tithe cluster any more. It is `tithe online` for a stream, `tithe fit odm-clustering` for "
+        "clusters by margins, and `tithe fit kmeans` for a known number of clusters."
+    )
+
+
+def _new_model(output: str, options: dict[str, Any]) -> Any:
     from tithe.online.paco import PACO
 
-    folder = Path(output)
-    if folder.is_file():
-        raise NotADirectoryError(f"{output!r} is a file; a folder is needed.")
-    if not folder.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
-    if (folder / "model.skops").exists():
+    if (Path(output) / "model.skops").exists():
         raise ValueError(f"{output!r} holds a model already: go on with it (--resume), or name another folder.")
-    return PACO(**parameters)
+    others = {name: value for name, value in options.items() if name not in ("many_centers", "seed")}
+    scale = "centers" if options["many_centers"] else "clusters"
+    return PACO(**others, scale=scale, random_state=options["seed"])
 
 
 def _resumed(output: str, options: dict[str, Any]) -> Any:
@@ -159,12 +131,8 @@ def _resumed(output: str, options: dict[str, Any]) -> Any:
     model = load_model(Path(output) / "model.skops")
     if not isinstance(model, PACO):
         raise ValueError(f"The model in {output!r} is no online clustering.")
-    context, parameters = click.get_current_context(), model.get_params()
-    for name, value in options.items():
-        option = "seed" if name == "random_state" else name
-        is_given = context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
-        if is_given and parameters[name] != value:
-            raise click.UsageError(f"The model in {output} has {option} = {parameters[name]}, not {value}.")
+    held = {**model.get_params(), "many_centers": model.scale == "centers", "seed": model.random_state}
+    refuse_other(f"The model in {output}", {name: held[name] for name in options}, options)
     return model
 
 
@@ -194,31 +162,6 @@ def _batches(source: Any, stop: Stop) -> Iterator[Any]:
             with stop.waiting():
                 rows = block.X[at : at + _BATCH_ROWS]
             yield rows.toarray() if hasattr(rows, "toarray") else rows
-
-
-def _write(output: str, model: Any, where: Any, n_rows: int, seconds: float) -> dict[str, Any]:
-    from tithe.report.online import OnlineRun, write_online
-    from tithe.rows.urls import plain_name
-
-    run = OnlineRun(
-        files=[plain_name(name) for name in where],
-        n_rows=n_rows,
-        seconds=seconds,
-        peak_bytes=peak_memory(),
-        parameters=model.get_params(),
-    )
-    return write_online(output, model, run)
-
-
-def _say_goodbye(output: str, results: dict[str, Any]) -> None:
-    rows = [
-        ["rows so far", f"{results['rows_so_far']:,}"],
-        ["clusters", f"{results['n_clusters']}"],
-        ["loss of a row, on average", f"{results['cumulative_loss'] / results['rows_so_far']:,.6g}"],
-        ["time", f"{seconds_text(results['seconds'])}, {results['n_rows'] / results['seconds']:,.0f} rows/s"],
-    ]
-    print_table(output, ["", ""], rows)
-    click.echo(f"Report: {Path(output) / 'report.html'}")
 
 
 class View:

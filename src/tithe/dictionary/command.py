@@ -8,28 +8,11 @@ from typing import Any
 
 import click
 
-from tithe.cli.messages import Command
-from tithe.cli.options import seed_option
+from tithe.cli.options import Value, seed_option
 from tithe.cli.sources import limit_option
-from tithe.cli.text import print_table
+from tithe.cli.terminal import Command, print_table
+from tithe.core.params import OneOf, RealNumber
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
-
-
-class Sigma(click.ParamType):
-    """A standard deviation, or "auto"."""
-
-    name = "NUMBER|auto"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float | None:
-        if value is None or value == "auto":
-            return None
-        try:
-            sigma = float(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is neither a number nor 'auto'.", param, ctx)
-        if not 0.0 < sigma < float("inf"):
-            self.fail(f"{value!r} is not above 0: without noise there is nothing to remove.", param, ctx)
-        return sigma
 
 
 @click.command(cls=Command)
@@ -37,27 +20,24 @@ class Sigma(click.ParamType):
 @click.argument("output", metavar="OUT", type=click.Path(dir_okay=False))
 @click.option(
     "--sigma",
-    type=Sigma(),
+    type=Value(OneOf("auto") | RealNumber(above=0.0), name="NUMBER|auto", keep_integers=False),
     default="auto",
-    show_default=True,
     help="Noise in grey levels of the picture (0 to 255, or to 65535 for 16 bits).",
 )
-@click.option("--patch", type=click.IntRange(min=2), default=8, show_default=True, help="Side of a patch in pixels.")
+@click.option("--patch", type=click.IntRange(min=2), default=8, help="Side of a patch in pixels.")
 @click.option(
     "--colours",
     type=click.Choice(["planes", "stacked"]),
     default="planes",
-    show_default=True,
     help="Whether each colour plane has patches of its own, or a patch has all colours.",
 )
-@click.option("-k", "--atoms", type=click.IntRange(min=1), default=256, show_default=True, help="Atoms to learn.")
-@click.option("-m", "--size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Patches to keep.")
-@click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Pixels between coded patches.")
+@click.option("-k", "--atoms", type=click.IntRange(min=1), default=256, help="Atoms to learn.")
+@click.option("-m", "--size", type=click.IntRange(min=1), default=10_000, help="Patches to keep.")
+@click.option("--step", type=click.IntRange(min=1), default=1, help="Pixels between coded patches.")
 @click.option(
     "--clipped",
     type=click.Choice(["auto", "yes", "no"]),
     default="auto",
-    show_default=True,
     help="Whether noise was cut off at black and white, which is then undone.",
 )
 @click.option("--reference", type=click.Path(dir_okay=False), help="The same picture without noise, to compare with.")
@@ -89,13 +69,13 @@ def denoise(source, output, sigma, patch, colours, atoms, size, step, clipped, r
     check_picture_name(output, picture.pixels.shape)
     clean = None if reference is None else _reference(reference, picture.pixels, limits)
     model = ImageDenoiser(
-        sigma,
+        None if sigma == "auto" else sigma,
         patch_size=patch,
         colours=colours,
         n_components=atoms,
         coreset_size=size,
         step=step,
-        clipped={"auto": "auto", "yes": True, "no": False}[clipped],
+        clipped="auto" if clipped == "auto" else clipped == "yes",
         random_state=seed,
     )
     with ProgressBar(None, "learning", "coding") as reading:

@@ -9,11 +9,13 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from running import PLAIN, run
 
+import tithe
+from figures import check_figure
+from running import PLAIN, run
 from tithe import load_model
-from tithe.cli.cluster import View, curve
 from tithe.online import PACO
+from tithe.online.command import View, curve
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def rows(tmp_path) -> pd.DataFrame:
 def test_files_to_a_model_a_page_and_numbers(rows, tmp_path, capsys) -> None:
     rows.to_csv(tmp_path / "r.csv", index=False)
     out = tmp_path / "out"
-    assert run("cluster", tmp_path / "r.csv", "--online", "--seed", 3, *PLAIN, "-o", out) == 0
+    assert run("online", tmp_path / "r.csv", "--seed", 3, *PLAIN, "-o", out) == 0
     printed = capsys.readouterr().out
     for word in ("clusters", "rows so far", "2,000", "rows/s", "report.html"):
         assert word in printed
@@ -47,17 +49,16 @@ def test_many_centers_for_rows_on_a_curve(tmp_path, capsys) -> None:
     clusters = {}
     for options in ((), ("--many-centers",)):
         out = tmp_path / f"out{len(options)}"
-        assert run("cluster", tmp_path / "r.csv", "--online", *options, *PLAIN, "-o", out) == 0
+        assert run("online", tmp_path / "r.csv", *options, *PLAIN, "-o", out) == 0
         clusters[options] = json.loads((out / "results.json").read_text())["n_clusters"]
     assert clusters["--many-centers",] > clusters[()]
-    assert run("cluster", tmp_path / "r.csv", "--odm", "--many-centers", "-o", tmp_path / "o") == 2
 
 
 def test_standard_input_and_going_on(rows, tmp_path, capsys, monkeypatch) -> None:
     def piped(frame: pd.DataFrame, *arguments) -> int:
         data = io.BytesIO(frame.to_csv(index=False).encode())
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(data))
-        return run("cluster", "-", "--format", "csv", "--online", *PLAIN, "-o", tmp_path / "out", *arguments)
+        return run("online", "-", "--format", "csv", *PLAIN, "-o", tmp_path / "out", *arguments)
 
     assert piped(rows[:900], "--half-life", 300) == 0
     assert piped(rows[900:]) == 2 and "--resume" in capsys.readouterr().err
@@ -74,14 +75,14 @@ def test_columns_are_known_by_name(rows, tmp_path, capsys) -> None:
     rows.to_csv(tmp_path / "r.csv", index=False)
     rows[["b", "a"]].to_csv(tmp_path / "turned.csv", index=False)
     out = tmp_path / "out"
-    assert run("cluster", tmp_path / "r.csv", "--online", "-o", out) == 0
+    assert run("online", tmp_path / "r.csv", "-o", out) == 0
     rows[["b"]].to_csv(tmp_path / "less.csv", index=False)
-    assert run("cluster", tmp_path / "less.csv", "--online", "--resume", "-o", out) == 2
+    assert run("online", tmp_path / "less.csv", "--resume", "-o", out) == 2
     assert "no column 'a'" in capsys.readouterr().err
     for name in ("r", "turned"):
         assert run("predict", out / "model.skops", tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}.parquet") == 0
     pd.testing.assert_frame_equal(*(pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("r", "turned")))
-    assert run("cluster", tmp_path / "turned.csv", "--online", "--resume", "-o", out) == 0
+    assert run("online", tmp_path / "turned.csv", "--resume", "-o", out) == 0
     model = load_model(out / "model.skops")
     assert model.n_rows_ == 4000 and model.feature_names_in_.tolist() == ["a", "b"]
     assert "Warning" not in capsys.readouterr().err
@@ -99,7 +100,7 @@ def test_a_bad_row_of_a_pipe_costs_no_row_before_it(rows, tmp_path, monkeypatch,
     lines = rows.to_csv(index=False).encode()
     for before, arguments in ((b"", []), (lines, []), (lines, ["--resume"])):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Slow((before or b"a,b\n") + b"1,2,3\n4,5\n")))
-        assert run("cluster", "-", "--format", "csv", "--online", *PLAIN, "-o", out, *arguments) == 2
+        assert run("online", "-", "--format", "csv", *PLAIN, "-o", out, *arguments) == 2
         errors = capsys.readouterr().err
         assert "3 values instead of 2" in errors
         assert ("rows taken before" in errors and "--resume" in errors) == out.exists() == bool(before)
@@ -116,7 +117,7 @@ def test_stopped_it_writes_what_there_is(rows, tmp_path, monkeypatch, capsys) ->
         return taken(model, X)
 
     monkeypatch.setattr(PACO, "partial_fit", interrupted)
-    assert run("cluster", tmp_path / "r.csv", "--online", "-o", tmp_path / "out") == 1
+    assert run("online", tmp_path / "r.csv", "-o", tmp_path / "out") == 1
     err = capsys.readouterr().err
     assert "Stopped" in err and "--resume" in err
     assert load_model(tmp_path / "out" / "model.skops").n_rows_ == 1500
@@ -125,14 +126,13 @@ def test_stopped_it_writes_what_there_is(rows, tmp_path, monkeypatch, capsys) ->
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["cluster", "ROWS", "-o", "out"],
-        ["cluster", "ROWS", "--online"],
-        ["cluster", "ROWS", "--online", "--weight", "b", "-o", "out"],
-        ["cluster", "missing.csv", "--online", "-o", "out"],
-        ["cluster", "ROWS", "--online", "-o", "ROWS"],
-        ["cluster", "ROWS", "--online", "-o", "no/such/out"],
-        ["cluster", "ROWS", "--online", "--resume", "-o", "out"],
-        ["cluster", "ROWS", "--online", "--summary-size", "3", "-o", "out"],
+        ["online", "ROWS"],
+        ["online", "ROWS", "--weight", "b", "-o", "out"],
+        ["online", "missing.csv", "-o", "out"],
+        ["online", "ROWS", "-o", "ROWS"],
+        ["online", "ROWS", "-o", "no/such/out"],
+        ["online", "ROWS", "--resume", "-o", "out"],
+        ["online", "ROWS", "--summary-size", "3", "-o", "out"],
     ],
 )
 def test_mistakes_of_a_caller(rows, tmp_path, monkeypatch, capsys, arguments) -> None:
@@ -144,7 +144,7 @@ def test_mistakes_of_a_caller(rows, tmp_path, monkeypatch, capsys, arguments) ->
 
 def test_the_view_on_a_terminal_and_elsewhere(rows, monkeypatch, capsys) -> None:
     model = PACO(random_state=0).partial_fit(rows.to_numpy()[:300])
-    monkeypatch.setattr("tithe.cli.cluster.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("tithe.online.command.LINE_SECONDS", 0.0)
     with View(0) as view:
         view.show(model, 300)
     assert "300 rows, 3 clusters, loss" in capsys.readouterr().err
@@ -160,3 +160,15 @@ def test_curves() -> None:
     assert curve(np.array([0.0, 4.0, 8.0])) == " ▄█"
     assert curve(np.array([100.0, 1.0, 1.5, 1.0]), clip=2.0) == "█▃▅▃"
     assert len(curve(np.arange(1000.0))) == 60
+
+
+@pytest.mark.parametrize("arguments", [["--online", "-o", "out"], ["--odm", "-k", "3"], ["--help"], []])
+def test_the_former_name_says_the_new_ones(capsys, arguments: list[str]) -> None:
+    assert run("cluster", "rows.csv", *arguments) == 2
+    said = capsys.readouterr().err
+    assert "tithe online" in said and "tithe fit odm-clustering" in said
+
+
+def test_the_figure_of_the_number_of_clusters() -> None:
+    check_figure(tithe.plot.k_over_time, {"row": np.arange(5), "k": np.array([1, 2, 2, 3, 3])})
+    assert "PACO" in PACO()._repr_html_()

@@ -1,4 +1,4 @@
-"""``tithe cluster --odm``: files, links, the folder that is written, and mistakes."""
+"""``tithe fit odm-clustering``: files, links, the folder that is written, and mistakes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from running import run
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
+from running import run
 from tithe.storage.models import load_model
 
 X, Y = make_moons(120, noise=0.05, random_state=0)
@@ -29,7 +29,7 @@ def test_clusters_of_a_file(rows, tmp_path, capsys) -> None:
     (tmp_path / "pairs.csv").write_text(f"row,other,kind\n{first},{second},cannot\n")
     out = tmp_path / "out"
     arguments = ("--scale", "none", "--links", tmp_path / "pairs.csv", "-o", out)
-    assert run("cluster", rows, "--odm", *arguments) == 0
+    assert run("fit", "odm-clustering", rows, *arguments) == 0
     said = capsys.readouterr().out
     assert "0 together, 1 apart" in said and "No labels that obey the constraints" in said
     labels = pd.read_parquet(out / "labels.parquet")
@@ -57,7 +57,7 @@ def test_bad_links_are_mistakes_of_the_caller(rows, tmp_path, capsys, links: str
     import re
 
     (tmp_path / "pairs.csv").write_text(links)
-    assert run("cluster", rows, "--odm", "--links", tmp_path / "pairs.csv", "-o", tmp_path / "out") == 2
+    assert run("fit", "odm-clustering", rows, "--links", tmp_path / "pairs.csv", "-o", tmp_path / "out") == 2
     assert re.search(message, " ".join(capsys.readouterr().err.split()))
     assert not (tmp_path / "out").exists()
 
@@ -68,15 +68,9 @@ def test_links_and_labels_are_numbered_as_in_the_file(tmp_path) -> None:
     frame.to_csv(tmp_path / "rows.csv", index=False)
     (tmp_path / "pairs.csv").write_text("10,11,must\n11,12,cannot\n")
     arguments = ("--scale", "none", "--impute", "none", "--bad-rows", "skip", "--links", tmp_path / "pairs.csv")
-    assert run("cluster", tmp_path / "rows.csv", "--odm", *arguments, "-o", tmp_path / "out") == 0
+    assert run("fit", "odm-clustering", tmp_path / "rows.csv", *arguments, "-o", tmp_path / "out") == 0
     cluster = pd.read_parquet(tmp_path / "out" / "labels.parquet").set_index("row_id")["cluster"]
     assert cluster.index.tolist() == [0, 1, *range(3, 24)]
     assert cluster[10] == cluster[11] != cluster[12]
     (tmp_path / "pairs.csv").write_text("2,11,must\n")
-    assert run("cluster", tmp_path / "rows.csv", "--odm", *arguments, "-o", tmp_path / "other") == 2
-
-
-def test_options_of_the_other_kind_are_refused(rows, tmp_path) -> None:
-    assert run("cluster", rows, "--odm", "--online", "-o", tmp_path / "out") == 2
-    assert run("cluster", rows, "--online", "-k", 3, "-o", tmp_path / "out") == 2
-    assert run("cluster", rows, "-o", tmp_path / "out") == 2
+    assert run("fit", "odm-clustering", tmp_path / "rows.csv", *arguments, "-o", tmp_path / "other") == 2
