@@ -26,6 +26,10 @@ from tithe.fit.base import note_columns
 from tithe.fit.fitted import FittedAttribute
 from tithe.fit.results import BarChart, column_names
 from tithe.reduce.generic import GenericObjective
+from tithe.plot import weights
+from tithe.plot.axes import drawn
+from tithe.report.run import LearnerReport
+from tithe.report.scores import HeldOut
 
 
 class TinyRidge(CoresetLearner, RegressorMixin, BaseEstimator):
@@ -63,6 +67,14 @@ class TinyRidge(CoresetLearner, RegressorMixin, BaseEstimator):
 
     def charts(self):
         return [BarChart.of_largest("coefficients", column_names(self), self.coef_, "coefficient")]
+
+
+class TinyReport(LearnerReport):
+    def figures(self, model):
+        return {"Weights, once more": drawn(weights, model.coreset_)}
+
+    def held_out(self, model, data, rows):
+        return HeldOut(rows=rows, n_rows=data.total(len), scores={"r2": 0.5})
 '''
 
 
@@ -71,8 +83,12 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "tiny_learner.py").write_text(LEARNER)
     monkeypatch.syspath_prepend(tmp_path / "package")
-    point = EntryPoint(name="tiny", value="tiny_learner:TinyRidge", group="tithe.learner")
-    monkeypatch.setattr(registry, "_installed", lambda kind: {"tiny": point} if kind == "learner" else {})
+    classes = {"learner": "TinyRidge", "report": "TinyReport"}
+    points = {
+        kind: {"tiny": EntryPoint(name="tiny", value=f"tiny_learner:{name}", group=f"tithe.{kind}")}
+        for kind, name in classes.items()
+    }
+    monkeypatch.setattr(registry, "_installed", lambda kind: points.get(kind, {}))
     monkeypatch.chdir(tmp_path)
     return write_folder(tmp_path / "data", rows_table(4000).drop_columns("label"), 2)
 
@@ -85,6 +101,7 @@ def test_it_is_fitted_saved_reported_and_predicts(folder, capsys) -> None:
     results = json.loads(Path("out/results.json").read_text())
     assert results["squared_error"] == model.certificate_.value and results["rows_kept"] <= 200
     assert Path("out/report.html").read_text().count("data:image/png;base64,") == 3
+    assert results["held_out"]["scores"] == {"r2": 0.5} and "Weights, once more" in Path("out/report.html").read_text()
     assert load_coreset("out/coreset.parquet").y.dtype.kind == "f"
     assert run("predict", "out/model.skops", folder, "-o", "p.parquet") == 0
     X = pd.concat(pd.read_parquet(path) for path in sorted(folder.iterdir()))[["c0", "c1", "c2"]].to_numpy()
