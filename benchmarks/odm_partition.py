@@ -40,13 +40,11 @@ from tithe.core.engine import SerialEngine
 from tithe.core.parallel import single_blas_thread
 from tithe.odm import ODMClassifier
 from tithe.odm.base import row_costs
-from tithe.odm.kernels.stochastic import stochastic_run
-from tithe.odm.solvers.kernel_functions import KernelFunction, kernel_scores
-from tithe.odm.solvers.kernel_matrix import Gram
-from tithe.odm.solvers.landmarks import choose_landmarks
+from tithe.odm.kernels.two_classes import stochastic_run
+from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction, kernel_scores
 from tithe.odm.solvers.linear_problem import LinearProblem
 from tithe.odm.solvers.linear_solvers import solve
-from tithe.odm.solvers.partition import PARTITIONS, deal, parts_of, solve_level
+from tithe.odm.solvers.partition import choose_landmarks, deal, solve_level, strata
 from tithe.odm.solvers.two_classes import Dual
 
 TOL = 1e-3
@@ -108,9 +106,9 @@ def one_fit(folder: Path, method: str, n: int, setting: str) -> dict[str, Any]:
     if method == "SVC":
         model = SVC(**svc, cache_size=2000)  # as much as ours
     else:
-        parts = {"solver": "direct"} if method == "direct" else {"solver": "partition", "partition": method}
-        model = ODMClassifier(**odm, **parts, tol=TOL, random_state=0)
-        ODMClassifier(**odm, **parts, tol=TOL, random_state=0).fit(X[:5200], y[:5200])
+        solver = "direct" if method == "direct" else "partition"
+        model = ODMClassifier(**odm, solver=solver, tol=TOL, random_state=0)
+        ODMClassifier(**odm, solver=solver, tol=TOL, random_state=0).fit(X[:5200], y[:5200])
     cpu = time.process_time()
     _, seconds = timed(lambda: model.fit(X[:n], y[:n]))
     result = {"rows": n, "method": method, "seconds": seconds, "cpu": time.process_time() - cpu}
@@ -124,7 +122,7 @@ def one_fit(folder: Path, method: str, n: int, setting: str) -> dict[str, Any]:
 def growth(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for n in [size for size in SIZES if size <= options.max_rows]:
-        methods = [*PARTITIONS]
+        methods = ["stratified"]
         methods += ["direct"] if n <= options.max_direct else []
         methods += ["SVC"] if n <= options.max_svc else []
         for method in methods:
@@ -149,7 +147,8 @@ def mean_of_parts(dual: Dual, kind: str, seed: int) -> float:
     """Set the multipliers to those of the mean of the parts; returns its relative gap."""
     rng = np.random.default_rng(seed)
     landmarks = choose_landmarks(dual.gram, rng, max_landmarks=50, enough=0.0)
-    dual.gamma = solve_level(dual, parts_of(dual, landmarks, N_PARTS, kind, rng), None, SerialEngine(), seed)
+    stratum = strata(dual.gram, landmarks.rows, dual.sign) if kind == "stratified" else np.zeros(len(dual.sign), int)
+    dual.gamma = solve_level(dual, deal(stratum, N_PARTS, rng), None, SerialEngine(), seed)
     dual.renew()
     gap, primal = dual.gap()
     return gap / primal
@@ -170,7 +169,7 @@ def start(folder: Path, n_rows: int) -> list[dict[str, Any]]:
             mu=0.5,
             theta=0.2,
         )
-        for kind in PARTITIONS:
+        for kind in ("stratified", "random"):
             gaps, right = [], []
             for seed in range(N_SEEDS):
                 gaps.append(mean_of_parts(dual, kind, seed))
@@ -200,7 +199,7 @@ def svrg_in_turn(
     n = len(problem)
     rough = 1.0 + n * problem.cost * problem.squares
     share, eta = np.full(n, 1.0 / n), min(0.5, 1.0 / (3.0 * float(rough.mean())))
-    point = problem.at(np.zeros(problem.size))
+    point = problem.evaluate(np.zeros(problem.size))
     for epoch in range(max_iter):
         if point.gap <= TOL * point.value:
             return point.gap / point.value, epoch
@@ -216,11 +215,11 @@ def svrg_in_turn(
             theta=problem.theta,
             constant=problem.constant,
             follow=False,
-            table=-problem.duals(point.margins) / problem.cost,
+            table=-problem.multipliers(point.margins) / problem.cost,
             mean=point.gradient - point.params,
             v=v,
         )
-        candidate = problem.at(v)
+        candidate = problem.evaluate(v)
         point, eta = (candidate, eta) if candidate.value <= point.value else (point, 0.5 * eta)
     return point.gap / point.value, max_iter
 
@@ -242,7 +241,7 @@ def linear(folder: Path, n_rows: int) -> list[dict[str, Any]]:
                 options: dict[str, Any] = {"solver": solver, "tol": TOL, "max_iter": 100}
                 solve(problem, rng=np.random.default_rng(0), **options)  # compiled
                 solution, seconds = timed(lambda p=problem, o=options: solve(p, rng=np.random.default_rng(0), **o))
-                rows.append([lam, solver, seconds, solution.gap / solution.place.value, solution.n_iter])
+                rows.append([lam, solver, seconds, solution.gap / solution.point.value, solution.n_iter])
             for kind, stratum in kinds.items():
                 parts = deal(stratum, N_PARTS, rng)
                 (gap, epochs), seconds = timed(

@@ -30,10 +30,8 @@ from sklearn.preprocessing import StandardScaler
 from common import generated, load_labelled, save, show
 from tithe.core.parallel import single_blas_thread
 from tithe.odm import IncrementalODMClassifier, ODMClassifier
-from tithe.odm.solvers.exact_machine import ExactMachine, gap_bound
-from tithe.odm.solvers.kernel_functions import GivenKernel
-from tithe.odm.solvers.kernel_matrix import Gram
-from tithe.odm.solvers.path import mirrored
+from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram
+from tithe.odm.solvers.path import ExactMachine, gap_bound, mirrored
 from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
 BATCHES = (1, 10, 100)

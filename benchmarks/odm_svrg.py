@@ -25,9 +25,8 @@ from scipy import sparse
 
 from common import load_labelled, save, show
 from tithe.core.parallel import single_blas_thread
-from tithe.odm.solvers.coreset_svrg import coreset_svrg
 from tithe.odm.solvers.linear_problem import LinearProblem
-from tithe.odm.solvers.linear_solvers import newton, svrg
+from tithe.odm.solvers.linear_solvers import coreset_svrg, newton, svrg
 
 NEAR = 0.002
 MOST = 60  # rounds
@@ -52,15 +51,15 @@ def plain(problem: LinearProblem, tol: float, accuracy: Any) -> dict[str, Any]:
     start, rng, result = process_time(), np.random.default_rng(0), None
     seen, values = [], []
     for _ in range(MOST):
-        result = svrg(problem, tol=tol, max_iter=1, rng=rng, start=None if result is None else result.place.params)
-        seen.append(accuracy(result.place.params))
-        values.append(result.place.value)
+        result = svrg(problem, tol=tol, max_iter=1, rng=rng, start=None if result is None else result.point.params)
+        seen.append(accuracy(result.point.params))
+        values.append(result.point.value)
         if result.converged:
             break
     assert result is not None
     seconds = process_time() - start
     off = [k for k, one in enumerate(seen) if abs(one - seen[-1]) > NEAR]
-    least = newton(problem, tol=1e-13, max_iter=100, rng=rng).place.value
+    least = newton(problem, tol=1e-13, max_iter=100, rng=rng).point.value
     return {
         "accuracy": seen[-1],
         "in_all": 3.0 * len(seen),
@@ -84,16 +83,16 @@ def covered(problem: LinearProblem, tol: float, accuracy: Any, share: int, every
     return {
         "centres": len(small.cover.centres),
         "radius": small.cover.radius,
-        "accuracy": accuracy(small.place.params),
+        "accuracy": accuracy(small.point.params),
         "gradients": small.cover.n_gradients / n,
         "to_tol": whole.cover.n_gradients / n,
-        "gap": small.gap / small.place.value,
-        "gap_to_tol": whole.gap / whole.place.value,
+        "gap": small.gap / small.point.value,
+        "gap_to_tol": whole.gap / whole.point.value,
         "gradient_norm": small.cover.gradient_norm,
         "gradient_bound": small.cover.gradient_bound,
         "rate": rate(fixed.curve[:-1], fixed.curve[-1]),
         "switched": float(small.cover.switched),
-        "value": small.place.value,
+        "value": small.point.value,
         "seconds": seconds,
     }
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from running import PLAIN, rows_table, run, write_folder
+
 from tithe import load_coreset, load_model
 from tithe.core import registry
 

@@ -26,7 +26,7 @@ from tithe import (
 )
 from tithe.dictionary import KSVD
 from tithe.objectives import KMeansObjective
-from tithe.odm import LinearODMClassifier, ODMClassifier
+from tithe.odm import LinearODMClassifier, ODMClassifier, PartitionSolver
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tithe[dask]'")
 pytestmark = pytest.mark.slow  # a cluster takes seconds to start, and its workers compile
@@ -106,7 +106,7 @@ def test_learners_have_the_bits_of_the_serial_engine(client: Any, folder: Path, 
 def test_the_parts_of_a_kernel_machine(client: Any, frame: pd.DataFrame) -> None:
     X, y = frame[FEATURES].to_numpy()[:600], frame["label"].to_numpy()[:600]
     machines = [
-        ODMClassifier(solver="partition", n_parts=2, engine=engine, random_state=0).fit(X, y)
+        ODMClassifier(solver=PartitionSolver(n_parts=2, engine=engine), random_state=0).fit(X, y)
         for engine in ("serial", "dask")
     ]
     assert _bits(machines[0]) == _bits(machines[1])

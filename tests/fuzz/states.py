@@ -21,6 +21,7 @@ from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.odm import (
     IncrementalODMClassifier,
+    LabelSearch,
     LinearODMClassifier,
     ODMClassifier,
     ODMClustering,
@@ -59,13 +60,13 @@ MODELS: dict[str, Callable[[], Any]] = {
     "kmedians": lambda: tithe.CoresetKMedians(3, coreset_size=40, n_init=2, **SEED).fit(X),
     "logistic": lambda: tithe.CoresetLogisticRegression(coreset_size=60, **SEED).fit(X, NAMES),
     "logistic stream": lambda: _streamed(tithe.CoresetLogisticRegression(coreset_size=60, **SEED), Y, classes=[0, 1]),
-    "linear margin": lambda: LinearODMClassifier(coreset_size=60, probability=True, **SEED).fit(X, Y),
+    "linear margin": lambda: LinearODMClassifier(coreset_size=60, **SEED).fit(X, Y),
     "kernel margin": lambda: ODMClassifier(**SEED).fit(X, NAMES),
     "incremental margin": lambda: _streamed(IncrementalODMClassifier(), Y).forget([3, 80]),
     "margin clusters": lambda: ODMClustering(coreset_size=40, must_link=[(0, 1)], **SEED).fit(X),
-    "margin few labels": lambda: SemiSupervisedODMClassifier(safe=False, coreset_size=60, max_cuts=1, **SEED).fit(
-        X, np.where(np.arange(120) % 6, -1, Y)
-    ),
+    "margin few labels": lambda: SemiSupervisedODMClassifier(
+        safe=False, coreset_size=60, search=LabelSearch(max_cuts=1), **SEED
+    ).fit(X, np.where(np.arange(120) % 6, -1, Y)),
     "dictionary": lambda: KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, center="global", **SEED).fit(X),
     "dictionary stream": lambda: _streamed(KSVD(4, n_nonzero_coefs=1, coreset_size=60, max_iter=2, **SEED)),
     "denoiser": lambda: ImageDenoiser(

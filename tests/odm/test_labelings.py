@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tithe.odm.solvers.assignments import Assignments
-from tithe.odm.solvers.labelings import Balance, Labelings, checked_links, linked_groups
+from tithe.odm.solvers.labelings import Assignments, Balance, Labelings, checked_links, linked_groups
 
 NONE = np.empty((0, 2), np.int64)
 
@@ -147,7 +146,7 @@ def test_assignments_of_more_classes_are_those_of_brute_force() -> None:
             and np.bincount(y).max() <= 3
         ]  # fmt: skip
         assert len(allowed) == sum(assignments.holds(y) for y in every)
-        best = assignments.best(cost)
+        best = assignments.cheapest(cost)
         smallest = min(cost[np.arange(n), y].sum() for y in allowed)
         assert cost[np.arange(n), best].sum() == pytest.approx(smallest)
 
@@ -169,6 +168,6 @@ def test_impossible_assignments_are_refused() -> None:
     with pytest.raises(ValueError, match="rows 0 and 2, whose labels differ"):
         make(_links((0, 1), (1, 2)), NONE, labels=(0, -1, 1, -1))
     with pytest.raises(ValueError, match="6 pairs in cannot_link"):
-        make(NONE, _links(*itertools.combinations(range(4), 2))).best(np.zeros((4, 3)))
+        make(NONE, _links(*itertools.combinations(range(4), 2))).cheapest(np.zeros((4, 3)))
     with pytest.raises(ValueError, match="3 clusters of 2"):
-        make(NONE, NONE, least=2.0).best(np.zeros((4, 3)))
+        make(NONE, NONE, least=2.0).cheapest(np.zeros((4, 3)))

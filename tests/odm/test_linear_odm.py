@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import click
 import numpy as np
@@ -19,7 +20,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 from tithe import Block, load_model, save_model
 from tithe.cli.fit import fit
 from tithe.objectives import MarginObjective
-from tithe.odm import LinearODMClassifier
+from tithe.odm import CoresetSVRG, LinearODMClassifier
 from tithe.odm.solvers.linear_solvers import SOLVERS
 
 SHARP = {"tol": 1e-13, "random_state": 0}
@@ -139,13 +140,6 @@ def test_dual_variables_and_margins_belong_together() -> None:
         assert model.certificate_.kind == "bound" and model.certificate_.value == model.gap_
 
 
-def test_warm_start_goes_on_where_it_was() -> None:
-    X, y, _ = margin_rows()
-    model = LinearODMClassifier(warm_start=True, **SHARP).fit(X, y)
-    assert model.n_iter_ > 0
-    assert model.fit(X, y).n_iter_ == 0
-
-
 def test_three_classes_on_all_rows() -> None:
     rng = np.random.default_rng(2)
     centres = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
@@ -159,11 +153,13 @@ def test_three_classes_on_all_rows() -> None:
 def test_anchors_from_a_cover() -> None:
     X, y, weight = margin_rows()
     exact = LinearODMClassifier(5.0, **SHARP).fit(X, y, weight)
-    apart = LinearODMClassifier(5.0, solver="coreset_svrg", radius=0.0, tol=1e-10, random_state=0).fit(X, y, weight)
+    apart = LinearODMClassifier(5.0, solver=CoresetSVRG(radius=0.0), tol=1e-10, random_state=0).fit(X, y, weight)
     np.testing.assert_allclose(params(apart), params(exact), atol=1e-4)
-    for option in ({"radius": -1.0}, {"intercept_scaling": np.inf}, {"step_rows": "some"}, {"finish": -1}):
+    for option in ({"radius": -1.0}, {"step_rows": "some"}, {"finish": -1}):
         with pytest.raises(ValueError, match=next(iter(option))):
-            LinearODMClassifier(solver="coreset_svrg", **option).fit(X, y)
+            CoresetSVRG(**option)
+    with pytest.raises(ValueError, match="intercept_scaling"):
+        LinearODMClassifier(solver=CoresetSVRG(), intercept_scaling=np.inf).fit(X, y)
 
 
 @pytest.mark.parametrize("step_rows", ["cover", "all"])
@@ -171,9 +167,10 @@ def test_a_cover_says_what_it_leaves_out_and_finish_goes_on_to_the_tolerance(ste
     X, y, weight = margin_rows(400, 2)
     weight[:3] = 0.0
     exact = LinearODMClassifier(5.0, **SHARP).fit(X, y, weight)
-    options = {"solver": "coreset_svrg", "radius": 0.5, "step_rows": step_rows, "tol": 1e-6, "random_state": 0}
+    solver = CoresetSVRG(radius=0.5, step_rows=step_rows)
+    options = {"tol": 1e-6, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match=r"solved on the cover: raise finish=0"):
-        near = LinearODMClassifier(5.0, **options).fit(X, y, weight)
+        near = LinearODMClassifier(5.0, solver=solver, **options).fit(X, y, weight)
     cover, distance = near.cover_, np.linalg.norm(params(near) - params(exact))
     assert near.gap_ > 1e-6 * near.objective_curve_[-1]
     assert distance <= cover.gradient_norm * (1 + 1e-9) and cover.gradient_norm**2 >= 2.0 * near.gap_ * (1 - 1e-9)
@@ -182,7 +179,7 @@ def test_a_cover_says_what_it_leaves_out_and_finish_goes_on_to_the_tolerance(ste
     assert reach == pytest.approx(cover.radius) and cover.radius <= 0.5 and cover.centres.min() >= 3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        whole = LinearODMClassifier(5.0, finish="auto", **options).fit(X, y, weight)
+        whole = LinearODMClassifier(5.0, solver=replace(solver, finish="auto"), **options).fit(X, y, weight)
     assert whole.gap_ <= 1e-6 * whole.objective_curve_[-1] < near.gap_
     assert whole.cover_.sizes[-1] == len(X) - 3 and whole.cover_.n_gradients > cover.n_gradients
     save_model(near, tmp_path / "model.skops")
@@ -289,7 +286,7 @@ def test_extreme_scales(scale) -> None:
 
 def test_too_few_rounds_are_said() -> None:
     X, y, _ = margin_rows()
-    for solver in ("dcd", "svrg", "lbfgs"):
+    for solver in ("dcd", "svrg", "saga"):
         with pytest.warns(ConvergenceWarning, match="max_iter=2"):
             model = LinearODMClassifier(solver=solver, max_iter=2, tol=1e-12, random_state=0).fit(X, y)
         assert model.gap_ > 1e-12 * model.objective_curve_[-1]

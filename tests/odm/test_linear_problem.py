@@ -10,9 +10,9 @@ from margin_data import dual_value, margin_problem, margin_rows
 from scipy import sparse
 
 from tithe.core.parallel import limit_threads
-from tithe.odm.kernels.coordinate import duality_gap
-from tithe.odm.kernels.gram import column_squares, gram, row_squares
-from tithe.odm.solvers.linear_newton import newton
+from tithe.odm.kernels.linear import column_squares, gram, row_squares
+from tithe.odm.kernels.two_classes import duality_gap
+from tithe.odm.solvers.linear_solvers import newton
 
 
 def direct_value(problem, v):
@@ -34,14 +34,14 @@ def test_value_gradient_and_curvature(other, sparse_rows, mu, theta, rng) -> Non
     if sparse_rows:
         problem = replace(problem, X=sparse.csr_matrix(problem.X))
     v = rng.normal(size=problem.size)
-    place = problem.at(v)
-    assert place.value == pytest.approx(direct_value(problem, v), rel=1e-13)
+    point = problem.evaluate(v)
+    assert point.value == pytest.approx(direct_value(problem, v), rel=1e-13)
     for j in range(problem.size):
         step = np.zeros(problem.size)
         step[j] = 1e-6
         slope = (direct_value(problem, v + step) - direct_value(problem, v - step)) / 2e-6
-        assert place.gradient[j] == pytest.approx(slope, rel=1e-5, abs=1e-6)
-    bends = problem.curvatures(place.margins)
+        assert point.gradient[j] == pytest.approx(slope, rel=1e-5, abs=1e-6)
+    bends = problem.curvatures(point.margins)
     half = np.tril(problem.hessian(bends))
     whole = half + np.tril(half, -1).T + np.diag(problem.ridge)
     np.testing.assert_allclose(problem.curve(bends, v), whole @ v, rtol=1e-11, atol=1e-10)
@@ -51,10 +51,10 @@ def test_value_gradient_and_curvature(other, sparse_rows, mu, theta, rng) -> Non
 def test_gap_is_primal_less_dual(mu, rng) -> None:
     problem = margin_problem(mu=mu)
     for _ in range(20):
-        place = problem.at(0.3 * rng.normal(size=problem.size))
-        duals = problem.duals(place.margins)
-        exact = direct_value(problem, place.params) - dual_value(problem, duals)
-        assert 0.5 * place.gradient @ place.gradient == pytest.approx(exact, rel=1e-10)
+        point = problem.evaluate(0.3 * rng.normal(size=problem.size))
+        duals = problem.multipliers(point.margins)
+        exact = direct_value(problem, point.params) - dual_value(problem, duals)
+        assert 0.5 * point.gradient @ point.gradient == pytest.approx(exact, rel=1e-10)
         gamma = rng.normal(size=len(problem)) * problem.cost
         gamma = np.maximum(gamma, 0.0) if mu == 0.0 else gamma
         v = problem.combine(gamma)
@@ -68,9 +68,9 @@ def test_gap_bounds_the_excess(other, rng) -> None:
     best = newton(problem, tol=1e-14, max_iter=50, rng=rng)
     assert best.converged
     for far in (1.0, 1e-2, 1e-4):
-        place = problem.at(best.place.params + far * rng.normal(size=problem.size))
-        assert -1e-10 <= place.value - best.place.value <= place.gap * (1 + 1e-9)
-    assert best.gap <= 1e-14 * best.place.value
+        point = problem.evaluate(best.point.params + far * rng.normal(size=problem.size))
+        assert -1e-10 <= point.value - best.point.value <= point.gap * (1 + 1e-9)
+    assert best.gap <= 1e-14 * best.point.value
 
 
 def test_single_precision_is_added_up_in_double() -> None:
@@ -78,7 +78,7 @@ def test_single_precision_is_added_up_in_double() -> None:
     single = margin_problem(rows=(X.astype(np.float32), signs, weight))
     double = margin_problem(rows=(X.astype(np.float32).astype(np.float64), signs, weight))
     v = np.linspace(-1, 1, double.size)
-    np.testing.assert_allclose(single.at(v).gradient, double.at(v).gradient, rtol=1e-13)
+    np.testing.assert_allclose(single.evaluate(v).gradient, double.evaluate(v).gradient, rtol=1e-13)
 
 
 @pytest.mark.bits
@@ -89,9 +89,9 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     found = []
     for n in (1, 2, 5):
         with limit_threads(n):
-            place = problem.at(v)
+            point = problem.evaluate(v)
             found.append(
-                (place.gradient.tobytes(), place.value, problem.hessian(problem.curvatures(place.margins)).tobytes())
+                (point.gradient.tobytes(), point.value, problem.hessian(problem.curvatures(point.margins)).tobytes())
             )
     assert found[0] == found[1] == found[2]
 

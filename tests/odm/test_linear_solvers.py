@@ -11,8 +11,8 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from tithe.core.parallel import limit_threads
-from tithe.odm.kernels.coordinate import coordinate_epoch, duality_gap
-from tithe.odm.solvers import linear_newton
+from tithe.odm.kernels.two_classes import coordinate_epoch, duality_gap
+from tithe.odm.solvers import linear_solvers
 from tithe.odm.solvers.linear_solvers import SOLVERS, chosen, coordinate_descent, safely_idle, solve
 
 
@@ -25,14 +25,14 @@ def solved(problem, solver="newton", tol=1e-12, **other):
 @pytest.mark.parametrize(("lam", "mu", "theta"), [(3.0, 0.5, 0.2), (300.0, 1.0, 0.1), (1000.0, 0.0, 0.6)])
 def test_solvers_agree_to_the_gap(solver, sparse_rows, lam, mu, theta) -> None:
     problem = margin_problem(lam, mu, theta)
-    best = solved(problem, tol=1e-15).place
+    best = solved(problem, tol=1e-15).point
     if sparse_rows:
         problem = replace(problem, X=sparse.csr_matrix(problem.X))
     found = solved(problem, solver, tol=1e-7)
-    assert found.converged and found.gap <= 1e-7 * found.place.value
-    assert found.place.value - best.value <= found.gap + 1e-12 * best.value
-    assert np.linalg.norm(found.place.params - best.params) <= np.sqrt(2.0 * found.gap) + 1e-9
-    np.testing.assert_allclose(found.duals, problem.duals(best.margins), atol=1e-2 * problem.cost.max())
+    assert found.converged and found.gap <= 1e-7 * found.point.value
+    assert found.point.value - best.value <= found.gap + 1e-12 * best.value
+    assert np.linalg.norm(found.point.params - best.params) <= np.sqrt(2.0 * found.gap) + 1e-9
+    np.testing.assert_allclose(found.duals, problem.multipliers(best.margins), atol=1e-2 * problem.cost.max())
     assert all(b <= a * (1 + 1e-9) for a, b in zip(found.curve, found.curve[1:], strict=False)) or solver == "dcd"
 
 
@@ -54,16 +54,16 @@ def test_equals_a_quadratic_program(free, rng) -> None:
         lambda p: 0.5 * bend @ (p * p), start, jac=lambda p: bend * p, constraints=constraints, options=options
     )
     best = solved(problem)
-    assert best.place.value == pytest.approx(found.fun, rel=1e-6)
-    np.testing.assert_allclose(best.place.params, found.x[:size], atol=1e-5)
+    assert best.point.value == pytest.approx(found.fun, rel=1e-6)
+    np.testing.assert_allclose(best.point.params, found.x[:size], atol=1e-5)
 
 
 def test_free_intercept_is_the_limit_of_a_large_constant() -> None:
     free = solved(margin_problem(free=True))
     near = solved(margin_problem(constant=1e4))
-    assert free.converged and free.gap <= 1e-12 * free.place.value
-    np.testing.assert_allclose(free.place.params[:-1], near.place.params[:-1], rtol=1e-6)
-    assert free.place.params[-1] == pytest.approx(1e4 * near.place.params[-1], rel=1e-6)
+    assert free.converged and free.gap <= 1e-12 * free.point.value
+    np.testing.assert_allclose(free.point.params[:-1], near.point.params[:-1], rtol=1e-6)
+    assert free.point.params[-1] == pytest.approx(1e4 * near.point.params[-1], rel=1e-6)
     assert abs(free.duals @ margin_rows()[1]) < 1e-9
     for solver in set(SOLVERS) - {"newton"}:
         with pytest.raises(ValueError, match="intercept_scaling=inf"):
@@ -104,7 +104,7 @@ def test_screening_never_drops_a_row_that_matters(mu, theta) -> None:
         duals = solved(problem).duals
         for tol in (1e-1, 1e-3, 1e-5, 1e-7):
             rough = solved(problem, "dcd", tol=tol)
-            idle = safely_idle(problem, problem.margins(rough.place.params), rough.gap)
+            idle = safely_idle(problem, problem.margins(rough.point.params), rough.gap)
             assert not duals[idle].any()
             dropped += idle.sum()
     assert dropped > 100
@@ -127,30 +127,30 @@ def test_coordinate_descent_hands_over_where_it_stalls() -> None:
 @pytest.mark.parametrize("sampled", [2000, 0])
 def test_conjugate_gradients_where_the_curvature_is_too_wide(monkeypatch, sparse_rows, sampled) -> None:
     problem = margin_problem(1000.0, rows=margin_rows(2000, 30))
-    best = solved(problem).place
+    best = solved(problem).point
     if sparse_rows:
         problem = replace(problem, X=sparse.csr_matrix(problem.X))
     for name, value in (("_MAX_DIRECT_DENSE", 5), ("_MAX_DIRECT_SPARSE", 5), ("_MAX_SAMPLED", sampled)):
-        monkeypatch.setattr(linear_newton, name, value)
+        monkeypatch.setattr(linear_solvers, name, value)
     for free in (False, True):
         found = solved(replace(problem, free=free), tol=1e-11)
         assert found.converged
         if not free:
-            np.testing.assert_allclose(found.place.params, best.params, atol=1e-6)
+            np.testing.assert_allclose(found.point.params, best.params, atol=1e-6)
 
 
 def test_a_start_from_some_rows_changes_nothing_but_the_way(monkeypatch) -> None:
     problem = margin_problem(rows=margin_rows(5000, 8))
     plain = solved(problem)
-    monkeypatch.setattr(linear_newton, "_MIN_ROWS_FOR_START", 1000)
+    monkeypatch.setattr(linear_solvers, "_MIN_ROWS_FOR_START", 1000)
     begun = solved(problem)
-    np.testing.assert_allclose(begun.place.params, plain.place.params, atol=1e-6)
+    np.testing.assert_allclose(begun.point.params, plain.point.params, atol=1e-6)
     assert begun.n_iter < plain.n_iter
 
 
 def test_warm_starts_take_fewer_rounds() -> None:
     problem = margin_problem(200.0)
-    best = solved(problem).place.params
+    best = solved(problem).point.params
     for solver in SOLVERS:
         assert solved(problem, solver, tol=1e-6, start=best).n_iter <= 2
 
@@ -162,7 +162,7 @@ def test_any_number_of_threads(solver) -> None:
     found = []
     for n in (1, 2):
         with limit_threads(n):
-            found.append(solved(problem, solver, tol=1e-5).place.params.tobytes())
+            found.append(solved(problem, solver, tol=1e-5).point.params.tobytes())
     assert found[0] == found[1]
 
 
@@ -174,9 +174,9 @@ def test_extreme_scales_give_the_right_answer(scale) -> None:
     assert found.converged
     if scale > 1.0:  # the penalty is nothing: least squares of margins
         plain = solved(margin_problem(1e12, rows=(X, signs, weight), constant=0.0))
-        np.testing.assert_allclose(found.place.params * scale, plain.place.params, rtol=1e-6)
+        np.testing.assert_allclose(found.point.params * scale, plain.point.params, rtol=1e-6)
     else:  # nothing to be gained but 1e-58 of P(0)
-        assert found.place.value == pytest.approx(problem.at(np.zeros(problem.size)).value)
+        assert found.point.value == pytest.approx(problem.evaluate(np.zeros(problem.size)).value)
 
 
 def test_what_overflows_is_refused() -> None:

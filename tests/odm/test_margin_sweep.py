@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from tithe.core.parallel import limit_threads
-from tithe.odm.kernels.margin import margin_sweep
+from tithe.odm.kernels.linear import margin_sweep
 
 MU, THETA = 0.4, 0.3
 

@@ -13,10 +13,8 @@ from tithe import Block
 from tithe.odm import LinearODMClassifier, ODMClassifier
 from tithe.odm.kernels.many_classes import best_multipliers
 from tithe.odm.objective import MarginObjective
-from tithe.odm.solvers.kernel_functions import KernelFunction
-from tithe.odm.solvers.kernel_matrix import Gram
-from tithe.odm.solvers.many_classes import solve_many_classes
-from tithe.odm.solvers.many_classes_dual import KernelMulticlassDual, LinearMulticlassDual
+from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction
+from tithe.odm.solvers.many_classes import KernelMulticlassDual, LinearMulticlassDual, solve_many_classes
 
 
 def three(n: int = 60, d: int = 3, seed: int = 0, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -201,15 +199,6 @@ def test_linear_machine_of_many_classes_by_both_ways() -> None:
     with pytest.raises(ValueError, match="nonconvex='cccp'"):
         LinearODMClassifier(nonconvex="fixed_score", intercept_scaling=np.inf).fit(X, y)
     np.testing.assert_allclose(soft.margins(X, y).mean(), soft.margin_distribution_.mean)
-
-
-def test_linear_machine_gives_probabilities() -> None:
-    X, y = three(200)
-    model = LinearODMClassifier(probability=True, random_state=0).fit(X, y)
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-    pieces = LinearODMClassifier(probability=True, random_state=0).partial_fit(X, y, classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="rows in memory"):
-        pieces.predict_proba(X)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

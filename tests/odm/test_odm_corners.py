@@ -16,27 +16,6 @@ X = rng.normal(size=(60, 3))
 y = (X @ rng.normal(size=(3, 3)) + 0.5 * rng.normal(size=(60, 3))).argmax(axis=1)
 
 
-def test_probabilities_of_a_given_kernel_pass_over_rows_without_weight():
-    weight = np.ones(60)
-    weight[::4] = 0.0
-    given = ODMClassifier(kernel="precomputed", probability=True, random_state=0).fit(X @ X.T, y > 0, weight)
-    plain = ODMClassifier(kernel="linear", probability=True, random_state=0).fit(X, y > 0, weight)
-    assert np.allclose(given.predict_proba(X @ X.T), plain.predict_proba(X), atol=1e-6)
-
-
-@pytest.mark.parametrize("machine", [ODMClassifier(probability=True), LinearODMClassifier(probability=True)])
-def test_probabilities_of_an_earlier_fit_are_gone(machine):
-    machine.fit(X, y > 0).set_params(probability=False).fit(X, y)
-    assert not hasattr(machine, "calibrated_")
-
-
-def test_probabilities_of_an_earlier_fit_are_gone_once_rows_come_in_pieces():
-    machine = LinearODMClassifier(probability=True).fit(X, y > 0)
-    machine.partial_fit(X, y > 0, classes=[False, True])
-    with pytest.raises(ValueError, match="rows in memory"):
-        machine.predict_proba(X)
-
-
 @pytest.mark.parametrize("labels", [y > 0, y], ids=["two", "three"])
 @pytest.mark.parametrize("make", [lambda: ODMClassifier(lam=10, kernel="linear"), LinearODMClassifier])
 def test_weights_of_any_size_side_by_side(make, labels):

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from tithe import load_model, save_model
 from tithe.core.parallel import limit_threads
 from tithe.odm import ODMClassifier, ODMClassifierCV
-from tithe.odm.search_space import Candidate, SearchSpace
+from tithe.odm.cross_validation import Candidate, SearchSpace
 
 
 def rings(n: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -109,26 +109,28 @@ def test_other_scores_and_kernels() -> None:
     for scoring in ("roc_auc", "balanced_accuracy", lambda machine, X, y: machine.score(X, y)):
         search = ODMClassifierCV(3, scoring=scoring, random_state=0).fit(X, y)
         assert 0.5 < search.best_score_ <= 1.0
-    linear = ODMClassifierCV(3, kernel="linear", random_state=0).fit(X, y)
+    linear = ODMClassifierCV(3, estimator=ODMClassifier(kernel="linear"), random_state=0).fit(X, y)
     assert set(linear.best_params_) == {"lam", "mu", "theta"}
     K = rbf_kernel(X)
-    given = ODMClassifierCV(3, kernel="precomputed", random_state=0).fit(K, y, np.arange(80) % 5 > 0)
+    machine = ODMClassifier(kernel="precomputed")
+    given = ODMClassifierCV(3, estimator=machine, random_state=0).fit(K, y, np.arange(80) % 5 > 0)
     assert given.predict(K).shape == (80,)
-    assert ODMClassifierCV(3, intercept_scaling=np.inf, random_state=0).fit(X, y).n_splits_ == 5
+    free = ODMClassifier(intercept_scaling=np.inf)
+    assert ODMClassifierCV(3, estimator=free, random_state=0).fit(X, y).n_splits_ == 5
     thin = ODMClassifierCV(3, random_state=0).fit(sparse.csr_matrix(X), y)
     assert thin.predict(sparse.csr_matrix(X)).shape == (80,)
 
 
 def test_it_is_saved_cloned_and_searched(tmp_path) -> None:
     X, y = rings(60)
-    search = ODMClassifierCV(3, probability=True, random_state=0).fit(X, np.where(y, "in", "out"))
+    search = ODMClassifierCV(3, random_state=0).fit(X, np.where(y, "in", "out"))
     save_model(search, tmp_path / "search.skops")
     again = load_model(tmp_path / "search.skops")
     np.testing.assert_array_equal(again.decision_function(X), search.decision_function(X))
-    np.testing.assert_array_equal(again.predict_proba(X), search.predict_proba(X))
     assert again.best_params_ == search.best_params_ and again.summary()["best_score"] == search.best_score_
-    outer = GridSearchCV(ODMClassifierCV(2, random_state=0), {"kernel": ["rbf", "linear"]}, cv=2).fit(X, y)
-    assert outer.best_params_["kernel"] == "rbf"
+    inner = ODMClassifierCV(2, estimator=ODMClassifier(), random_state=0)
+    outer = GridSearchCV(inner, {"estimator__kernel": ["rbf", "linear"]}, cv=2).fit(X, y)
+    assert outer.best_params_["estimator__kernel"] == "rbf"
 
 
 def test_without_refit_there_are_results_only() -> None:
@@ -149,8 +151,9 @@ def test_without_refit_there_are_results_only() -> None:
         ({"thetas": ()}, "thetas"),
         ({"thetas": (1.0,)}, "thetas"),
         ({"cv": "all"}, "cv"),
-        ({"cv": "loo", "intercept_scaling": np.inf}, "loo"),
-        ({"cache_size": 0.01}, "cache_size"),
+        ({"cv": "loo", "estimator": ODMClassifier(intercept_scaling=np.inf)}, "loo"),
+        ({"estimator": ODMClassifier(cache_size=0.01)}, "cache_size"),
+        ({"estimator": ODMClassifier(kernel="none")}, "kernel"),
         ({"n_jobs": 0}, "n_jobs"),
     ],
 )

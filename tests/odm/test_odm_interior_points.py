@@ -9,10 +9,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.odm import ODMClassifier
-from tithe.odm.solvers.kernel_functions import KernelFunction
-from tithe.odm.solvers.kernel_matrix import Gram
-from tithe.odm.solvers.many_classes_dual import KernelMulticlassDual
-from tithe.odm.solvers.many_classes_interior import low_rank_factor, solve_by_interior_points
+from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction
+from tithe.odm.solvers.many_classes import KernelMulticlassDual, low_rank_factor, solve_by_interior_points
 
 
 def groups(n: int, d: int, k: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from sklearn.model_selection import LeaveOneOut, ShuffleSplit, StratifiedKFold, 
 from tithe.core.parallel import limit_threads
 from tithe.odm import ODMClassifier
 from tithe.odm.solvers import path
-from tithe.odm.solvers.leave_one_out import leave_one_out, n_fold
+from tithe.odm.solvers.path import held_out, leave_one_out
 
 
 def retrained(kernel, sign, cost, groups, mu, theta) -> np.ndarray:
@@ -37,8 +37,9 @@ def test_equals_training_without_each_row(lam, mu, theta, duplicates) -> None:
 def test_equals_training_without_each_fold(lam, mu, theta) -> None:
     X, sign, weight = two_classes(60)
     kernel, cost, fold = kernel_of(X), lam * weight / weight.sum(), np.arange(60) % 4
-    scores = n_fold(kernel, sign, cost, np.zeros(60), fold, mu=mu, theta=theta)
-    expected = retrained(kernel, sign, cost, [np.flatnonzero(fold == k) for k in range(4)], mu, theta)
+    folds = [np.flatnonzero(fold == k) for k in range(4)]
+    scores = held_out(kernel, sign, cost, np.zeros(60), folds, mu=mu, theta=theta)
+    expected = retrained(kernel, sign, cost, folds, mu, theta)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-8)
 
 
@@ -68,7 +69,7 @@ def test_one_row_alone_and_one_class_alone() -> None:
     np.testing.assert_allclose(alone, [0.0], atol=1e-14)
     X, _, _ = two_classes(10)
     kernel, sign, cost = kernel_of(X), np.ones(10), np.full(10, 3.0)
-    scores = n_fold(kernel, sign, cost, np.zeros(10), np.zeros(10), mu=0.5, theta=0.2)
+    scores = held_out(kernel, sign, cost, np.zeros(10), [np.arange(10)], mu=0.5, theta=0.2)
     np.testing.assert_allclose(scores, np.zeros(10), atol=1e-13)
 
 

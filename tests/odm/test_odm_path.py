@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from path_data import SETTINGS, kernel_of, trained, two_classes
 
-from tithe.odm.solvers import exact_machine, path
-from tithe.odm.solvers.exact_machine import ExactMachine, gap_bound
+from tithe.odm.solvers import path
+from tithe.odm.solvers.path import ExactMachine, gap_bound
 
 N_ROWS = 40
 X, SIGN, WEIGHT = two_classes(N_ROWS, duplicates=True)
@@ -109,9 +109,9 @@ def test_rows_inside_the_band_leave_without_a_trace() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_paths_and_direct_solutions_agree(share, monkeypatch) -> None:
-    monkeypatch.setattr(exact_machine, "_MIN_PATH_LIMIT", 0)
-    monkeypatch.setattr(exact_machine, "_MAX_PATH_SHARE", share)
-    monkeypatch.setattr(exact_machine, "_PANEL_ROWS", 7)  # several of them
+    monkeypatch.setattr(path, "_MIN_PATH_LIMIT", 0)
+    monkeypatch.setattr(path, "_MAX_PATH_SHARE", share)
+    monkeypatch.setattr(path, "_PANEL_ROWS", 7)  # several of them
     Held(1e4, 0.5, 0.2).change(np.arange(20)).change(np.arange(20, 40), np.arange(10)).check()
 
 

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from tithe.odm import ODMClassifier
-from tithe.odm.solvers import many_classes_pivots
-from tithe.odm.solvers.kernel_functions import KernelFunction
-from tithe.odm.solvers.kernel_matrix import Gram
-from tithe.odm.solvers.many_classes_dual import KernelMulticlassDual
-from tithe.odm.solvers.many_classes_pivots import n_free, solve_by_pivots
+from tithe.odm.solvers import many_classes
+from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction
+from tithe.odm.solvers.many_classes import KernelMulticlassDual, n_free, solve_by_pivots
 
 
 def overlapping(n: int = 250, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -55,12 +53,12 @@ def test_rows_that_occur_twice_are_no_obstacle() -> None:
 def test_a_search_that_fails_changes_nothing(monkeypatch) -> None:
     dual = started(1e5, *overlapping())
     value, beta, measured = dual.value.copy(), dual.beta.copy(), dual.measure()
-    monkeypatch.setattr(many_classes_pivots, "_MAX_PIVOTS", 2)
+    monkeypatch.setattr(many_classes, "_MAX_PIVOTS", 2)
     assert not solve_by_pivots(dual, 1e-10, np.random.default_rng(0))
     np.testing.assert_array_equal(dual.value, value)
     np.testing.assert_array_equal(dual.beta, beta)
     np.testing.assert_allclose(dual.measure(), measured)
-    monkeypatch.setattr(many_classes_pivots, "MAX_FREE", n_free(dual) - 1)
+    monkeypatch.setattr(many_classes, "MAX_FREE", n_free(dual) - 1)
     assert not solve_by_pivots(dual, 1e-10, np.random.default_rng(0))
 
 

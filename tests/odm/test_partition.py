@@ -14,14 +14,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 from tithe.core.engine import SerialEngine
 from tithe.core.parallel import limit_threads
 from tithe.engines.threads import ThreadEngine
-from tithe.odm import ODMClassifier
+from tithe.odm import ODMClassifier, PartitionSolver
 from tithe.odm.base import row_costs
-from tithe.odm.solvers import partition, subspace
-from tithe.odm.solvers.kernel_functions import KernelFunction
-from tithe.odm.solvers.kernel_matrix import Gram
-from tithe.odm.solvers.landmarks import choose_landmarks
-from tithe.odm.solvers.partition import PARTITIONS, Part, deal, merged_parts, parts_of, strata
-from tithe.odm.solvers.span import Span
+from tithe.odm.solvers import partition
+from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction
+from tithe.odm.solvers.partition import Part, Span, choose_landmarks, deal, merged_parts, strata
 from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
 
@@ -40,14 +37,13 @@ def many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the same machine --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
 @pytest.mark.parametrize(("lam", "mu", "theta"), [(100.0, 0.5, 0.2), (3000.0, 0.0, 0.0), (1000.0, 1.0, 0.8)])
 @pytest.mark.usefixtures("many_rows")
-def test_merged_parts_are_the_machine_of_all_rows(kind: str, lam: float, mu: float, theta: float) -> None:
+def test_merged_parts_are_the_machine_of_all_rows(lam: float, mu: float, theta: float) -> None:
     X, y = rings(1100)
     options = {"lam": lam, "mu": mu, "theta": theta, "tol": 1e-6, "random_state": 0}
     direct = ODMClassifier(solver="direct", **options).fit(X, y)
-    merged = ODMClassifier(solver="partition", n_parts=6, partition=kind, **options).fit(X, y)
+    merged = ODMClassifier(solver=PartitionSolver(n_parts=6), **options).fit(X, y)
     assert merged.gap_ <= 1e-6 * merged.objective_curve_[-1]
     assert merged.objective_curve_[-1] - direct.objective_curve_[-1] <= merged.gap_
     # |f - f*| <= sqrt(2 gap k(x, x)), for both machines
@@ -61,7 +57,6 @@ def test_a_point_of_the_search_costs_what_it_says() -> None:
     solution = partition.solve_partitioned(
         dual,
         n_parts=3,
-        partition="stratified",
         engine=SerialEngine(),
         tol=1e-3,
         max_iter=100,
@@ -82,7 +77,7 @@ def test_a_point_of_the_search_costs_what_it_says() -> None:
 def test_the_direct_solver_finishes_where_steps_do_not_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "_MAX_PRODUCTS", 1)
     X, y = rings(1100)
-    model = ODMClassifier(3000.0, solver="partition", n_parts=3, tol=1e-8, random_state=0).fit(X, y)
+    model = ODMClassifier(3000.0, solver=PartitionSolver(n_parts=3), tol=1e-8, random_state=0).fit(X, y)
     assert model.gap_ <= 1e-8 * model.objective_curve_[-1]
     assert model.n_iter_ > 1
 
@@ -90,49 +85,37 @@ def test_the_direct_solver_finishes_where_steps_do_not_suffice(monkeypatch: pyte
 def test_one_part_is_the_direct_solver() -> None:
     X, y = rings()
     direct, parts = (
-        ODMClassifier(solver=solver, n_parts=1, random_state=3).fit(X, y) for solver in ("direct", "partition")
+        ODMClassifier(solver=solver, random_state=3).fit(X, y) for solver in ("direct", PartitionSolver(n_parts=1))
     )
     assert np.array_equal(direct.dual_coef_, parts.dual_coef_)
     assert np.array_equal(direct.support_, parts.support_)
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
 @pytest.mark.parametrize("n", [2, 3, 7])
-def test_fewer_rows_than_parts(kind: str, n: int) -> None:
+def test_fewer_rows_than_parts(n: int) -> None:
     X, y = np.arange(2.0 * n).reshape(n, 2), np.arange(n) % 2
     options = {"lam": 10.0, "gamma": 0.1, "random_state": 0}
-    model = ODMClassifier(solver="partition", n_parts=20, partition=kind, **options).fit(X, y)
+    model = ODMClassifier(solver=PartitionSolver(n_parts=20), **options).fit(X, y)
     direct = ODMClassifier(solver="direct", **options).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), direct.decision_function(X), atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
-def test_equal_rows(kind: str) -> None:
+def test_equal_rows() -> None:
     X, y = np.ones((60, 3)), np.arange(60) % 3 > 0
-    model = ODMClassifier(solver="partition", n_parts=4, partition=kind, random_state=0).fit(X, y)
+    model = ODMClassifier(solver=PartitionSolver(n_parts=4), random_state=0).fit(X, y)
     assert model.predict(X).all()
-
-
-def test_large_clusters_are_cut() -> None:
-    dual = ring_dual(300)
-    X = np.where(np.arange(300)[:, None] < 200, 0.0, dual.gram.X)
-    gram = Gram(dual.gram.function, X, constant=1.0, cache_bytes=1e8)
-    landmarks = choose_landmarks(gram, np.random.default_rng(0), max_landmarks=30, enough=0.0)
-    parts = parts_of(dual, landmarks, 4, "kmeans", np.random.default_rng(0))
-    assert max(len(rows) for rows in parts) <= 150
-    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(300))
 
 
 @pytest.mark.usefixtures("many_rows")
 def test_rows_without_features() -> None:
-    model = ODMClassifier(kernel="linear", fit_intercept=False, solver="partition", n_parts=3, random_state=0)
+    model = ODMClassifier(kernel="linear", fit_intercept=False, solver=PartitionSolver(n_parts=3), random_state=0)
     assert not model.fit(np.zeros((200, 2)), np.arange(200) % 2).dual_coef_ @ model.support_vectors_.any(axis=1)
 
 
 def test_weights_are_repetitions() -> None:
     X, y = rings(200)
     weight = np.random.default_rng(1).integers(0, 4, 200)
-    options = {"solver": "partition", "n_parts": 3, "gamma": 0.5, "random_state": 0}
+    options = {"solver": PartitionSolver(n_parts=3), "gamma": 0.5, "random_state": 0}
     weighted = ODMClassifier(**options).fit(X, y, sample_weight=weight)
     repeated = ODMClassifier(**options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-7)
@@ -142,7 +125,7 @@ def test_weights_are_repetitions() -> None:
 def test_precomputed_kernels_and_sparse_rows() -> None:
     X, y = rings(300)
     X[np.abs(X) < 0.3] = 0.0
-    options = {"solver": "partition", "n_parts": 3, "tol": 1e-8, "random_state": 0}
+    options = {"solver": PartitionSolver(n_parts=3), "tol": 1e-8, "random_state": 0}
     dense = ODMClassifier(gamma=0.5, **options).fit(X, y)
     as_csr = ODMClassifier(gamma=0.5, **options).fit(sparse.csr_matrix(X), y)
     given = ODMClassifier(kernel="precomputed", **options).fit(rbf_kernel(X, gamma=0.5), y)
@@ -159,22 +142,23 @@ def test_what_parts_cannot_do_is_refused() -> None:
         ODMClassifier(solver="partition", intercept_scaling=np.inf).fit(X, y)
     with pytest.raises(ValueError, match="only one class"):
         ODMClassifier(solver="partition").fit(X, np.zeros(90))
-    for wrong in ({"solver": "parts"}, {"n_parts": 0}, {"partition": "sorted"}, {"engine": "abacus"}, {"engine": 3}):
+    with pytest.raises(ValueError, match="solver"):
+        ODMClassifier(solver="parts").fit(X, y)
+    for wrong in ({"n_parts": 0}, {"engine": "abacus"}, {"engine": 3}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            ODMClassifier(**wrong).fit(X, y)
+            PartitionSolver(**wrong)
 
 
 # -- bounds of the mean of the parts -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
-def test_the_minimum_lies_between_the_parts_and_their_mean(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_minimum_lies_between_the_parts_and_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     """sum (m_k / m) P_k(w_k) <= P* <= P(mean of the w_k)."""
     monkeypatch.setattr(partition, "_PART_TOL", 1e-9)
     monkeypatch.setattr(partition, "_MAX_PART_ROWS", 10)  # parts are not merged before they are averaged
     dual, rng = ring_dual(weight=np.random.default_rng(2).uniform(0.5, 2.0, 300)), np.random.default_rng(0)
     landmarks = choose_landmarks(dual.gram, rng, max_landmarks=50, enough=0.0)
-    parts, values = parts_of(dual, landmarks, 5, kind, rng), []
+    parts, values = deal(strata(dual.gram, landmarks.rows, dual.sign), 5, rng), []
     solve = partition.solve_part
 
     def recorded(part: Part, number: int) -> np.ndarray:
@@ -223,7 +207,7 @@ def test_every_part_has_its_share_of_every_stratum(n_parts: int) -> None:
     landmarks = choose_landmarks(dual.gram, rng, max_landmarks=10, enough=0.0)
     stratum = strata(dual.gram, landmarks.rows, dual.sign)
     assert len(np.unique(stratum)) > 10
-    parts = parts_of(dual, landmarks, n_parts, "stratified", rng)
+    parts = deal(stratum, n_parts, rng)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(333))
     assert np.ptp([len(rows) for rows in parts]) <= 1
     counts = np.array([np.bincount(stratum[rows], minlength=stratum.max() + 1) for rows in parts])
@@ -260,7 +244,7 @@ def test_a_product_uses_both_sides_of_a_square() -> None:
     x = np.random.default_rng(0).normal(size=(530, 2))
     for cache_bytes in (0.0, 256 * 530 * 8, 1e8):
         gram = Gram(KernelFunction(kernel="rbf", gamma=0.5), X, cache_bytes=cache_bytes)
-        np.testing.assert_allclose(subspace.symmetric_product(gram, x), rbf_kernel(X, gamma=0.5) @ x, atol=1e-10)
+        np.testing.assert_allclose(partition.symmetric_product(gram, x), rbf_kernel(X, gamma=0.5) @ x, atol=1e-10)
 
 
 @pytest.mark.parametrize(("mu", "theta"), [(0.5, 0.2), (1.0, 0.0), (0.05, 0.8)])
@@ -294,10 +278,11 @@ def test_the_best_points_of_a_span(mu: float, theta: float) -> None:
 @pytest.mark.usefixtures("many_rows")
 def test_the_same_bits_for_every_engine_and_number_of_threads() -> None:
     X, y = rings(5200)
-    options = {"solver": "partition", "n_parts": 5, "tol": 1e-3, "random_state": 0}
+    options = {"solver": PartitionSolver(n_parts=5), "tol": 1e-3, "random_state": 0}
     reference = ODMClassifier(**options).fit(X, y)
     with limit_threads(1):
         alone = ODMClassifier(**options).fit(X, y)
-    threads = ODMClassifier(**options, engine=ThreadEngine(3)).fit(X, y)
+    options["solver"] = PartitionSolver(n_parts=5, engine=ThreadEngine(3))
+    threads = ODMClassifier(**options).fit(X, y)
     for model in (alone, threads):
         assert np.array_equal(model.dual_coef_, reference.dual_coef_)

@@ -7,12 +7,20 @@ import pytest
 from scipy.optimize import minimize
 
 from tithe.core.parallel import single_blas_thread
-from tithe.odm.solvers import label_bound
-from tithe.odm.solvers.feature_problem import FeatureProblem, landmark_features
-from tithe.odm.solvers.label_bound import lower_bound
-from tithe.odm.solvers.label_search import refine, search_labels, spectral_starts
+from tithe.odm.solvers import label_search
+from tithe.odm.solvers.label_machines import FeatureProblem, MarginProblem, landmark_features
+from tithe.odm.solvers.label_search import (
+    LabelSearch,
+    distinct,
+    lower_bound,
+    mix,
+    refine,
+    relax,
+    search_labels,
+    spectral_starts,
+    squares_of,
+)
 from tithe.odm.solvers.labelings import Balance, Labelings, checked_links, linked_groups
-from tithe.odm.solvers.relaxation import MarginProblem, distinct, mix, relax, squares_of
 
 
 def _problem(rng, n=None, *, lam=None, mu=0.5, links=(None, None)):
@@ -62,7 +70,7 @@ def test_the_relaxation_equals_the_program_over_all_labelings() -> None:
             problem, labelings, _ = _problem(rng, int(rng.integers(5, 8)), lam=10.0 ** rng.uniform(0, 2))
             every = distinct(np.array(list(labelings.every())))
             start = labelings.best(rng.normal(size=len(problem.cost)))[None]
-            relaxed = relax(problem, labelings, start, tol=1e-9, max_cuts=50, n_restarts=5, rng=rng)
+            relaxed = relax(problem, labelings, start, LabelSearch(max_cuts=50, n_restarts=5, tol=1e-9), rng)
             assert relaxed.value == pytest.approx(_by_slsqp(problem, every), rel=1e-6)
             # no labeling is violated
             q = squares_of(problem, every, relaxed.gamma)
@@ -84,7 +92,7 @@ def test_the_alternation_reaches_the_best_mixture_and_never_rises() -> None:
 
 @pytest.mark.parametrize("listed", [16, 0])  # labelings are listed, or bounded by unit vectors
 def test_the_bound_is_below_every_labeling(monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
-    monkeypatch.setattr(label_bound, "MAX_LISTED_GROUPS", listed)
+    monkeypatch.setattr(label_search, "MAX_LISTED_GROUPS", listed)
     rng, tight = np.random.default_rng(2), []
     with single_blas_thread():
         for trial in range(8):
@@ -92,7 +100,7 @@ def test_the_bound_is_below_every_labeling(monkeypatch: pytest.MonkeyPatch, list
             problem, labelings, _ = _problem(rng, mu=0.5 if trial % 3 else 0.0, links=links)
             every = np.array(list(labelings.every()))
             smallest = min(problem.value(y) for y in distinct(every))
-            relaxed = relax(problem, labelings, every[:1], tol=1e-6, max_cuts=30, n_restarts=5, rng=rng)
+            relaxed = relax(problem, labelings, every[:1], LabelSearch(max_cuts=30, n_restarts=5, tol=1e-6), rng)
             bound = lower_bound(problem, labelings, relaxed.gamma, relaxed.matrix(), rng)
             assert bound <= smallest * (1 + 1e-9)
             if listed:
@@ -115,10 +123,8 @@ def _hits(rng, count):
                 problem,
                 labelings,
                 spectral_starts(labelings, K, np.full(n, 1.0 / n)),
-                tol=1e-3,
-                max_cuts=20,
-                n_restarts=5,
-                rng=rng,
+                LabelSearch(),
+                rng,
             )
             assert labelings.holds(solution.y)
             assert solution.bound <= smallest * (1 + 1e-9)

@@ -9,8 +9,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import cross_val_score
 
 import tithe
-from tithe.odm import ODMClassifier, SemiSupervisedODMClassifier
-from tithe.odm.semi_supervised_problem import SemiSupervisedProblem
+from tithe.odm import LabelSearch, ODMClassifier, SemiSupervisedODMClassifier
+from tithe.odm.semi_supervised import UnlabeledRows
 
 
 def _few_labels(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +26,7 @@ LABELLED, GIVEN = _few_labels(Y, 5)
 
 
 def _semi(**options) -> SemiSupervisedODMClassifier:
-    shapes = {"lam_unlabeled": 100.0, "gamma": "neighbors", "max_cuts": 3, "random_state": 0}
+    shapes = {"lam_unlabeled": 100.0, "gamma": "neighbors", "search": LabelSearch(max_cuts=3), "random_state": 0}
     return SemiSupervisedODMClassifier(**{**shapes, **options})
 
 
@@ -152,14 +152,14 @@ def test_the_supervised_machine_is_kept_where_unlabelled_rows_mislead() -> None:
 def test_few_labels_are_left_out_one_by_one_and_many_in_parts(monkeypatch, n_labels: int, n_searches: int) -> None:
     rows, labels = make_blobs(30, centers=2, cluster_std=2.0, random_state=0)
     hidden: list[np.ndarray] = []
-    search = SemiSupervisedProblem.search
+    search = UnlabeledRows.labels
 
     def counted(problem, codes, supervised, rng, *, thorough: bool):
         if not thorough:
             hidden.append(np.flatnonzero(codes[:n_labels] < 0))
         return search(problem, codes, supervised, rng, thorough=thorough)
 
-    monkeypatch.setattr(SemiSupervisedProblem, "search", counted)
+    monkeypatch.setattr(UnlabeledRows, "labels", counted)
     _semi(kernel="linear").fit(rows, np.where(np.arange(30) < n_labels, labels, -1))
     assert len(hidden) == n_searches
     np.testing.assert_array_equal(np.sort(np.concatenate(hidden)), np.arange(n_labels))  # each of them once

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tithe.odm import LinearODMClassifier, ODMClassifier
-from tithe.odm.solvers.kernel_functions import KernelFunction
-from tithe.odm.solvers.kernel_matrix import Gram, NotAKernelError
+from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction, NotAKernelError
 from tithe.odm.solvers.two_classes import nystroem
 
 

@@ -31,7 +31,7 @@ MODELS = {
     "medians": tithe.CoresetKMedians(3, **SMALL),
     "logistic": tithe.CoresetLogisticRegression(**SMALL),
     "ridge": tithe.CoresetRidge(**SMALL),
-    "odm": LinearODMClassifier(probability=True, **SMALL),
+    "odm": LinearODMClassifier(**SMALL),
     "ksvd": KSVD(5, max_iter=3, **SMALL),
     "paco": PACO(4, summary_size=50, random_state=0),
     "estimator": tithe.CoresetEstimator(LogisticRegression(), **SMALL),

@@ -1,19 +1,17 @@
-"""The base of optimal margin distribution machines: parameters, margins, probabilities."""
+"""The bases of optimal margin distribution machines: parameters, margins, scores by kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from tithe.core.data import Array, Block, weighted_quantiles
+from tithe.core.data import Array, weighted_quantiles
 from tithe.core.labels import label_numbers
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import (
@@ -31,19 +29,17 @@ from tithe.core.state_checks import (
     check_fields,
     expect,
 )
-from tithe.fit.bases import available_if
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import COLUMNS, FLOATS, OPTIONAL_COLUMNS, check_classes, check_schema, probe
+from tithe.fit.fitted import COLUMNS, FLOATS, OPTIONAL_COLUMNS, check_classes, check_schema
 from tithe.fit.tables import checked_block
 from tithe.odm.objective import MarginObjective
-from tithe.odm.solvers.kernel_functions import KERNELS
+from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, kernel_scores
 from tithe.odm.solvers.many_classes import NONCONVEX
 from tithe.rows.arrays import check_weights
 
 MAX_EXACT_MULTIPLIERS, EXACT_TOL = 1000, 1e-20  # small problems are solved to rounding error, in milliseconds
 QUANTILE_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MIN_COST = 1e-200  # of a row: solvers divide by the costs
-_CALIBRATION_FOLDS = 5  # maximum number of folds for the probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +136,10 @@ def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Ar
     return costs
 
 
-class MarginMachine:
-    """Checks of lam, mu and theta, margins of rows, and probabilities by scikit-learn's own calibration.
+class MarginMachine(ABC):
+    """Checks of lam, mu and theta, and margins of rows.
 
-    Subclasses are classifiers of scikit-learn with these parameters and ``decision_function``.
+    Subclasses are classifiers of scikit-learn with these parameters.
     """
 
     lam: float
@@ -154,10 +150,7 @@ class MarginMachine:
     fit_intercept: bool
     intercept_scaling: float
     nonconvex: str
-    probability: bool
     classes_: Array
-    calibrated_: CalibratedClassifierCV
-    decision_function: Callable[[Any], Array]
 
     _margin_constraints: ClassVar[dict[str, Constraint]] = {
         **MarginObjective.constraints,
@@ -165,21 +158,24 @@ class MarginMachine:
         "max_iter": WholeNumber(least=1),
         "nonconvex": OneOf(*NONCONVEX),
         "fit_intercept": Boolean(),
-        "probability": Boolean(),
     }
 
     def _check_margin_parameters(self) -> None:
         check_params(self, self._margin_constraints)
 
-    @contextmanager
-    def _whole_or_none(self) -> Iterator[None]:
-        """Leave no fitted attribute behind if the fit fails, neither of this fit nor of an earlier one."""
-        try:
-            yield
-        except BaseException:
-            for name in [name for name in vars(self) if name.endswith("_")]:
-                delattr(self, name)
-            raise
+    @property
+    def _free(self) -> bool:
+        """Whether the intercept carries no penalty."""
+        return bool(self.fit_intercept and np.isinf(self.intercept_scaling))
+
+    @property
+    def _constant(self) -> float:
+        """What a penalised intercept adds to the kernel: the square of the constant feature."""
+        return float(self.intercept_scaling) ** 2 if self.fit_intercept and not self._free else 0.0
+
+    @abstractmethod
+    def decision_function(self, X: Any) -> Array:
+        """The scores f: (n,) for two classes, else (n, K)."""
 
     def margins(self, X: Any, y: Any) -> Array:
         """y f(x) for two classes, else f_y(x) minus the largest f of another class: (n,)."""
@@ -192,41 +188,6 @@ class MarginMachine:
         """Mean, variance, semi-variance and quantiles of the margins of rows, such as those of a test."""
         return MarginDistribution.of(self.margins(X, y), sample_weight, levels)
 
-    @available_if(lambda self: self.probability)
-    @lazy_on_collections
-    def predict_proba(self, X: Any) -> Array:
-        """(n, K) in the order of ``classes_``; with ``probability=True``.
-
-        From scikit-learn's `CalibratedClassifierCV` (sigmoid, five folds), which fits the machine once more.
-        """
-        check_is_fitted(self)
-        if not hasattr(self, "calibrated_"):
-            raise ValueError("Probabilities need rows in memory, to hold some out: call fit(X, y) with arrays.")
-        rows = checked_block(self, X, reset=False).X
-        probabilities: Array = self.calibrated_.predict_proba(self._as_calibrated(rows))
-        return probabilities
-
-    def _as_calibrated(self, X: Any) -> Any:
-        """Rows in the form that ``calibrated_`` takes."""
-        return X
-
-    def _calibrate_probabilities(self, rows: Block) -> None:
-        """Fit ``calibrated_``, which `predict_proba` uses, on rows that all have a positive weight."""
-        assert rows.y is not None
-        smallest = int(np.unique(rows.y, return_counts=True)[1].min())
-        if smallest < 2:
-            raise ValueError("probability=True needs at least two rows of every class: it holds some of them out.")
-        machine = clone(self).set_params(probability=False, class_weight=None)
-        calibrator = CalibratedClassifierCV(machine, cv=min(_CALIBRATION_FOLDS, smallest), ensemble=False)
-        self.calibrated_ = calibrator.fit(rows.X, rows.y, sample_weight=rows.sample_weight)
-
-    def _check_calibrated(self, values: Mapping[str, Any]) -> None:
-        """Refuse a ``calibrated_`` that cannot predict, for a machine read from a file."""
-        calibrated = values.get("calibrated_")
-        if calibrated is not None:
-            expect(isinstance(calibrated, CalibratedClassifierCV), "probabilities cannot be predicted")
-            probe(calibrated, int(vars(self)["n_features_in_"]))
-
 
 def check_kernel_machine(learner: Any) -> None:
     """Check the support vectors, their coefficients and the kernel of a machine read from a file."""
@@ -236,7 +197,7 @@ def check_kernel_machine(learner: Any) -> None:
         return
     sizes = check_fields(learner, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=check_classes(learner))
     check_schema(values, sizes["d"])
-    check_fields(learner, _KERNEL_MACHINE, optional=("_weighted",), sizes=sizes)
+    check_fields(learner, _KERNEL_MACHINE, sizes=sizes)
     vectors = learner.support_vectors_
     expect(callable(learner.kernel) or learner.kernel in KERNELS, "there is no such kernel")
     if learner.kernel == "precomputed":
@@ -246,7 +207,6 @@ def check_kernel_machine(learner: Any) -> None:
     else:
         expect(learner._centre is not None, "a mean is missing")
         check_fields(learner, {"support_vectors_": Floats("support", "d", dtypes=FLOATS)}, sizes=sizes)
-    learner._check_calibrated(values)
 
 
 _KERNEL_MACHINE: dict[str, Check] = {
@@ -260,5 +220,72 @@ _KERNEL_MACHINE: dict[str, Check] = {
     "objective_curve_": Each(Number()),
     "support_vectors_": Anything(),
     "margin_distribution_": Instance(MarginDistribution),
-    "_weighted": Integers("kept", least=0),
 }
+
+
+class KernelRows:
+    """A learner with a kernel: rows may be sparse, or a kernel matrix that is precomputed."""
+
+    kernel: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+
+class KernelMachine(KernelRows, MarginMachine):
+    """Machines f(x) = sum of ``dual_coef_`` times k(x_i, x) over the support vectors, + ``intercept_``."""
+
+    degree: float
+    coef0: float
+    support_: Array
+    support_vectors_: Any
+    dual_coef_: Array
+    intercept_: Array
+    _gamma: float
+    _centre: Array | None
+    _single: bool
+
+    @property
+    def coef_(self) -> Array:
+        """Weights of the columns: (1, d) for two classes, else (K, d)."""
+        if self.kernel != "linear":
+            raise AttributeError(f"coef_ exists only with kernel='linear', not with kernel={self.kernel!r}.")
+        weights: Array = (self.support_vectors_.T @ self.dual_coef_.T).T
+        return weights
+
+    def summary(self) -> dict[str, Any]:
+        """The classes, and the number of support vectors, which are training rows."""
+        return {"classes": self.classes_.tolist(), "support_vectors": len(self.support_)}
+
+    @lazy_on_collections
+    def decision_function(self, X: Any) -> Array:
+        """The scores f: (n,) for two classes, else (n, K)."""
+        check_is_fitted(self)
+        rows = checked_block(self, X, reset=False).X
+        if self.kernel == "precomputed":
+            scores = np.asarray(rows[:, self.support_] @ self.dual_coef_.T)
+        else:
+            scores = kernel_scores(self._fitted_kernel(), rows, self.support_vectors_, self.dual_coef_)
+        scores = scores + self.intercept_
+        return scores[:, 0] if len(self.dual_coef_) == 1 else scores
+
+    def _fitted_kernel(self) -> KernelFunction:
+        return KernelFunction(
+            kernel=self.kernel,
+            gamma=self._gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            centre=self._centre,
+            dtype=np.float32 if self._single else np.float64,
+        )
+
+    @lazy_on_collections
+    def predict(self, X: Any) -> Array:
+        """The class of each row."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: Array = self.classes_[np.minimum(codes, len(self.classes_) - 1)]  # there may be one class so far
+        return labels

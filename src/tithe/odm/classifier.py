@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import check_cv
+from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
-from tithe.core.engine import Engine
 from tithe.core.errors import warn_caller
+from tithe.core.labels import label_numbers
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber, WholeNumber, check_params, check_value
-from tithe.core.registry import make
+from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Storable
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
@@ -23,24 +26,35 @@ from tithe.fit.tables import checked_block
 from tithe.odm.base import (
     EXACT_TOL,
     MAX_EXACT_MULTIPLIERS,
+    KernelMachine,
     MarginDistribution,
-    MarginMachine,
     check_kernel_machine,
     margins_of,
     row_costs,
 )
-from tithe.odm.held_out import HeldOutMixin
-from tithe.odm.solvers.kernel_functions import KERNELS, check_diagonal, training_kernel
-from tithe.odm.solvers.kernel_matrix import Gram, NotAKernelError
-from tithe.odm.solvers.many_classes import solve_many_classes
-from tithe.odm.solvers.many_classes_dual import KernelMulticlassDual
-from tithe.odm.solvers.partition import PARTITIONS, solve_partitioned
+from tithe.odm.solvers.kernel_matrix import (
+    KERNELS,
+    Gram,
+    NotAKernelError,
+    check_diagonal,
+    checked_matrix,
+    training_kernel,
+)
+from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
+from tithe.odm.solvers.partition import PartitionSolver
+from tithe.odm.solvers.path import Rows, check_memory, held_out, kernel_product, mirrored
 from tithe.odm.solvers.two_classes import Dual, KernelSolution, solve_two_classes
 
+_FITTED = (
+    "classes_", "support_", "support_vectors_", "n_support_", "dual_coef_", "intercept_", "norm_", "objective_curve_",
+    "gap_", "n_iter_", "margin_distribution_", "n_features_in_", "feature_names_in_", "schema_",
+)  # fmt: skip
 _MAX_WHOLE_ROWS = 15_000  # rows up to which "auto" fits all of them at once
+_SINGLE_GAP = 1e-5  # relative gap that single precision may leave
+_MAX_GAP_RATIO = 10.0  # times the gap of the fit: beyond, the rows are other ones
 
 
-class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
+class ODMClassifier(KernelMachine, ClassifierMixin, Described, Storable, BaseEstimator):
     """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
     With margins u_i = y_i f(x_i), f(x) = w . phi(x) + b, weights s_i of sum W and C_i = lam s_i / (W (1 - theta)^2),
@@ -76,23 +90,16 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
     nonconvex : {"cccp", "fixed_score"}
         For more than two classes: how the loss of too large margins is made convex. "cccp" fixes each row's strongest
         rival class for a round and never raises the objective; "fixed_score" fixes the rival's score, as in the paper.
-    probability : bool
-        Whether to enable `predict_proba`, which takes six more fits.
     tol : float
         Stop at a duality gap of this share of the objective. On real data the default leaves decision values within
         .002 of the optimum; 1e-3 leaves them within .02, and is up to twice as fast for two classes, and 2 to 14
         times as fast for more.
-    solver : {"auto", "direct", "partition"}
+    solver : {"auto", "direct", "partition"} or PartitionSolver
         For two classes: all rows at once, or machines of parts of the rows that are merged into one of all rows by a
         few products with the kernel matrix (after Wang et al., "Scalable optimal margin distribution machine", IJCAI
         2023). Both give the same machine, to ``tol``. "auto" is "partition" beyond 15,000 rows, unless the intercept
-        is free or there are more than two classes, for which there is no "partition".
-    n_parts : int or "auto"
-        "auto": parts of at most 4,096 rows.
-    partition : {"stratified", "random", "kmeans"}
-        "stratified": each part has the same share of every class and region; "kmeans": each part is a cluster.
-    engine : Engine, {"serial", "threads"} or None
-        Solves the parts; None is "serial". Every engine gives the same bits.
+        is free or there are more than two classes, for which there is no "partition". `PartitionSolver` sets the
+        number of parts and the engine that solves them.
     max_iter : int
         Maximum number of rounds over all rows.
     cache_size : float
@@ -169,9 +176,7 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
         "degree": RealNumber(least=0.0),
         "coef0": RealNumber(),
         "cache_size": RealNumber(least=0.0),  # megabytes
-        "solver": OneOf("auto", "direct", "partition"),
-        "n_parts": OneOf("auto") | WholeNumber(least=1),
-        "partition": OneOf(*PARTITIONS),
+        "solver": OneOf("auto", "direct", "partition") | Instance(PartitionSolver, "a PartitionSolver"),
     }
 
     def __init__(
@@ -188,11 +193,7 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
         intercept_scaling: float = 1.0,
         class_weight: Any = None,
         nonconvex: str = "cccp",
-        probability: bool = False,
-        solver: str = "auto",
-        n_parts: int | str = "auto",
-        partition: str = "stratified",
-        engine: Any = None,
+        solver: str | PartitionSolver = "auto",
         tol: float = 1e-5,
         max_iter: int = 1000,
         cache_size: float = 2000,
@@ -209,11 +210,7 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
         self.nonconvex = nonconvex
-        self.probability = probability
         self.solver = solver
-        self.n_parts = n_parts
-        self.partition = partition
-        self.engine = engine
         self.tol = tol
         self.max_iter = max_iter
         self.cache_size = cache_size
@@ -230,7 +227,6 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
             A row of weight two counts as two rows; multiplying all weights changes nothing.
         """
         self._check_options()
-        self.__dict__.pop("calibrated_", None)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         block = checked_block(self, X, y, sample_weight, reset=True)
@@ -246,22 +242,28 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
         weighted = np.arange(len(codes)) if weight is None else np.flatnonzero(weight > 0.0)
         with self._whole_or_none(), single_blas_thread():
             self._solve(block, codes, weight, rng.permutation(weighted), rng)
-        if self.probability:
-            self._weighted = weighted
-            rows = block.take(weighted, None if weight is None else weight[weighted])
-            self._calibrate_probabilities(replace(rows, X=self._as_calibrated(rows.X), mean=None))
         return self
+
+    def _check_options(self) -> None:
+        self._check_margin_parameters()
+        check_params(self, self._constraints)
 
     def _check_state(self) -> None:
         check_kernel_machine(self)
 
-    def _as_calibrated(self, X: Any) -> Any:
-        # rows without weight are left out, so their columns of a kernel matrix are too
-        return X[:, self._weighted] if self.kernel == "precomputed" else X
+    @contextmanager
+    def _whole_or_none(self) -> Iterator[None]:
+        """Leave no solution behind if the fit fails, neither of this fit nor of an earlier one."""
+        try:
+            yield
+        except BaseException:
+            for name in _FITTED:
+                with suppress(AttributeError):
+                    delattr(self, name)
+            raise
 
     def _solve(self, block: Block, codes: Array, weight: Array | None, rows: Array, rng: np.random.Generator) -> None:
-        free = self.fit_intercept and np.isinf(self.intercept_scaling)
-        constant = float(self.intercept_scaling) ** 2 if self.fit_intercept and not free else 0.0
+        free, constant = self._free, self._constant
         function = training_kernel(self, block)
         X = rows if self.kernel == "precomputed" else block.X[rows]
         gram = Gram(function, X, constant=constant, cache_bytes=1e6 * self.cache_size)
@@ -270,7 +272,7 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
         cost = row_costs(row_weights, len(rows), self.lam, self.theta)
         if free and len(self.classes_) > 2:
             raise ValueError("intercept_scaling=inf, a free intercept, is for two classes only.")
-        if self.solver == "partition" and (free or len(self.classes_) > 2):
+        if self._always_parts and (free or len(self.classes_) > 2):
             needs = "a penalised intercept." if free else "two classes: Only binary classification is supported."
             raise ValueError(f"solver='partition' needs {needs} Take solver='direct' or 'auto' instead.")
         solve = self._solve_two if len(self.classes_) == 2 else self._solve_many
@@ -301,14 +303,15 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
         options: dict[str, Any] = {"tol": self._inner_tol(len(codes)), "max_iter": self.max_iter, "rng": rng}
         # Covertype, tol=1e-3, defaults: .7 of the time for 25,000 rows (1.2 for 12,500); a sixth with lam = 10^4
         # and theta = .8
-        use_parts = len(codes) > _MAX_WHOLE_ROWS and not free if self.solver == "auto" else self.solver == "partition"
+        use_parts = self._always_parts or (self.solver == "auto" and len(codes) > _MAX_WHOLE_ROWS and not free)
         if not use_parts:
             return solve_two_classes(dual, free=free, **options)
-        n_parts = None if isinstance(self.n_parts, str) else self.n_parts
-        return solve_partitioned(dual, n_parts=n_parts, partition=self.partition, engine=self._engine(), **options)
+        solver = self.solver if isinstance(self.solver, PartitionSolver) else PartitionSolver()
+        return solver.solve(dual, **options)
 
-    def _engine(self) -> Any:
-        return make("engine", self.engine or "serial")
+    @property
+    def _always_parts(self) -> bool:
+        return self.solver == "partition" or isinstance(self.solver, PartitionSolver)
 
     def _solve_many(
         self, gram: Gram, codes: Array, cost: Array, rng: np.random.Generator, *, free: bool
@@ -348,12 +351,104 @@ class ODMClassifier(HeldOutMixin, MarginMachine, ClassifierMixin, Described, Sto
         self._centre = None if precomputed else function.centre
         self._single = not precomputed and function.dtype == np.float32
 
-    def _check_options(self) -> None:
-        self._check_margin_parameters()
-        check_params(self, self._constraints)
-        check_value("engine", self._engine(), Instance(Engine, "an engine"))
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self.solver != "partition"
+        tags.classifier_tags.multi_class = not self._always_parts
         return tags
+
+    # -- rows left out of a fitted machine -------------------------------------------------------
+
+    def leave_one_out(self, X: Any, y: Any, sample_weight: Any = None) -> Array:
+        """The decision value of each training row for the machine fitted without it: (n,).
+
+        They are exact for all rows, and take about as long as two or three fits. The machine without a row keeps the
+        costs C of the other rows, as if ``lam`` were (W - s) / W times as large, where s is the weight of the row and
+        W that of all. The kernel stays too: "scale" is not computed again. Two classes only; for more, use
+        scikit-learn's `cross_val_predict`.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The rows, labels and weights that the machine was fitted to. Others are refused.
+        """
+        block = self._training_rows(X, y, sample_weight)
+        return self._held_out(block, [np.array([i]) for i in range(len(block))])
+
+    def n_fold(self, X: Any, y: Any, n: Any = 5, sample_weight: Any = None) -> Array:
+        """The decision value of each training row for the machine fitted without the rows of its fold: (n_rows,).
+
+        Everything else is as in `leave_one_out`. The folds are those of scikit-learn.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The rows, labels and weights that the machine was fitted to. Others are refused.
+        n : int or cross-validation splitter of scikit-learn
+            The number of folds, stratified by class. The test folds of a splitter must hold every row once.
+        """
+        block = self._training_rows(X, y, sample_weight)
+        groups = [test for _, test in check_cv(n, block.y, classifier=True).split(block.X, block.y)]
+        if not np.array_equal(np.sort(np.concatenate(groups)), np.arange(len(block))):
+            raise ValueError("Every row must be in one test fold, and in no other: take KFold or StratifiedKFold.")
+        return self._held_out(block, groups)
+
+    def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> Block:
+        """The rows, with class numbers for y and the weights of the fit."""
+        check_is_fitted(self)
+        if len(self.classes_) > 2:
+            raise ValueError(
+                "Only for two classes can rows be left out of a fitted machine exactly: with more, the strongest "
+                "rivals of the other rows change. Use sklearn.model_selection.cross_val_predict."
+            )
+        if self._free:
+            raise ValueError(
+                "intercept_scaling=inf, a free intercept: rows cannot be left out of a fitted machine. Use "
+                "sklearn.model_selection.cross_val_predict, or a finite intercept_scaling."
+            )
+        block = checked_block(self, X, y, sample_weight, reset=False)
+        if block.y is None:
+            raise ValueError("y is needed: the labels that the machine was fitted to.")
+        codes = label_numbers(block.y, self.classes_)
+        if codes.min() < 0:
+            raise _other_rows()
+        weight = weights_by_class(self.class_weight, self.classes_, codes, block.sample_weight)
+        check_memory(len(block), 1e6 * self.cache_size)
+        return replace(block, y=codes, sample_weight=weight, mean=None)
+
+    def _held_out(self, block: Block, groups: list[Array]) -> Array:
+        assert block.y is not None
+        n = len(block)
+        if self.support_.max(initial=-1) >= n:
+            raise _other_rows()
+        kernel, sign = self._training_kernel(block), 2.0 * block.y - 1.0
+        gamma = np.zeros(n)
+        gamma[self.support_] = sign[self.support_] * self.dual_coef_[0]
+        cost = row_costs(block.sample_weight, n, self.lam, self.theta)
+        self._check_is_solution(kernel, sign, cost, gamma)
+        return held_out(kernel, sign, cost, gamma, groups, mu=float(self.mu), theta=float(self.theta))
+
+    def _training_kernel(self, block: Block) -> Array:
+        """The kernel matrix in double precision, the constant feature included."""
+        if self.kernel == "precomputed":
+            return mirrored(checked_matrix(block.X).astype(np.float64)) + self._constant
+        function = replace(self._fitted_kernel(), dtype=np.float64)
+        rows = function.prepare(block.X)
+        with single_blas_thread():
+            return mirrored(function.rectangle(rows, rows)) + self._constant
+
+    def _check_is_solution(self, kernel: Array, sign: Array, cost: Array, gamma: Array) -> None:
+        """Refuse rows, labels or weights for which the machine is not the solution."""
+        score = kernel_product(kernel, sign * gamma)
+        side, band = np.zeros(len(sign), np.int64), {"mu": float(self.mu), "theta": float(self.theta)}
+        rows = Rows(sign=sign, cost=cost, gamma=gamma, margin=sign * score, side=side, **band)
+        gap, primal = rows.gap()
+        reached = max(self.tol, self.gap_ / self.objective_curve_[-1], _SINGLE_GAP)
+        if not gap <= _MAX_GAP_RATIO * reached * primal:
+            raise _other_rows()
+
+
+def _other_rows() -> ValueError:
+    return ValueError(
+        "These are not the rows, labels and weights that the machine was fitted to, or its parameters have changed "
+        "since: call fit with them first."
+    )

@@ -10,44 +10,42 @@ from sklearn.utils.validation import check_is_fitted
 from tithe.certify.certificate import Certificate
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import (
-    CORESET_SIZE,
-    Boolean,
-    Constraint,
-    Function,
-    OneOf,
-    RealNumber,
-    WholeNumber,
-    check_params,
-    resolve_size,
-)
+from tithe.core.params import Constraint, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Check, Floats, Instance, Integers, Number, Optional, Storable, check_fields, expect
-from tithe.fit.bases import BaseEstimator, ClusterMixin
+from tithe.core.state_checks import Check, Floats, Instance, Integers, Number, Optional, check_fields, expect
+from tithe.fit.bases import ClusterMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
-from tithe.fit.results import BarChart, Described
-from tithe.fit.tables import checked_block
+from tithe.fit.results import BarChart
 from tithe.odm.base import row_costs
 from tithe.odm.classifier import ODMClassifier
-from tithe.odm.clustering_problem import ClusteringProblem, cluster_assignments, cluster_labelings
-from tithe.odm.kernel_machine import KernelRows
-from tithe.odm.kernel_rows import (
+from tithe.odm.solvers.label_machines import ManyProblem, MarginProblem
+from tithe.odm.solvers.label_search import (
+    LabelSearch,
+    clustering_starts,
+    search_assignment,
+    search_labels,
+    spectral_starts,
+)
+from tithe.odm.solvers.labelings import Assignments, Balance, Labelings, linked_groups
+from tithe.odm.solvers.loss import label_losses
+from tithe.odm.unknown_labels import (
+    FoundLabels,
+    Links,
+    UnknownLabels,
     kernel_matrix,
     label_certificate,
-    neighbour_gamma,
-    reduced_rows,
     rows_in_memory,
     rows_of,
 )
-from tithe.odm.objective import MarginObjective
-from tithe.odm.solvers.kernel_functions import KERNELS
-from tithe.odm.solvers.label_search_many import label_losses
-from tithe.odm.solvers.labelings import checked_links
-from tithe.odm.solvers.relaxation import margin_loss
+
+_MACHINE_TOL, _EXACT_TOL = 1e-6, 1e-10  # relative gaps of the machines in the search, of many rows and of few
+_MAX_EXACT_ROWS = 100
+_ROUNDING = 1e-12  # share of the kernel that is added to the diagonal: centring leaves a tiny negative part
+_MANY_TOL = 1e-3  # the same with more than two clusters
 
 
-class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator):
+class ODMClustering(ClusterMixin, UnknownLabels):
     """Clusters that an optimal margin distribution machine can tell apart.
 
     The labels y are unknowns of the machine (`ODMClassifier` states its loss and its parameters). For two clusters,
@@ -68,7 +66,7 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
     must_link, cannot_link : array of shape (p, 2) or None
         Pairs of row numbers that must be in one cluster, or in two. Links hold exactly. Contradictions are errors.
     lam, mu, theta, kernel, degree, coef0
-        See `ODMClassifier`.
+        See `ODMClassifier`. Its ``lam`` is ten times as large; here that makes the bound less close.
     gamma : {"neighbors", "scale", "auto"} or float
         ``"neighbors"``: 1 / (2 s^2), s the median distance of distinct rows to their tenth neighbour. A width of
         the size of a neighbourhood follows clusters of any shape. The others as in `ODMClassifier`.
@@ -83,12 +81,8 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
     coreset_size : int or float
         If there are more rows, a weighted coreset of this size and the rows with links are clustered. The other rows
         get their labels from the machine, within the constraints.
-    max_cuts : int
-        Maximum number of rounds of cutting planes.
-    n_restarts : int
-        Searches for a cutting plane from random labels, in each round.
-    tol : float
-        The relaxation ends where a cutting plane lowers its value by less than this share.
+    search : LabelSearch or None
+        How long labels are searched for; None is ``LabelSearch()``.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -131,7 +125,6 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
     """
 
     labels_: Array
-    machine_: ODMClassifier | None
     objective_: float
     relaxed_bound_: float | None
     relaxed_value_: float | None
@@ -144,17 +137,7 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": WholeNumber(least=1),
         "balance": RealNumber(least=0.0, below=1.0),
-        **{name: MarginObjective.constraints[name] for name in ("lam", "mu", "theta")},
-        "kernel": OneOf(*KERNELS) | Function(),
-        "gamma": OneOf("neighbors", "scale", "auto") | RealNumber(above=0.0),
-        "degree": RealNumber(least=0.0),
-        "coef0": RealNumber(),
-        "fit_intercept": Boolean(),
-        "intercept_scaling": RealNumber(above=0.0),
-        "coreset_size": CORESET_SIZE,
-        "max_cuts": WholeNumber(),
-        "n_restarts": WholeNumber(),
-        "tol": RealNumber(above=0.0),
+        **UnknownLabels._shared_constraints,
     }
 
     def __init__(
@@ -174,9 +157,7 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
         fit_intercept: bool = False,
         intercept_scaling: float = 1.0,
         coreset_size: int | float = 1000,
-        max_cuts: int = 20,
-        n_restarts: int = 5,
-        tol: float = 1e-3,
+        search: LabelSearch | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -193,9 +174,7 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.coreset_size = coreset_size
-        self.max_cuts = max_cuts
-        self.n_restarts = n_restarts
-        self.tol = tol
+        self.search = search
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -214,81 +193,91 @@ class ODMClustering(KernelRows, ClusterMixin, Described, Storable, BaseEstimator
         block, _ = rows_in_memory(self, X, None, sample_weight)
         if len(block) < self.n_clusters:
             raise ValueError(f"n_samples={len(block)} should be >= n_clusters={self.n_clusters}.")
-        must_link = checked_links(self.must_link, len(block), "must_link")
-        cannot_link = checked_links(self.cannot_link, len(block), "cannot_link")
+        links = self._links(len(block))
         seed = as_seed(self.random_state)
         with single_blas_thread():
-            rows, weight = self._clustered_rows(block, np.concatenate([must_link, cannot_link]), seed)
+            linked = np.zeros(len(block), bool)
+            linked[np.concatenate(links).ravel()] = True
+            rows, weight = self._searched_rows(block, linked, self.n_clusters, seed)
             share = np.ones(len(rows)) if weight is None else weight
-            kernel = self._machine(block, rows)
-            K = kernel_matrix(kernel, block, rows)
-            problem = ClusteringProblem(self, K, share, _renumbered(must_link, rows), _renumbered(cannot_link, rows))
-            labels = _numbered(problem.solve(rng_for(seed, "search")), kernel, block, rows, share)
+            machine = self._kernel_machine(block, rows)
+            among = np.searchsorted(rows, links[0]), np.searchsorted(rows, links[1])
+            found = self._found(kernel_matrix(machine, block, rows), share, among, rng_for(seed, "search"))
+            labels = _numbered(found.codes, machine, block, rows, share)
             # one cluster needs no machine
-            self.machine_ = kernel.fit(rows_of(self.kernel, block.X, rows), labels, weight) if labels.any() else None
+            self.machine_ = machine.fit(rows_of(self.kernel, block.X, rows), labels, weight) if labels.any() else None
             if self.machine_ is None:
                 labels = np.zeros(len(block), np.int64)
             elif len(rows) < len(block):
-                labels = self._label_all(block, must_link, cannot_link)
-        self.objective_, self.relaxed_bound_, self.relaxed_value_ = problem.value, problem.bound, problem.relaxed
+                all_weights = block.weights()
+                cost = row_costs(all_weights, len(block), self.lam, self.theta)
+                losses = label_losses(self.machine_.decision_function(block.X), cost, float(self.mu), float(self.theta))
+                labels = self._allowed(all_weights, links).cheapest(losses)
+        self.objective_, self.relaxed_bound_, self.relaxed_value_ = found.value, found.bound, found.relaxed
         self.labels_, self.sample_indices_ = labels, rows
         self.cluster_weights_ = np.bincount(labels, weights=block.weights(), minlength=self.n_clusters)
-        self.certificate_ = label_certificate(problem.value, problem.bound, len(rows), len(block))
+        self.certificate_ = label_certificate(found.value, found.bound, len(rows), len(block))
         return self
 
-    def _clustered_rows(self, block: Block, links: Array, seed: int) -> tuple[Array, Array | None]:
-        """The rows to cluster, in their order, and their weights: all rows with a weight or a link, or a coreset."""
-        linked = np.zeros(len(block), bool)
-        linked[links.ravel()] = True
-        if self.kernel == "precomputed":
-            rows = np.flatnonzero(linked | (block.weights() > 0.0))
-            return rows, None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
-        size = resolve_size(self.coreset_size, len(block))
-        return reduced_rows(block, linked, size, n_clusters=self.n_clusters, seed=seed)
-
-    def _machine(self, block: Block, rows: Array) -> ODMClassifier:
-        """The machine that is fitted to the labels, with the width of its kernel."""
-        gamma = self.gamma if self.gamma != "neighbors" else neighbour_gamma(self.kernel, block.X, rows)
-        return ODMClassifier(
-            self.lam,
-            self.mu,
-            self.theta,
-            kernel=self.kernel,
-            gamma=gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            random_state=0,
+    def _found(self, K: Array, weight: Array, links: Links, rng: np.random.Generator) -> FoundLabels:
+        """Labels of the rows with the kernel matrix K (n, n), which is not centred."""
+        if self.n_clusters == 1:  # there is nothing to tell apart
+            return FoundLabels(
+                codes=np.zeros(len(K), np.int64), scores=np.zeros(len(K)), value=0.0, bound=0.0, relaxed=0.0
+            )
+        share = weight / weight.sum()
+        mean = K @ share
+        centred = K - mean - mean[:, None] + (float(share @ mean) + self._constant)
+        centred[np.diag_indices_from(K)] += _ROUNDING * float(np.abs(np.diagonal(K)).mean())
+        cost = row_costs(weight, len(K), self.lam, self.theta)
+        mu, theta = float(self.mu), float(self.theta)
+        allowed = self._allowed(weight, links)
+        if isinstance(allowed, Assignments):
+            starts = clustering_starts(allowed, K, share, rng)
+            many = ManyProblem(matrix=centred, cost=cost, mu=mu, theta=theta, n_classes=self.n_clusters, tol=_MANY_TOL)
+            codes, value, scores = search_assignment(many, allowed, starts, rng)
+            return FoundLabels(codes=codes, scores=scores, value=value)
+        tol = _EXACT_TOL if len(K) <= _MAX_EXACT_ROWS else _MACHINE_TOL
+        problem = MarginProblem(matrix=centred, cost=cost, mu=mu, theta=theta, tol=tol)
+        starts_of_two = spectral_starts(allowed, K, share)
+        solution = search_labels(problem, allowed, starts_of_two, self.search or LabelSearch(), rng)
+        return FoundLabels(
+            codes=(solution.y > 0.0).astype(np.int64),
+            scores=solution.dual.score,
+            value=solution.value,
+            bound=solution.bound,
+            relaxed=solution.mixture.value,
         )
 
-    def _label_all(self, block: Block, must_link: Array, cannot_link: Array) -> Array:
-        """Labels of all rows that cost the machine least and obey the constraints."""
-        assert self.machine_ is not None
-        scores, weight = self.machine_.decision_function(block.X), block.weights()
-        cost, mu, theta = row_costs(weight, len(block), self.lam, self.theta), float(self.mu), float(self.theta)
-        if self.n_clusters > 2:
-            assignments = cluster_assignments(self, weight, must_link, cannot_link)
-            return assignments.best(label_losses(scores, cost, mu, theta))
-        c = margin_loss(-scores, cost, mu, theta) - margin_loss(scores, cost, mu, theta)
-        return (cluster_labelings(self, weight, must_link, cannot_link).best(c) > 0.0).astype(np.int64)
+    def _allowed(self, weight: Array, links: Links) -> Labelings | Assignments:
+        """The labels that obey the balance and the links, for two clusters and for more."""
+        if self.n_clusters == 2:
+            groups = linked_groups(*links, np.zeros(len(weight)))
+            return Labelings(groups, Balance.of_clusters(weight, len(weight), float(self.balance)))
+        k, total = self.n_clusters, float(weight.sum())
+        least = (1.0 - self.balance) * total / k
+        if (weight == np.round(weight)).all():
+            least = max(np.floor(least + 1e-9), 1.0)
+        return Assignments(
+            k,
+            must_link=links[0],
+            cannot_link=links[1],
+            labels=np.full(len(weight), -1),
+            count=weight,
+            least=np.full(k, least),
+            most=np.full(k, total - (k - 1) * least),
+        )
 
     # -- methods of a fitted model -------------------------------------------------------------
 
-    @lazy_on_collections
-    def decision_function(self, X: Any) -> Array:
-        """The scores of ``machine_``: (n,) for two clusters, else (n, n_clusters). Zeros for a single one."""
-        check_is_fitted(self)
-        block = checked_block(self, X, reset=False)
-        if self.machine_ is None:
-            return np.zeros(len(block))
-        rows = self.sample_indices_ if self.kernel == "precomputed" else None
-        return self.machine_.decision_function(block.X if rows is None else block.X[:, rows])
+    def _machine_columns(self) -> Array:
+        return self.sample_indices_
 
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The cluster of each row, by ``machine_``. Constraints on training rows do not apply."""
-        scores = self.decision_function(X)
-        labels: Array = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return labels
+        check_is_fitted(self)
+        return self._codes(X)
 
     def summary(self) -> dict[str, Any]:
         """The objective, its lower bound, and the weights of the clusters."""
@@ -332,11 +321,6 @@ _STATE: dict[str, Check] = {
     "relaxed_value_": Optional(Number(least=0.0)),
     "certificate_": Optional(Instance(Certificate)),
 }
-
-
-def _renumbered(links: Array, rows: Array) -> Array:
-    """Links as positions among ``rows``, which hold every linked row."""
-    return np.searchsorted(rows, links)
 
 
 def _numbered(labels: Array, machine: ODMClassifier, block: Block, rows: Array, weight: Array) -> Array:

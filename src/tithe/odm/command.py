@@ -20,9 +20,8 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.seeding import key_of, uniform_of
 from tithe.fit.base import note_columns
 from tithe.odm.clustering import ODMClustering
-from tithe.odm.partial_labels import encoded_partly
 from tithe.odm.report import clustering_run, semi_supervised_run
-from tithe.odm.semi_supervised import SemiSupervisedODMClassifier
+from tithe.odm.semi_supervised import SemiSupervisedODMClassifier, encoded_partly
 from tithe.rows.mapped import MappedSource
 
 _KINDS = {"must": "must", "must-link": "must", "1": "must", "cannot": "cannot", "cannot-link": "cannot", "-1": "cannot"}

@@ -4,41 +4,47 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, WholeNumber, check_params
-from tithe.core.parts import column_means
+from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Anything, Instance, Integer, Number, Storable, check_fields, expect
+from tithe.core.state_checks import Anything, Integer, Number, Storable, check_fields, expect
+from tithe.core.state_checks import Instance as InstanceOf
 from tithe.fit.base import limits_threads
-from tithe.fit.bases import BaseEstimator, ClassifierMixin, available_if
+from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.fit.labels import encoded_classes, weights_by_class
 from tithe.fit.results import Described
 from tithe.fit.tables import checked_block
 from tithe.meta.search.folds import splits_of
+from tithe.odm.base import KernelRows, margins_of, row_costs
 from tithe.odm.classifier import ODMClassifier
-from tithe.odm.held_out_scores import (
+from tithe.odm.solvers.kernel_matrix import (
     KERNELS_WITH_GAMMA,
-    HeldOutRows,
-    Outcome,
-    best_of,
-    scorer_of,
-    search_results,
-    unit_of_gamma,
+    GivenKernel,
+    Gram,
+    checked_matrix,
+    gamma_for,
+    training_kernel,
     whole_matrix,
 )
-from tithe.odm.kernel_machine import KernelRows
-from tithe.odm.search_space import GAMMA_RANGE, LAM_RANGE, MUS, THETAS, Candidate, SearchSpace
-from tithe.odm.solvers.exact_machine import check_memory
-from tithe.odm.solvers.kernel_functions import KERNELS, KernelFunction, checked_matrix
+from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
+from tithe.odm.solvers.path import check_memory, leave_one_out
+from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
+_LAM_STEP, _GAMMA_STEP = 1.5, 1.0  # standard deviations of a step from the best, in powers of two
+_STAY_CHANCE = 0.5  # that mu, theta or gamma is that of the best
 _MAX_LEFT_OUT = 2000  # rows up to which cv="auto" leaves out one at a time
 _AUTO_FOLDS = 5
 _SEARCH_TOL = 1e-3  # relative gap of fits in folds: a sharper one changes no score
@@ -59,9 +65,15 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
     they come from stratified folds. The best score wins; of equal ones that with the smallest mean of
     log(1 + exp(-2 u)).
 
+    scikit-learn's searches cannot do this: candidates with the same width share a kernel matrix here, fits begin where
+    the last one ended, and leave-one-out values come from one fit.
+
     Parameters
     ----------
     n_candidates : int
+    estimator : ODMClassifier or None
+        The machine, with all that is not searched for, such as its kernel. None is ``ODMClassifier()``. Its
+        ``cache_size`` must hold the kernel matrix of all rows and its copies, 24 bytes for each pair of rows.
     lams : (float, float)
         lam is log-uniform between these.
     mus, thetas : sequences of float
@@ -69,8 +81,6 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
     gammas : (float, float)
         Range of the kernel's gamma, in units of 1 / (d * variance of X), the default "scale" of `ODMClassifier`; powers
         of two within it are tried. Without meaning for kernels that have no gamma.
-    kernel, degree, coef0, fit_intercept, intercept_scaling, class_weight, nonconvex, probability, tol, max_iter
-        As in `ODMClassifier`.
     cv : {"auto", "loo"}, int, splitter or iterable
         "loo" leaves out one row at a time (two classes and a finite ``intercept_scaling`` only), an int is the number
         of stratified folds, and anything else is as in scikit-learn. "auto" is "loo" up to 2,000 rows where it is
@@ -80,8 +90,6 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         weights, it must take them.
     refit : bool
         Whether to fit the best on all rows. Without, there are no predictions.
-    cache_size : float
-        Megabytes for the kernel matrix of all rows and its copies, 24 bytes for each pair of rows.
     random_state : int, RandomState, Generator or None
         For the candidates and the solver.
     n_jobs : int or None
@@ -135,10 +143,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_candidates": WholeNumber(least=1),
-        "kernel": OneOf(*KERNELS) | Function(),
-        "cache_size": RealNumber(least=0.0),
-        "tol": RealNumber(above=0.0),
-        "max_iter": WholeNumber(least=1),
+        "estimator": OneOf(None) | Instance(ODMClassifier, "an ODMClassifier"),
         "refit": Boolean(),
         "verbose": WholeNumber(),
     }
@@ -147,50 +152,35 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         self,
         n_candidates: int = 24,
         *,
-        lams: tuple[float, float] = LAM_RANGE,
-        mus: tuple[float, ...] = MUS,
-        thetas: tuple[float, ...] = THETAS,
-        gammas: tuple[float, float] = GAMMA_RANGE,
-        kernel: Any = "rbf",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: Any = None,
-        nonconvex: str = "cccp",
-        probability: bool = False,
+        estimator: ODMClassifier | None = None,
+        lams: tuple[float, float] = (2.0**2, 2.0**16),
+        mus: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0),
+        thetas: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8),
+        gammas: tuple[float, float] = (2.0**-4, 2.0**4),
         cv: Any = "auto",
         scoring: Any = None,
         refit: bool = True,
-        tol: float = 1e-5,
-        max_iter: int = 1000,
-        cache_size: float = 2000,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_candidates = n_candidates
+        self.estimator = estimator
         self.lams = lams
         self.mus = mus
         self.thetas = thetas
         self.gammas = gammas
-        self.kernel = kernel
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.nonconvex = nonconvex
-        self.probability = probability
         self.cv = cv
         self.scoring = scoring
         self.refit = refit
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    @property
+    def kernel(self) -> Any:
+        """The kernel of the machine."""
+        return ODMClassifier().kernel if self.estimator is None else self.estimator.kernel
 
     @limits_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -203,52 +193,43 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         sample_weight : array of shape (n,), optional
             Used in fits and scores.
         """
-        space, seed = self._space(), as_seed(self.random_state)
+        check_params(self, self._constraints)
+        has_gamma = isinstance(self.kernel, str) and self.kernel in KERNELS_WITH_GAMMA
+        space = SearchSpace(lams=self.lams, mus=self.mus, thetas=self.thetas, gammas=self.gammas if has_gamma else None)
+        seed = as_seed(self.random_state)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         block = checked_block(self, X, y, sample_weight, reset=True)
-        self.__dict__.pop("best_estimator_", None)
-        rows, block = self._held_out_rows(block, seed)
-        check_memory(len(block), 1e6 * self.cache_size)
-        unit = unit_of_gamma(self.kernel, block)
+        with suppress(AttributeError):  # of an earlier fit
+            del self.best_estimator_
+        machine = ODMClassifier() if self.estimator is None else clone(self.estimator)
+        machine._check_options()
+        rows, block = self._held_out_rows(machine, block, seed)
+        check_memory(len(block), 1e6 * machine.cache_size)
+        unit = gamma_for(self.kernel, "scale", block)
         candidates: list[Candidate] = []
         outcomes: list[Outcome] = []
         with single_blas_thread():
             for chosen in self._batches(space, rng_for(seed, "candidates"), candidates, outcomes):
                 for gamma, group in itertools.groupby(sorted(chosen), key=lambda candidate: candidate.gamma):
                     together = list(group)
-                    kernel = self._kernel_matrix(block, None if gamma is None else gamma * unit)
+                    kernel = _kernel_matrix(machine, block, None if gamma is None else gamma * unit)
                     for candidate, outcome in zip(together, rows.outcomes(kernel, together), strict=True):
                         candidates.append(candidate)
                         outcomes.append(outcome)
                         self._show(candidate, outcome, len(outcomes))
-        self._keep_results(candidates, outcomes, unit)
+        self.cv_results_ = _search_results(candidates, outcomes, unit)
+        self.best_index_ = _best_of(outcomes)
+        self.best_params_ = self.cv_results_["params"][self.best_index_]
+        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
         self.n_splits_ = len(block) if rows.splits is None else len(rows.splits)
         if self.refit:
             start = time.perf_counter()
-            self.best_estimator_ = self._machine(seed).fit(X, y, sample_weight=sample_weight)
+            machine.set_params(**self.best_params_, random_state=seed)
+            self.best_estimator_ = machine.fit(X, y, sample_weight=sample_weight)
             self.refit_time_ = time.perf_counter() - start
             self.n_iter_ = self.best_estimator_.n_iter_
         return self
-
-    def _space(self) -> SearchSpace:
-        check_params(self, self._constraints)
-        for name in ("lams", "gammas"):
-            low, high = getattr(self, name)
-            if not 0.0 < low <= high < np.inf:
-                raise ValueError(
-                    f"{name} must be two positive numbers, the smaller first; got {getattr(self, name)!r}."
-                )
-        for name, most in (("mus", 1.0), ("thetas", np.nextafter(1.0, 0.0))):
-            values = np.asarray(getattr(self, name), np.float64)
-            if values.ndim != 1 or not len(values) or not (values >= 0.0).all() or not (values <= most).all():
-                interval = "[0, 1]" if name == "mus" else "[0, 1)"
-                raise ValueError(f"{name} must be one or more numbers in {interval}, got {getattr(self, name)!r}.")
-        (low, high), (narrow, wide) = self.lams, self.gammas
-        has_gamma = self.kernel in KERNELS_WITH_GAMMA
-        return SearchSpace(
-            lams=(low, high), mus=self.mus, thetas=self.thetas, gammas=(narrow, wide) if has_gamma else None
-        )
 
     def _batches(
         self, space: SearchSpace, rng: np.random.Generator, candidates: list[Candidate], outcomes: list[Outcome]
@@ -260,16 +241,16 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         for batch in range(_N_REFINEMENTS):
             n_now = n_left // (_N_REFINEMENTS - batch)
             n_left -= n_now
-            yield space.near(candidates[best_of(outcomes)], n_now, rng)
+            yield space.near(candidates[_best_of(outcomes)], n_now, rng)
 
-    def _held_out_rows(self, block: Block, seed: int) -> tuple[HeldOutRows, Block]:
+    def _held_out_rows(self, machine: ODMClassifier, block: Block, seed: int) -> tuple[HeldOutRows, Block]:
         """What scores the candidates, and the rows in question: without those of no weight if one is left out."""
         assert block.y is not None
         self.classes_, codes = encoded_classes(block.y)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds only one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart.")
-        weight = weights_by_class(self.class_weight, self.classes_, codes, block.sample_weight)
-        cv = self._cv(codes)
+        weight = weights_by_class(machine.class_weight, self.classes_, codes, block.sample_weight)
+        cv = self._cv(codes, may_leave_out=len(self.classes_) == 2 and not machine._free)
         if cv == "loo" and weight is not None and not weight.all():
             kept = np.flatnonzero(weight)
             columns = kept if self.kernel == "precomputed" else slice(None)
@@ -277,26 +258,19 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
             block = Block(X=block.X[kept][:, columns], y=block.y[kept], sample_weight=score_weight)
             codes, weight = codes[kept], weight[kept]
         rows = HeldOutRows(
+            machine=machine,
             codes=codes,
             weight=weight,
             score_weight=block.sample_weight,
             classes=self.classes_,
             splits=None if cv == "loo" else splits_of(cv, block, None, classifier=True),
-            score=scorer_of(self, self.scoring),
-            free=self._is_free(),
-            nonconvex=self.nonconvex,
-            tol=max(self.tol, _SEARCH_TOL),
-            max_iter=min(self.max_iter, _SEARCH_ROUNDS),
+            scorer=None if self.scoring is None else check_scoring(self, scoring=self.scoring),
             seed=seed,
         )
         return rows, block
 
-    def _is_free(self) -> bool:
-        return bool(self.fit_intercept and np.isinf(self.intercept_scaling))
-
-    def _cv(self, codes: Array) -> Any:
+    def _cv(self, codes: Array, *, may_leave_out: bool) -> Any:
         """ "loo", or what scikit-learn makes folds of."""
-        may_leave_out = len(self.classes_) == 2 and not self._is_free()
         if not isinstance(self.cv, str):
             return self.cv
         if self.cv == "auto":
@@ -308,35 +282,10 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
             raise ValueError("cv='loo' is for two classes and a finite intercept_scaling: give a number of folds.")
         return "loo"
 
-    def _kernel_matrix(self, block: Block, gamma: float | None) -> Array:
-        """K (n, n) with the square of the constant feature, in double precision."""
-        constant = float(self.intercept_scaling) ** 2 if self.fit_intercept and not self._is_free() else 0.0
-        if self.kernel == "precomputed":
-            return checked_matrix(block.X).astype(np.float64) + constant
-        function = KernelFunction(
-            kernel=self.kernel,
-            gamma=1.0 if gamma is None else gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            centre=column_means(block) if isinstance(block.X, np.ndarray) else None,
-        )
-        return whole_matrix(function, block.X) + constant
-
-    def _keep_results(self, candidates: list[Candidate], outcomes: list[Outcome], unit: float) -> None:
-        self.cv_results_ = search_results(candidates, outcomes, unit)
-        self.best_index_ = best_of(outcomes)
-        self.best_params_ = self.cv_results_["params"][self.best_index_]
-        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
-
     def _show(self, candidate: Candidate, outcome: Outcome, number: int) -> None:
         if self.verbose:
             what = f"[{number}/{self.n_candidates}] {candidate}"
             print(f"{what}, gamma in units of scale: {outcome.scores.mean():.4f} ({outcome.seconds:.2f} s)")
-
-    def _machine(self, seed: int) -> ODMClassifier:
-        params = self.get_params(deep=False)
-        shared = {name: params[name] for name in ODMClassifier().get_params() if name in params}
-        return ODMClassifier(**{**shared, **self.best_params_, "random_state": seed})
 
     # -- methods of the best machine -----------------------------------------------------------
 
@@ -354,20 +303,14 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         """The class of each row."""
         return self._best().predict(X)
 
-    @available_if(lambda self: self.probability)
-    def predict_proba(self, X: Any) -> Array:
-        """(n, K) in the order of ``classes_``; with ``probability=True``."""
-        return self._best().predict_proba(X)
-
     def margins(self, X: Any, y: Any) -> Array:
         """Margins of rows for the best machine: (n,)."""
         return self._best().margins(X, y)
 
     def summary(self) -> dict[str, Any]:
         """The best parameters, and what the machine says about itself."""
-        machine = self.__dict__.get("best_estimator_")
-        best = {"best_params": self.best_params_, "best_score": self.best_score_} if "cv_results_" in vars(self) else {}
-        return {**best, **(machine.summary() if machine is not None else {})}
+        best = {"best_params": self.best_params_, "best_score": self.best_score_}
+        return best | (self.best_estimator_.summary() if self.refit else {})
 
     def _check_state(self) -> None:
         values = self.__dict__
@@ -384,12 +327,273 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
 
 _RESULTS = {
     "classes_": Anything(),
-    "best_params_": Instance(dict),
+    "best_params_": InstanceOf(dict),
     "best_score_": Number(),
     "best_index_": Integer(),
-    "cv_results_": Instance(dict),
-    "best_estimator_": Instance(ODMClassifier),
+    "cv_results_": InstanceOf(dict),
+    "best_estimator_": InstanceOf(ODMClassifier),
     "refit_time_": Number(least=0.0),
     "n_iter_": Integer(),
     "n_splits_": Integer(least=1),
 }
+
+
+# -- candidates ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """``gamma`` is in units of 1 / (columns times variance), and None for kernels without it."""
+
+    gamma: float | None
+    lam: float
+    mu: float
+    theta: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """lam and gamma are log-uniform within their ranges, mu and theta each one of some values.
+
+    gamma is a power of two within its range, or of its root near the best, so that candidates share kernel matrices.
+    """
+
+    lams: tuple[float, float]
+    mus: Sequence[float]
+    thetas: Sequence[float]
+    gammas: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        for name, given in (("lams", self.lams), ("gammas", self.gammas or (1.0, 1.0))):
+            low, high = given
+            if not 0.0 < low <= high < np.inf:
+                raise ValueError(f"{name} must be two positive numbers, the smaller first; got {given!r}.")
+        for name, values, interval in (("mus", self.mus, "[0, 1]"), ("thetas", self.thetas, "[0, 1)")):
+            numbers, most = np.asarray(values, np.float64), 1.0 if name == "mus" else np.nextafter(1.0, 0.0)
+            if numbers.ndim != 1 or not len(numbers) or not ((numbers >= 0.0) & (numbers <= most)).all():
+                raise ValueError(f"{name} must be one or more numbers in {interval}, got {values!r}.")
+
+    def draw(self, n: int, rng: np.random.Generator) -> list[Candidate]:
+        """Candidates from all over the space: each parameter takes its values evenly."""
+        low, high = np.log2(self.lams)
+        parts = (rng.permutation(n) + rng.random(n)) / max(1, n)  # one in each of n equal parts, in random order
+        lams = np.exp2(low + (high - low) * parts)
+        gammas: list[float | None] = [None] * n
+        if self.gammas is not None:
+            powers = self._powers(1.0)
+            gammas = np.exp2(powers[_even(len(powers), n, rng)]).tolist()
+        mus, thetas = (np.asarray(values)[_even(len(values), n, rng)].tolist() for values in (self.mus, self.thetas))
+        return [
+            Candidate(gamma=gamma, lam=float(lam), mu=float(mu), theta=float(theta))
+            for gamma, lam, mu, theta in zip(gammas, lams, mus, thetas, strict=True)
+        ]
+
+    def near(self, best: Candidate, n: int, rng: np.random.Generator) -> list[Candidate]:
+        """Candidates around the best: lam and gamma a few steps away, mu and theta neighbouring values."""
+        return [self._neighbour(best, rng) for _ in range(n)]
+
+    def _neighbour(self, best: Candidate, rng: np.random.Generator) -> Candidate:
+        low, high = np.log2(self.lams)
+        lam = float(np.exp2(np.clip(np.log2(best.lam) + _LAM_STEP * rng.normal(), low, high)))
+        mu, theta = (
+            value if rng.random() < _STAY_CHANCE else _next_value(value, values, rng)
+            for value, values in ((best.mu, self.mus), (best.theta, self.thetas))
+        )
+        changed = replace(best, lam=lam, mu=mu, theta=theta)
+        if best.gamma is None or rng.random() < _STAY_CHANCE:
+            return changed
+        powers = self._powers(0.5)
+        wanted = np.log2(best.gamma) + _GAMMA_STEP * rng.normal()
+        return replace(changed, gamma=float(np.exp2(powers[np.abs(powers - wanted).argmin()])))
+
+    def _powers(self, step: float) -> Array:
+        assert self.gammas is not None
+        low, high = np.log2(self.gammas)
+        return np.linspace(low, high, 1 + round((high - low) / step))
+
+
+def _even(n_values: int, n: int, rng: np.random.Generator) -> Array:
+    """n positions in random order; every value occurs equally often, up to one."""
+    rounds = [rng.permutation(n_values) for _ in range(-(-n // n_values))]
+    return rng.permutation(np.concatenate(rounds)[:n])
+
+
+def _next_value(value: float, values: Sequence[float], rng: np.random.Generator) -> float:
+    ordered = np.sort(np.asarray(values, np.float64))
+    place = int(np.abs(ordered - value).argmin()) + (1 if rng.random() < 0.5 else -1)
+    return float(ordered[np.clip(place, 0, len(ordered) - 1)])
+
+
+# -- scores of held-out rows ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Scores (folds,) of one candidate, the mean smooth loss that decides between equal scores, and the seconds."""
+
+    scores: Array
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutRows:
+    """Scores candidates by rows that they were not fitted to.
+
+    Parameters
+    ----------
+    machine : ODMClassifier
+        Whose solver, tolerance and intercept count.
+    codes : (n,)
+        Class numbers.
+    weight, score_weight : (n,) or None
+        Of each row in the fits, where rows of weight zero have no part, and in the scores.
+    classes : (K,)
+    splits : list of pairs of row numbers, or None
+        Those that are fitted and those that are scored, for each fold. None is leave-one-out.
+    scorer : callable or None
+        A scorer of scikit-learn; None is the accuracy.
+    seed : int
+    """
+
+    machine: ODMClassifier
+    codes: Array
+    weight: Array | None
+    score_weight: Array | None
+    classes: Array
+    splits: list[tuple[Array, Array]] | None
+    scorer: Any
+    seed: int
+
+    def outcomes(self, kernel: Array, candidates: list[Candidate]) -> Iterator[Outcome]:
+        """Outcomes of candidates with this kernel matrix (n, n), in their order; each fit starts from the last one."""
+        starts: dict[int, Array] = {}
+        every = np.arange(len(self.codes))
+        for candidate in candidates:
+            begin = time.perf_counter()
+            if self.splits is None:
+                cost = row_costs(self.weight, len(every), candidate.lam, candidate.theta)
+                dual = self._two(kernel, every, cost, candidate, starts, 0)
+                band = {"mu": candidate.mu, "theta": candidate.theta}
+                parts = [(every, leave_one_out(kernel, dual.sign, cost, dual.gamma, **band))]
+            else:
+                folds = enumerate(self.splits)
+                parts = [(test, self._fold(kernel, candidate, train, test, k, starts)) for k, (train, test) in folds]
+            scores = np.array([self._score(rows, values) for rows, values in parts])
+            loss = float(np.mean([self._loss(rows, values) for rows, values in parts]))
+            yield Outcome(scores=scores, loss=loss, seconds=time.perf_counter() - begin)
+
+    def _fold(
+        self, kernel: Array, candidate: Candidate, train: Array, test: Array, fold: int, starts: dict[int, Array]
+    ) -> Array:
+        """Decision values of the rows ``test``: (n,) for two classes, else (n, K)."""
+        weight = None if self.weight is None else self.weight[train]
+        if weight is not None:
+            train, weight = train[weight > 0.0], weight[weight > 0.0]
+        cost = row_costs(weight, len(train), candidate.lam, candidate.theta)
+        across = kernel[np.ix_(test, train)]
+        if len(self.classes) == 2:
+            dual = self._two(kernel, train, cost, candidate, starts, fold)
+            values: Array = across @ (dual.sign * dual.gamma) + dual.intercept
+            return values
+        many = KernelMulticlassDual(
+            gram=Gram(GivenKernel(matrix=kernel), train, cache_bytes=kernel.nbytes),
+            label=self.codes[train].astype(np.int64),
+            cost=cost,
+            n_classes=len(self.classes),
+            mu=candidate.mu,
+            theta=candidate.theta,
+        )
+        options = self._options()
+        solve_many_classes(many, nonconvex=self.machine.nonconvex, asked_tol=options["tol"], **options)
+        scores: Array = across @ many.value
+        return scores
+
+    def _two(
+        self, kernel: Array, rows: Array, cost: Array, candidate: Candidate, starts: dict[int, Array], fold: int
+    ) -> Dual:
+        """The machine of two classes of some rows."""
+        gram = Gram(GivenKernel(matrix=kernel), rows, cache_bytes=kernel.nbytes)
+        sign = 2.0 * self.codes[rows] - 1.0
+        dual = Dual(gram=gram, sign=sign, cost=cost, mu=candidate.mu, theta=candidate.theta)
+        if fold in starts:
+            dual.gamma = starts[fold] if candidate.mu > 0.0 else np.maximum(starts[fold], 0.0)
+            dual.renew()
+        solve_two_classes(dual, free=self.machine._free, **self._options())
+        starts[fold] = dual.gamma.copy()
+        return dual
+
+    def _options(self) -> dict[str, Any]:
+        tol, max_iter = max(self.machine.tol, _SEARCH_TOL), min(self.machine.max_iter, _SEARCH_ROUNDS)
+        return {"tol": tol, "max_iter": max_iter, "rng": np.random.default_rng(self.seed)}
+
+    def _score(self, rows: Array, values: Array) -> float:
+        weight = None if self.score_weight is None else self.score_weight[rows]
+        codes = self.codes[rows]
+        if self.scorer is None:
+            return float(np.average(_predicted(values) == codes, weights=weight))
+        known = np.zeros((len(self.codes), *values.shape[1:]))
+        known[rows] = values
+        weights = {} if weight is None else {"sample_weight": weight}
+        return float(self.scorer(_KnownDecisions(self.classes, known), rows[:, None], self.classes[codes], **weights))
+
+    def _loss(self, rows: Array, values: Array) -> float:
+        """The mean of log(1 + exp(-2 u)) over the margins u, as if f were half the logarithm of the odds."""
+        weight = None if self.score_weight is None else self.score_weight[rows]
+        margins = margins_of(values, self.codes[rows])
+        return float(np.average(np.logaddexp(0.0, -2.0 * margins), weights=weight))
+
+
+def _predicted(values: Array) -> Array:
+    codes: Array = (values > 0.0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
+    return codes
+
+
+class _KnownDecisions(ClassifierMixin, BaseEstimator):
+    """A classifier that knows decision values, for scorers; its X are row numbers."""
+
+    def __init__(self, classes: Any = None, values: Any = None) -> None:
+        self.classes_ = self.classes = classes
+        self.values = values
+
+    def decision_function(self, X: Array) -> Array:
+        values: Array = self.values[X[:, 0]]
+        return values
+
+    def predict(self, X: Array) -> Array:
+        labels: Array = self.classes_[_predicted(self.decision_function(X))]
+        return labels
+
+
+def _kernel_matrix(machine: ODMClassifier, block: Block, gamma: float | None) -> Array:
+    """K (n, n) with the square of the constant feature, in double precision."""
+    if machine.kernel == "precomputed":
+        return checked_matrix(block.X).astype(np.float64) + machine._constant
+    if gamma is not None:
+        machine.set_params(gamma=gamma)
+    return whole_matrix(training_kernel(machine, block), block.X) + machine._constant
+
+
+def _best_of(outcomes: list[Outcome]) -> int:
+    """The candidate with the best mean score, and of equal ones that with the smallest loss."""
+    return max(range(len(outcomes)), key=lambda i: (float(outcomes[i].scores.mean()), -outcomes[i].loss))
+
+
+def _search_results(candidates: list[Candidate], outcomes: list[Outcome], unit: float) -> dict[str, Any]:
+    """``cv_results_`` as in scikit-learn's searches; ``unit`` is the gamma that widths are multiples of."""
+    params = [
+        {"lam": c.lam, "mu": c.mu, "theta": c.theta, **({} if c.gamma is None else {"gamma": c.gamma * unit})}
+        for c in candidates
+    ]
+    scores = np.array([outcome.scores for outcome in outcomes])
+    mean = scores.mean(axis=1)
+    return {
+        **{f"split{k}_test_score": column for k, column in enumerate(scores.T)},
+        **{f"param_{name}": np.array([p[name] for p in params]) for name in params[0]},
+        "params": params,
+        "mean_test_score": mean,
+        "std_test_score": scores.std(axis=1),
+        "mean_test_loss": np.array([outcome.loss for outcome in outcomes]),
+        "rank_test_score": rankdata(-mean, method="min").astype(np.int32),
+        "mean_fit_time": np.array([outcome.seconds / len(outcome.scores) for outcome in outcomes]),
+    }

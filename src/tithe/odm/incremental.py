@@ -2,48 +2,250 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.interrupts import uninterrupted
 from tithe.core.labels import label_numbers
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params
-from tithe.core.state_checks import Storable, copy_with
+from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params, check_value
+from tithe.core.state_checks import (
+    LARGEST,
+    Anything,
+    Check,
+    Each,
+    Flag,
+    Floats,
+    Instance,
+    Integer,
+    Integers,
+    Labels,
+    Number,
+    Optional,
+    Storable,
+    check_fields,
+    expect,
+)
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
+from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.fit.labels import checked_classes
 from tithe.fit.results import Described
 from tithe.fit.tables import checked_block
-from tithe.odm.base import EXACT_TOL, MIN_COST, MarginMachine, row_costs
-from tithe.odm.incremental_results import ROW_ATTRIBUTES, IncrementalResults
-from tithe.odm.incremental_state import (
-    INCREMENTAL_KERNELS,
-    centre_of,
-    check_incremental,
-    classes_so_far,
-    joined_rows,
-    new_kernels,
-    new_row_ids,
-    positions_of,
-)
+from tithe.odm.base import EXACT_TOL, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective
-from tithe.odm.solvers.exact_machine import Change, ExactMachine, check_memory
-from tithe.odm.solvers.kernel_functions import training_kernel
-from tithe.odm.solvers.path import Rows
+from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, training_kernel
+from tithe.odm.solvers.path import Change, ExactMachine, check_memory
+from tithe.odm.unlearning import Unlearning
 
-_FITTED = (
-    *ROW_ATTRIBUTES, "classes_", "support_", "support_vectors_", "dual_coef_", "intercept_", "cost_", "_gap",
-    "_unlearning", "_flipped", "_gamma", "_centre", "_single", "n_features_in_", "feature_names_in_", "schema_",
-)  # fmt: skip
+INCREMENTAL_KERNELS = tuple(name for name in KERNELS if name != "precomputed")
+
+
+def _ids(row_ids: Any) -> Array:
+    """Row ids as int64 (n,): whole numbers from 0 on, each of them once."""
+    ids = np.asarray(column_or_1d(row_ids) if np.size(row_ids) else np.zeros(0, np.int64))
+    if ids.dtype.kind not in "iu":
+        raise ValueError(f"Row ids must be integers, got {ids.dtype}.")
+    if len(ids) and (ids.min() < 0 or ids.max() >= LARGEST):
+        raise ValueError(f"Row ids must be between 0 and {LARGEST - 1}.")
+    ids = ids.astype(np.int64)
+    values, counts = np.unique(ids, return_counts=True)
+    if len(values) < len(ids):
+        raise ValueError(f"Row id {values[counts > 1][0]} is given more than once.")
+    return ids
+
+
+def new_row_ids(row_ids: Any, n_rows: int, known: Array, next_id: int) -> Array:
+    """Ids for new rows: those given, or counted up from ``next_id``."""
+    if row_ids is None:
+        return np.arange(next_id, next_id + n_rows)
+    ids = _ids(row_ids)
+    if len(ids) != n_rows:
+        raise ValueError(f"There are {len(ids)} row_ids for {n_rows} rows.")
+    taken = np.isin(ids, known)
+    if taken.any():
+        raise ValueError(f"Row id {ids[taken][0]} is already taken: forget that row first, or give another id.")
+    return ids
+
+
+def positions_of(row_ids: Any, held: Array) -> Array:
+    """Positions of the rows with these ids. An id that is not held is refused."""
+    ids = _ids(row_ids)
+    unknown = ~np.isin(ids, held)
+    if unknown.any():
+        raise ValueError(f"There is no row with id {ids[unknown][0]}: it was never added, or forgotten already.")
+    order = np.argsort(held, kind="stable")
+    return order[np.searchsorted(held[order], ids)] if len(ids) else np.zeros(0, np.int64)
+
+
+def joined_rows(held: Block, rows: Block) -> Block:
+    """The rows held, followed by new ones, in double precision; sparse if those held are."""
+    if sparse.issparse(held.X):
+        X = sparse.vstack([held.X, sparse.csr_matrix(rows.X)], format="csr").astype(np.float64)
+    else:
+        dense = rows.X.toarray() if sparse.issparse(rows.X) else rows.X
+        X = np.concatenate([held.X, dense]).astype(np.float64, copy=False)
+    assert held.y is not None and rows.y is not None
+    return Block(
+        X=X,
+        y=np.concatenate([held.y, rows.y]),
+        sample_weight=np.concatenate([held.weights(), rows.weights()]),
+        indices=np.concatenate([held.row_ids(), rows.row_ids()]),
+    )
+
+
+def classes_so_far(y: Array, classes: Any, known: Array | None, *, flipped: bool) -> tuple[Array, bool]:
+    """The classes after rows with labels y, and whether the first of them is positive for the machine.
+
+    ``classes`` are those announced, ``known`` those before. The class that was seen alone at first is positive, and
+    stays so if the second class comes after it in order. More than two classes are refused.
+    """
+    passed = y if classes is None else np.asarray(classes)
+    before = passed[:0] if known is None else known
+    if len(before) and (before.dtype.kind in "OUS") != (y.dtype.kind in "OUS"):
+        raise ValueError(f"y holds {y.tolist()[0]!r}, a label of another kind than {before.tolist()[0]!r}.")
+    together = np.unique(np.concatenate([before, passed]))
+    if classes is not None:
+        missing = [label for label in before.tolist() if label not in passed.tolist()]
+        missing += y[label_numbers(y, together) < 0].tolist()
+        if missing:
+            raise ValueError(f"classes={classes!r} leaves out {missing[0]!r}.")
+    if len(together) > 2:
+        raise ValueError(
+            f"Only binary classification is supported: the classes are {together.tolist()[:5]}. Use ODMClassifier for "
+            "more than two classes."
+        )
+    if len(before) == 1 and len(together) == 2:
+        flipped = bool(together[0] == before[0])
+    return together, flipped
+
+
+def centre_of(held: Block) -> Array | None:
+    """The mean of the rows held; kernels are computed from rows around it. It depends on no row that was forgotten."""
+    if sparse.issparse(held.X):
+        return None
+    return np.asarray(held.X.mean(axis=0)) if len(held) else np.zeros(held.n_features)
+
+
+def new_kernels(function: KernelFunction, held: Block, n_old: int, constant: float) -> tuple[Array, Array]:
+    """The kernel of the first rows with the new ones after them (n, k), and of the new ones (k, k), plus a constant."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = function.prepare(held.X)
+        old, new = rows.take(slice(0, n_old)), rows.take(slice(n_old, len(held)))
+        square = function.rectangle(new, new)
+        diagonal = function.diagonal(new)
+        columns = function.rectangle(old, new) if n_old else np.zeros((0, len(new)))
+    if diagonal.min() < 0.0:
+        raise ValueError("The kernel of a row with itself is negative. Use another kernel.")
+    if not (np.isfinite(square).all() and np.isfinite(columns).all()):
+        raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
+    np.fill_diagonal(square, diagonal)
+    return columns + constant, square + constant
+
+
+_SOLUTION: dict[str, Check] = {
+    "support_": Integers("support", least=0),
+    "support_vectors_": Anything(),
+    "dual_coef_": Floats(1, "support"),
+    "intercept_": Floats(1),
+    "cost_": Number(least=0.0),
+    "_gamma": Number(least=0.0),
+    "_centre": Optional(Floats("d")),
+    "_single": Flag(),
+    "_flipped": Flag(),
+}
+_ROWS: dict[str, Check] = {
+    "_machine": Instance(ExactMachine),
+    "_held": Instance(Block),
+    "_fixed": Instance(dict),
+    "_next_id": Integer(),
+    "_forgotten": Each(Integer()),
+}
+_WITHOUT_ROWS: dict[str, Check] = {"_gap": Number(least=0.0), "_unlearning": Optional(Instance(Unlearning))}
+
+
+def check_incremental(learner: Any) -> None:
+    """Check an incremental machine that was read from a file."""
+    values = learner.__dict__
+    if "n_features_in_" not in values:
+        expect("_machine" not in values and "classes_" not in values, "a solution has no columns")
+        return
+    sizes = check_fields(learner, {"classes_": Labels("classes", distinct=True)})
+    expect(sizes["classes"] in (1, 2), "there are more than two classes")
+    check_fields(learner, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=sizes)
+    check_schema(values, sizes["d"])
+    check_fields(learner, _SOLUTION, sizes=sizes)
+    expect(callable(learner.kernel) or learner.kernel in INCREMENTAL_KERNELS, "there is no such kernel")
+    _check_matrix(learner.support_vectors_, sizes["support"], sizes["d"], learner._centre)
+    check_fields(learner, _ROWS if "_machine" in values else _WITHOUT_ROWS, sizes=sizes)
+    if "_machine" in values:
+        expect("_gap" not in values and "_unlearning" not in values, "a machine comes with a certificate")
+        held, machine = learner._held, learner._machine
+        _check_matrix(held.X, len(machine), sizes["d"], learner._centre)
+        expect(held.y is not None and held.indices is not None, "rows have no labels or no ids")
+        expect(np.array_equal(held.y, machine.rows.sign), "rows have other labels than the machine")
+        ids = held.row_ids()
+        expect(len(np.unique(ids)) == len(ids) and ids.max(initial=-1) < learner._next_id, "ids are not unique")
+        expect(machine.rows.mu == learner.mu and machine.rows.theta == learner.theta, "the machine has another band")
+
+
+def _check_matrix(X: Any, n_rows: int, d: int, centre: Array | None) -> None:
+    if sparse.issparse(X):
+        expect(X.shape == (n_rows, d) and X.dtype == np.float64, "rows have other columns")
+    else:
+        expect(centre is not None, "a mean is missing")
+        Floats(n_rows, d).check("rows", X, {})
+
+
+ROW_ATTRIBUTES = ("_machine", "_held", "_fixed", "_next_id", "_forgotten")  # that only changes of the rows need
+_SAME_LENGTHS = ("rbf", "laplacian")  # kernels with k(x, x) = 1 for all x
+
+
 _FIXED = ("mu", "theta", "kernel", "gamma", "degree", "coef0", "fit_intercept", "intercept_scaling")
 
 
-class IncrementalODMClassifier(IncrementalResults, MarginMachine, ClassifierMixin, Described, Storable, BaseEstimator):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _State:
+    """The rows held and their machine: changes give a new state, so that a change that fails changes nothing.
+
+    Parameters
+    ----------
+    machine : ExactMachine
+        Not changed before all else has succeeded.
+    held : Block
+        The rows with their ids; y are the numbers +1 and -1.
+    classes : array
+    flipped : bool
+        Whether the first class is +1 for the machine, because it was seen before the second.
+    cost : float
+        C of a row of weight one.
+    gamma : float
+        Of the kernel.
+    fixed : dict
+        Parameters that may not change.
+    next_id : int
+    forgotten : tuple of int
+    """
+
+    machine: ExactMachine
+    held: Block
+    classes: Array
+    flipped: bool
+    cost: float
+    gamma: float
+    fixed: dict[str, Any]
+    next_id: int
+    forgotten: tuple[int, ...]
+
+
+class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, Storable, BaseEstimator):
     """Optimal margin distribution machine of two classes that rows join and leave, exact at every moment.
 
     After any sequence of `partial_fit` and `forget`, the machine is the one that a fit on the rows now held gives, up
@@ -112,11 +314,16 @@ class IncrementalODMClassifier(IncrementalResults, MarginMachine, ClassifierMixi
 
     n_features_in_: int
     feature_names_in_: Array
-    _flipped: bool  # whether the first class is +1 for the machine, because it was seen before the second
+    cost_: float
+    _machine: ExactMachine | None = None  # this and the next are those of the state, None in a model without its rows
+    _held: Block | None = None
     _fixed: dict[str, Any]
     _next_id: int
+    _forgotten: tuple[int, ...]
+    _flipped: bool
+    _gap: float | None = None  # this and the next are stored in a model without its rows
+    _unlearning: Unlearning | None = None
 
-    probability = False
     tol = EXACT_TOL  # kernels are computed in double precision
     _constraints: ClassVar[dict[str, Constraint]] = {
         **MarginObjective.constraints,
@@ -166,12 +373,11 @@ class IncrementalODMClassifier(IncrementalResults, MarginMachine, ClassifierMixi
         sample_weight : array of shape (n,), optional
             A row of weight two counts as two rows. Rows of weight zero are not kept.
         """
-        trial = copy_with(self, {name: value for name, value in self.__dict__.items() if name not in _FITTED})
         with single_blas_thread():
-            change = trial._join(X, y, sample_weight, None, None, np.zeros(0, np.int64))
-        if len(trial.classes_) < 2:
-            raise ValueError(f"y holds only one class, {trial.classes_.tolist()[0]!r}: there is nothing to tell apart.")
-        return self._accept(trial, change)
+            state, change = self._join(None, X, y, sample_weight, None, None, np.zeros(0, np.int64))
+        if len(state.classes) < 2:
+            raise ValueError(f"y holds only one class, {state.classes.tolist()[0]!r}: there is nothing to tell apart.")
+        return self._accept(state, change, X)
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None, row_ids: Any = None
@@ -210,119 +416,207 @@ class IncrementalODMClassifier(IncrementalResults, MarginMachine, ClassifierMixi
         """
         if X is None:
             check_is_fitted(self)
-        trial = copy_with(self, self.__dict__)
-        removed = trial._removed(forget)
+        before = self._state()
+        removed = positions_of(forget, np.zeros(0, np.int64) if before is None else before.held.row_ids())
         with single_blas_thread():
-            if X is None:
-                change = trial._leave(removed)
+            if X is not None:
+                state, change = self._join(before, X, y, sample_weight, classes, row_ids, removed)
             else:
-                change = trial._join(X, y, sample_weight, classes, row_ids, removed)
-        return self._accept(trial, change)
+                assert before is not None
+                none, columns = np.zeros(0), np.zeros((len(before.held), 0))
+                state, change = self._changed(before, before.held, columns, np.zeros((0, 0)), none, none, removed)
+        return self._accept(state, change, X if before is None else None)
 
     def rescale(self, lam: float | None = None) -> Self:
         """Set the costs to what ``lam`` (by default that of the model) gives with the rows now held."""
         check_is_fitted(self)
-        self._check_can_go_on()
-        trial = copy_with(self, self.__dict__)
+        state = self._state()
+        assert state is not None
         lam = self.lam if lam is None else lam
-        check_params(copy_with(self, {**self.__dict__, "lam": lam}), self._constraints)
-        weight = self._held.weights()
+        check_params(self, self._constraints)
+        check_value("lam", lam, self._constraints["lam"])
+        weight = state.held.weights()
         if len(weight) == 0:
             raise ValueError("There are no rows: costs depend on their weight.")
-        trial.cost_ = lam / (1.0 - self.theta) ** 2 / float(weight.sum())
         with single_blas_thread():
-            change = self._machine.rescaled(row_costs(weight, len(weight), lam, self.theta))
-        trial._store(change.rows, self._held)
-        return self._accept(trial, change)
+            change = state.machine.rescaled(row_costs(weight, len(weight), lam, self.theta))
+        cost = lam / (1.0 - self.theta) ** 2 / float(weight.sum())
+        return self._accept(replace(state, cost=cost), change, None)
 
-    def _accept(self, trial: Self, change: Change) -> Self:
-        """Make the change: all of it or, if it is interrupted before, nothing."""
-        with uninterrupted():
-            trial._machine.apply(change)
-            self.__dict__.update(trial.__dict__)
-            for name in self.__dict__.keys() - trial.__dict__.keys():
-                del self.__dict__[name]
-        return self
+    def _state(self) -> _State | None:
+        """The state, None before any row came. A model without its rows, or with other parameters, is refused."""
+        if self._machine is None or self._held is None:
+            if self._gap is not None:
+                raise RowsNotSavedError(f"{type(self).__name__} cannot add or forget rows (fit starts anew)")
+            return None
+        parameters = self.get_params(deep=False)
+        for name, value in self._fixed.items():
+            if parameters[name] != value:
+                raise ValueError(f"{name} was {value!r} for the first rows: set it back, or start anew with fit.")
+        return _State(
+            machine=self._machine,
+            held=self._held,
+            classes=self.classes_,
+            flipped=self._flipped,
+            cost=self.cost_,
+            gamma=self._gamma,
+            fixed=self._fixed,
+            next_id=self._next_id,
+            forgotten=self._forgotten,
+        )
 
-    # The methods from here to the next heading change a copy of the model, and never the machine.
-
-    def _removed(self, row_ids: Any) -> Array:
-        """Positions of rows that are to be forgotten."""
-        self._check_can_go_on()
-        held = self._held.row_ids() if "_held" in self.__dict__ else np.zeros(0, np.int64)
-        return positions_of(row_ids, held)
-
-    def _leave(self, removed: Array) -> Change:
-        held, none = self._held, np.zeros(0)
-        columns, square = np.zeros((len(held), 0)), np.zeros((0, 0))
-        return self._change(held, columns, square, none, none, removed)
-
-    def _join(self, X: Any, y: Any, sample_weight: Any, classes: Any, row_ids: Any, removed: Array) -> Change:
+    def _join(
+        self, before: _State | None, X: Any, y: Any, sample_weight: Any, classes: Any, row_ids: Any, removed: Array
+    ) -> tuple[_State, Change]:
+        """The state with new rows, and without those at the positions ``removed``."""
         check_params(self, self._constraints)
-        first = "_machine" not in self.__dict__
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        block = checked_block(self, X, y, sample_weight, reset=first)
+        learner = clone(self) if before is None else self  # the columns of first rows are noted when all has succeeded
+        block = checked_block(learner, X, y, sample_weight, reset=before is None)
         assert block.y is not None
         labels = checked_classes(block.y)
-        self.classes_, self._flipped = classes_so_far(
-            labels, classes, None if first else self.classes_, flipped=not first and self._flipped
-        )
-        is_last = label_numbers(labels, self.classes_) == len(self.classes_) - 1
-        sign = np.where(is_last != self._flipped, 1.0, -1.0)
-        known = np.zeros(0, np.int64) if first else np.delete(self._held.row_ids(), removed)
-        ids = new_row_ids(row_ids, len(block), known, 0 if first else self._next_id)
-        self._next_id = max(0 if first else self._next_id, int(ids.max()) + 1)
+        known_classes, flipped = (None, False) if before is None else (before.classes, before.flipped)
+        all_classes, flipped = classes_so_far(labels, classes, known_classes, flipped=flipped)
+        is_last = label_numbers(labels, all_classes) == len(all_classes) - 1
+        sign = np.where(is_last != flipped, 1.0, -1.0)
+        known = np.zeros(0, np.int64) if before is None else np.delete(before.held.row_ids(), removed)
+        next_id = 0 if before is None else before.next_id
+        ids = new_row_ids(row_ids, len(block), known, next_id)
         kept = np.flatnonzero(block.weights() > 0.0)
         check_memory(len(known) + len(removed) + len(kept), 1e6 * self.cache_size)
         rows = replace(block.take(kept, block.weights()[kept]), y=sign[kept], indices=ids[kept])
-        if first:
-            self._start(rows)
-        held = joined_rows(self._held, rows)
-        self._centre = centre_of(held)
-        columns, square = new_kernels(self._fitted_kernel(), held, len(self._held), self._constant)
-        cost = np.maximum(self.cost_ * rows.weights(), MIN_COST)
-        return self._change(held, columns, square, sign[kept], cost, removed)
+        state = self._first_state(rows, all_classes) if before is None else before
+        held = joined_rows(state.held, rows)
+        function = KernelFunction(
+            kernel=self.kernel, gamma=state.gamma, degree=self.degree, coef0=self.coef0, centre=centre_of(held)
+        )
+        columns, square = new_kernels(function, held, len(state.held), self._constant)
+        cost = np.maximum(state.cost * rows.weights(), MIN_COST)
+        next_id = max(next_id, int(ids.max()) + 1)
+        state = replace(state, classes=all_classes, flipped=flipped, next_id=next_id)
+        return self._changed(state, held, columns, square, sign[kept], cost, removed)
 
-    def _start(self, rows: Block) -> None:
-        """Fix what the first batch decides."""
-        self._machine = ExactMachine(float(self.mu), float(self.theta))
-        self._held = rows.take(np.zeros(0, np.int64), np.zeros(0))
-        self._gamma = float(training_kernel(self, rows).gamma)
-        self._single, self._centre, self._forgotten = False, None, ()
-        self._fixed = {name: getattr(self, name) for name in _FIXED}
-        self.cost_ = float(self.lam / (1.0 - self.theta) ** 2 / rows.total_weight)
+    def _first_state(self, rows: Block, classes: Array) -> _State:
+        """No rows, and what the first of them decide."""
+        return _State(
+            machine=ExactMachine(float(self.mu), float(self.theta)),
+            held=rows.take(np.zeros(0, np.int64), np.zeros(0)),
+            classes=classes,
+            flipped=False,
+            cost=float(self.lam / (1.0 - self.theta) ** 2 / rows.total_weight),
+            gamma=float(training_kernel(self, rows).gamma),
+            fixed={name: value for name, value in self.get_params(deep=False).items() if name in _FIXED},
+            next_id=0,
+            forgotten=(),
+        )
 
-    def _change(self, held: Block, columns: Array, square: Array, sign: Array, cost: Array, removed: Array) -> Change:
-        change = self._machine.prepare(columns, square, sign, cost, removed, max_bytes=1e6 * self.cache_size)
-        forgotten = held.row_ids()[removed]
+    def _changed(
+        self, state: _State, held: Block, columns: Array, square: Array, sign: Array, cost: Array, removed: Array
+    ) -> tuple[_State, Change]:
+        change = state.machine.prepare(columns, square, sign, cost, removed, max_bytes=1e6 * self.cache_size)
+        past = state.forgotten + tuple(held.row_ids()[removed].tolist())
         held = held.take(change.order, held.weights()[change.order])
-        self._store(change.rows, held, forgotten)
-        return change
+        back = set(held.row_ids().tolist()) if past else set()
+        return replace(state, held=held, forgotten=tuple(row for row in dict.fromkeys(past) if row not in back)), change
 
-    def _store(self, rows: Rows, held: Block, forgotten: Array | None = None) -> None:
-        """Set all attributes of the solution."""
-        self._held, self._centre = held, centre_of(held)
+    def _accept(self, state: _State, change: Change, first_rows: Any) -> Self:
+        """Make the change: all of it or, if it is interrupted before, nothing. The columns of first rows are noted."""
+        rows, held = change.rows, state.held
         order = np.argsort(held.row_ids(), kind="stable")
         at = order[rows.gamma[order] != 0.0]
-        direction = -1.0 if self._flipped else 1.0
-        self.support_, self.support_vectors_ = held.row_ids()[at], held.X[at]
-        self.dual_coef_ = direction * rows.coefficients()[at][None]
-        self.intercept_ = self._constant * self.dual_coef_.sum(axis=1)
-        past = self._forgotten + (() if forgotten is None else tuple(forgotten.tolist()))
-        back = set(held.row_ids().tolist()) if past else set()
-        self._forgotten = tuple(row for row in dict.fromkeys(past) if row not in back)
+        ids, vectors, centre = held.row_ids()[at], held.X[at], centre_of(held)
+        coefficients = (-1.0 if state.flipped else 1.0) * rows.coefficients()[at][None]
+        intercept = self._constant * coefficients.sum(axis=1)
+        with uninterrupted():
+            if first_rows is not None:
+                checked_block(self, first_rows, reset=True)
+            state.machine.apply(change)
+            self._machine, self._held, self._fixed = state.machine, held, state.fixed
+            self._next_id, self._forgotten, self._flipped = state.next_id, state.forgotten, state.flipped
+            self._gamma, self._centre, self._single = state.gamma, centre, False
+            self.classes_, self.cost_ = state.classes, state.cost
+            self.support_, self.support_vectors_, self.dual_coef_, self.intercept_ = (
+                ids,
+                vectors,
+                coefficients,
+                intercept,
+            )
+            if self._gap is not None:
+                del self._gap, self._unlearning
+        return self
 
-    def _check_can_go_on(self) -> None:
-        """Refuse a model without its rows, and parameters that changed."""
-        if "classes_" in self.__dict__ and "_machine" not in self.__dict__:
-            raise RowsNotSavedError(f"{type(self).__name__} cannot add or forget rows (fit starts anew)")
-        for name, value in self.__dict__.get("_fixed", {}).items():
-            if getattr(self, name) != value:
-                raise ValueError(f"{name} was {value!r} for the first rows: set it back, or start anew with fit.")
+    # -- what is computed from the rows held -----------------------------------------------------
+
+    @property
+    def row_ids_(self) -> Array:
+        """Ids of the rows held."""
+        return np.sort(self._with_rows("row_ids_")[1].row_ids())
+
+    @property
+    def lam_(self) -> float:
+        """The ``lam`` that the costs stand for now."""
+        _, held = self._with_rows("lam_")
+        return self.cost_ * (1.0 - self.theta) ** 2 * held.total_weight
+
+    @property
+    def gap_(self) -> float:
+        """Upper bound of the objective minus its minimum."""
+        return self._with_rows("gap_")[0].gap_bound() if self._gap is None else self._gap
+
+    @property
+    def unlearning_(self) -> Unlearning | None:
+        """A certificate for all rows forgotten so far."""
+        if self._gap is not None:
+            return self._unlearning
+        machine, held = self._with_rows("unlearning_")
+        if not self._forgotten:
+            return None
+        gap = self.gap_
+        return Unlearning(
+            row_ids=self._forgotten,
+            n_rows=len(held),
+            gap=gap,
+            tolerance=float((2.0 * gap * machine.largest()) ** 0.5),
+            for_all_rows=self.kernel in _SAME_LENGTHS,
+        )
+
+    def _with_rows(self, name: str) -> tuple[ExactMachine, Block]:
+        """The machine and its rows, from which the attribute ``name`` is computed."""
+        if self._machine is None or self._held is None:
+            if self._gap is not None:
+                raise RowsNotSavedError(f"{type(self).__name__} has no {name}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
+        return self._machine, self._held
+
+    def summary(self) -> dict[str, Any]:
+        """The classes, the number of support vectors, and the certificate for forgotten rows."""
+        said = self.unlearning_
+        return {**super().summary(), **({} if said is None else {"unlearning": str(said)})}
+
+    def error_bound(self, X: Any) -> Array:
+        """How far the decision value of each row may be from that of the exact machine: (n,).
+
+        The root of 2 gap k(x, x), where ``gap_`` is the duality gap.
+        """
+        check_is_fitted(self)
+        function = self._fitted_kernel()
+        lengths = function.diagonal(function.prepare(checked_block(self, X, reset=False).X)) + self._constant
+        bound: Array = np.sqrt(2.0 * self.gap_ * lengths)
+        return bound
+
+    def without_rows(self) -> Self:
+        """A copy with the support vectors alone. It predicts the same, and no row can join or leave it."""
+        if self._machine is None:
+            return self
+        small = copy(self)
+        small._gap, small._unlearning = self.gap_, self.unlearning_
+        for name in ROW_ATTRIBUTES:
+            delattr(small, name)
+        return small
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "classes_" in self.__dict__
+        return self._machine is not None or self._gap is not None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
-from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.passes import DataPass
-from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Floats, Integers, Number, Sizes
+from tithe.core.state_checks import Floats, Integers, Number
 from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.linear.classifier import CoresetLinearClassifier
 from tithe.linear.learner import TOLERANCE
 from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
 from tithe.odm.objective import MarginObjective
-from tithe.odm.solvers.coreset_svrg import Cover, CoverSolution, coreset_svrg
 from tithe.odm.solvers.linear_problem import LinearProblem, Solution
-from tithe.odm.solvers.linear_solvers import check_solver, solve
-from tithe.odm.strategy import fit_classes
+from tithe.odm.solvers.linear_solvers import CoresetSVRG, Cover, CoverSolution, check_solver, solve
+from tithe.odm.solvers.many_classes import LinearMulticlassDual, MulticlassSolution, solve_many_classes
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
-_COVER_CONSTRAINTS: dict[str, Constraint] = {
-    "radius": OneOf(None) | RealNumber(least=0.0),
-    "step_rows": OneOf("cover", "all"),
-    "finish": OneOf("auto") | WholeNumber(least=0),
-}
 
 
-class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
+class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     """Linear optimal margin distribution machine: margins y f(x) near 1, neither far below nor far above.
 
     Minimises, for weights s_i of the rows, W = sum_i s_i, and f(x) = x . w + b,
@@ -61,13 +52,13 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         outliers have more influence, which costs accuracy if columns are skewed.
     theta : float
         In [0, 1): half the width of the band 1 +- theta in which margins cost nothing.
-    solver : {"auto", "newton", "dcd", "svrg", "saga", "lbfgs", "coreset_svrg"}
+    solver : {"auto", "newton", "dcd", "svrg", "saga"} or CoresetSVRG
         For all rows and two classes. ``"auto"``: Newton's method if its Hessian can be factored (up to 300 columns,
         1000 of sparse rows), else dual coordinate descent, unless lam is so large that it would take long.
-        ``"coreset_svrg"`` solves the problem on a cover of the rows, and then, with ``finish``, on all of them.
+        `CoresetSVRG` solves the problem on a cover of the rows, and then, with its ``finish``, on all of them.
     tol : float
         All solvers stop when the loss, penalty included, provably exceeds the smallest one by no more than this
-        share of itself. There is a `ConvergenceWarning` if that is not reached: by ``"coreset_svrg"`` it rarely is
+        share of itself. There is a `ConvergenceWarning` if that is not reached: by `CoresetSVRG` it rarely is
         without ``finish``.
     fit_intercept : bool
     intercept_scaling : float
@@ -79,13 +70,6 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         For more than two classes: how the loss of margins above the band is made convex. "cccp" fixes each row's
         strongest rival class for a round and never raises the loss; "fixed_score" fixes the rival's score, as in the
         paper. Both use coordinate descent on the dual; with a large lam, "cccp" uses descent on the loss instead.
-    radius : float or None
-        Radius of the cover for ``solver="coreset_svrg"``. None: one centre for every 16 rows.
-    step_rows : {"cover", "all"}
-        Rows that the steps of ``"coreset_svrg"`` are taken on: those of the cover, or, as in the paper, rows drawn
-        from all. Both have the same limit, the solution on the cover; only for the first is it proved to be reached.
-    finish : int or "auto"
-        Rounds of ``"svrg"`` on all rows after those of ``"coreset_svrg"``, at most; ``"auto"``: up to ``max_iter``.
     coreset_size : int, float, "auto" or None
         Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
         in 100 of the rows up to 50,000. If there are no more rows than this, all are used. None uses all rows of an
@@ -97,11 +81,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         loss is within ``tol`` of the smallest possible. There is a `ConvergenceWarning` if the certificate does not
         say so in the end.
     max_iter : int
-        Maximum number of rounds of the solver: steps of Newton's method, epochs, or steps of L-BFGS.
-    probability : bool
-        Whether to enable `predict_proba`, which takes six more fits.
-    warm_start : bool
-        Start where the last fit ended, if it had the same columns and classes.
+        Maximum number of rounds of the solver: steps of Newton's method, or epochs.
     n_jobs : int or None
         Threads. None and -1 use all threads of the process.
     verbose : int
@@ -121,7 +101,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         be read only once: see ``certify``.
     objective_curve_ : list of float
         Loss on all rows, penalty included, after each round; after some rounds only of coordinate descent. Of
-        ``"coreset_svrg"``, the loss on the cover, but for the last.
+        `CoresetSVRG`, the loss on the cover, but for the last.
     n_iter_ : int
         Rounds of the solver, or steps on all rows after a fit on a coreset.
     support_ : array (n_support,)
@@ -135,7 +115,7 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         Mean, variance, semi-variance and quantiles of the margins of the training rows, or of the coreset if they
         were not in memory.
     cover_ : Cover
-        After ``solver="coreset_svrg"`` with two classes: the radius and the centres of the cover, the gradients that
+        After a `CoresetSVRG` with two classes: the radius and the centres of the cover, the gradients that
         were computed, and a bound on the gradient that the cover leaves out.
     coreset_, sample_indices_, stream_, n_passes_
         If there is a coreset; see `CoresetLogisticRegression`.
@@ -162,7 +142,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     norm_ = FittedAttribute[float](Number(least=0.0))
     margin_distribution_ = FittedAttribute[MarginDistribution]()
     cover_ = FittedAttribute[Cover](optional=True)
-    calibrated_ = FittedAttribute[Any](from_stream=False)
+
+    warm_start = False
 
     def __init__(
         self,
@@ -170,22 +151,17 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         mu: float = 0.05,
         theta: float = 0.8,
         *,
-        solver: str = "auto",
+        solver: str | CoresetSVRG = "auto",
         tol: float = 1e-4,
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         class_weight: Any = None,
         nonconvex: str = "cccp",
-        radius: float | None = None,
-        step_rows: str = "cover",
-        finish: int | str = 0,
         coreset_size: int | float | str | None = None,
         construction: Any = "auto",
         calibrate: bool = True,
         polish: int | str = "auto",
         max_iter: int = 1000,
-        probability: bool = False,
-        warm_start: bool = False,
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -200,41 +176,15 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
         self.nonconvex = nonconvex
-        self.radius = radius
-        self.step_rows = step_rows
-        self.finish = finish
         self.coreset_size = coreset_size
         self.construction = construction
         self.calibrate = calibrate
         self.polish = polish
         self.max_iter = max_iter
-        self.probability = probability
-        self.warm_start = warm_start
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | bool | None = None,
-    ) -> Self:
-        if self.probability and isinstance(X, Source):
-            raise ValueError("probability=True holds out rows, which is not possible with a source: give arrays.")
-        super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
-        if self.probability:
-            block = self._prepare_block(self._checked(X, y, sample_weight, reset=False), reset=True)
-            labelled = replace(block, y=self.classes_[block.y], mean=None)
-            self._calibrate_probabilities(labelled.take(np.flatnonzero(block.weights())))
-        return self
-
-    def _check_solution(self, sizes: Sizes) -> None:
-        self._check_calibrated(self._fitted_values or {})
 
     # -- methods of the base class -------------------------------------------------------------
 
@@ -252,13 +202,8 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
 
     def _check_options(self) -> None:
         super()._check_options()
-        check_solver(self.solver, free=self._free, more=("coreset_svrg",))
-        check_params(self, _COVER_CONSTRAINTS)
+        check_solver(self.solver, free=self._free)
         self._check_margin_parameters()
-
-    @property
-    def _free(self) -> bool:
-        return bool(self.fit_intercept and np.isinf(self.intercept_scaling))
 
     def _takes_all(self, rows: Block) -> bool:
         return self.coreset_size is None
@@ -304,21 +249,16 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
             "rng": rng_for(seed, "solve"),
             "start": None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale),
         }
-        if self.solver == "coreset_svrg":
-            problem.check()
-            options["finish"] = self.max_iter if isinstance(self.finish, str) else self.finish
-            covered = coreset_svrg(problem, radius=self.radius, everywhere=self.step_rows == "all", **options)
-            self.cover_ = replace(covered.cover, centres=places[covered.cover.centres])
-            solution: Solution = covered
-        else:
-            solution = solve(problem, solver=self.solver, **options)
+        solution = solve(problem, solver=self.solver, **options)
+        if isinstance(solution, CoverSolution):
+            self.cover_ = replace(solution.cover, centres=places[solution.cover.centres])
         self._warn(solution)
         self.gap_, self.n_iter_ = solution.gap, solution.n_iter
-        self.objective_curve_ = [*solution.curve[:-1], solution.place.value]
+        self.objective_curve_ = [*solution.curve[:-1], solution.point.value]
         support = np.flatnonzero(solution.duals)
         self.support_ = places[support]
         self.dual_coef_ = (problem.signs[support] * solution.duals[support])[None]
-        return np.append(solution.place.params[:-1], problem.constant * solution.place.params[-1])[None]
+        return np.append(solution.point.params[:-1], problem.constant * solution.point.params[-1])[None]
 
     def _fit_classes(
         self, objective: MarginObjective, block: Block, places: Array, start: Array | None, seed: int
@@ -356,10 +296,108 @@ class LinearODMClassifier(MarginMachine, CoresetLinearClassifier):
     def _warn(self, solution: Solution) -> None:
         if not solution.converged:
             advice = f"Raise max_iter={self.max_iter}, or take another solver."
-            if isinstance(solution, CoverSolution) and solution.cover_converged and self.finish != "auto":
-                advice = f"It is solved on the cover: raise finish={self.finish}, or take a smaller radius."
+            on_cover = isinstance(solution, CoverSolution) and solution.cover_converged
+            if on_cover and isinstance(self.solver, CoresetSVRG) and self.solver.finish != "auto":
+                advice = f"It is solved on the cover: raise finish={self.solver.finish}, or take a smaller radius."
             warn_caller(
-                f"The loss may exceed the smallest possible by {solution.gap / solution.place.value:.2g} of itself, "
+                f"The loss may exceed the smallest possible by {solution.gap / solution.point.value:.2g} of itself, "
                 f"more than tol={self.tol:g}, after {solution.n_iter} rounds. {advice}",
                 ConvergenceWarning,
             )
+
+
+_STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is stiff
+_MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MulticlassFit:
+    """The result of a solver.
+
+    Parameters
+    ----------
+    params : (K, d + 1)
+        Intercepts last.
+    value : (n, K) or None
+        Dual coefficients of the rows; None if the primal was solved.
+    gap : float
+        Upper bound of the objective minus its smallest value; of the last convex problem if there are dual
+        coefficients.
+    curve : list of float
+        The objective after each choice of rivals, or at the end.
+    n_iter : int
+        Sweeps, or passes over all rows.
+    """
+
+    params: Array
+    value: Array | None
+    gap: float
+    curve: list[float]
+    n_iter: int
+
+
+def fit_classes(
+    objective: MarginObjective,
+    block: Block,
+    *,
+    nonconvex: str,
+    tol: float,
+    sharper: float,
+    max_iter: int,
+    start: Array | None,
+    rng: np.random.Generator,
+) -> MulticlassFit:
+    """Fit all classes together, on rows that all have a positive weight.
+
+    Block coordinate descent on the dual takes a few sweeps if C |x|^2 is small, and thousands if it is large. In the
+    second case the smoothed primal is solved instead, whose solution is better than its bound says. The dual is tried
+    nevertheless, for a few cheap sweeps, if there are few rows, or no more rows than columns.
+    ``nonconvex="fixed_score"`` is available in the dual only.
+    """
+    tiny = len(block) * objective.n_classes <= MAX_EXACT_MULTIPLIERS
+    free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
+    cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
+    assert block.y is not None
+    dual = LinearMulticlassDual(
+        X=block.X,
+        constant=objective.constant,
+        label=block.y.astype(np.int64),
+        cost=cost,
+        n_classes=objective.n_classes,
+        mu=float(objective.mu),
+        theta=float(objective.theta),
+    )
+    if free and nonconvex != "cccp":
+        raise ValueError(
+            f"intercept_scaling=inf, a free intercept of many classes, needs nonconvex='cccp', got {nonconvex!r}."
+        )
+    stiff = nonconvex == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _MIN_STIFFNESS
+    if not free and (not stiff or tiny or len(block) <= block.n_features):
+        max_sweeps = min(max_iter, _STIFF_SWEEPS) if stiff else max_iter
+        solved = solve_many_classes(
+            dual,
+            nonconvex=nonconvex,
+            tol=sharper,
+            asked_tol=tol,
+            max_iter=max_sweeps,
+            rng=rng,
+            patient=tiny or not stiff,
+        )
+        converged = solved.gap <= tol * solved.primal
+        if not stiff and not converged:
+            warn_caller(
+                f"The duality gap is {solved.gap / solved.primal:.2g} of the value after {solved.n_iter} rounds, more "
+                f"than tol={tol:g}. Raise max_iter={max_iter}, lower lam, or scale the columns.",
+                ConvergenceWarning,
+            )
+        if not stiff or converged:
+            return _of_dual(dual, solved, objective.constant)
+    params, n_passes = objective.minimise(block, init=start)
+    evaluation = objective.evaluate(block, params)
+    return MulticlassFit(params=params, value=None, gap=evaluation.bound, curve=[evaluation.value], n_iter=n_passes)
+
+
+def _of_dual(dual: LinearMulticlassDual, solved: MulticlassSolution, constant: float) -> MulticlassFit:
+    params = dual.weights.copy()
+    params[:, -1] *= constant
+    return MulticlassFit(params=params, value=solved.value, gap=solved.gap, curve=solved.curve, n_iter=solved.n_iter)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import numbers
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from tithe.certify.certificate import Certificate
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import (
-    CORESET_SIZE,
-    Boolean,
-    Constraint,
-    Function,
-    OneOf,
-    Option,
-    RealNumber,
-    WholeNumber,
-    check_params,
-    resolve_size,
-)
+from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import (
     Check,
@@ -33,27 +26,48 @@ from tithe.core.state_checks import (
     Labels,
     Number,
     Optional,
-    Storable,
     check_fields,
     expect,
 )
-from tithe.fit.bases import BaseEstimator, ClassifierMixin
+from tithe.fit.bases import ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_classes, check_schema
-from tithe.fit.results import Described
-from tithe.fit.tables import checked_block
+from tithe.fit.labels import encoded_classes
+from tithe.odm.base import row_costs
 from tithe.odm.classifier import ODMClassifier
-from tithe.odm.kernel_machine import KernelRows
-from tithe.odm.kernel_rows import label_certificate, neighbour_gamma, reduced_rows, rows_in_memory, rows_of
 from tithe.odm.linear_classifier import LinearODMClassifier
 from tithe.odm.objective import MarginObjective
-from tithe.odm.partial_labels import encoded_partly, warn_of_dropped_rows
-from tithe.odm.semi_supervised_problem import label_problem, semi_supervised_costs, transduced
-from tithe.odm.solvers.kernel_functions import KERNELS, training_kernel
-from tithe.odm.solvers.labelings import checked_links
+from tithe.odm.solvers.kernel_matrix import KERNELS, training_kernel
+from tithe.odm.solvers.label_machines import FeatureMachine, FeatureProblem, LabelProblem, ManyProblem, MarginProblem
+from tithe.odm.solvers.label_search import (
+    LabelSearch,
+    refine,
+    search_assignment,
+    search_labels,
+    spread_labels,
+    spreading_factors,
+)
+from tithe.odm.solvers.labelings import Assignments, Balance, Labelings, linked_groups
+from tithe.odm.solvers.loss import label_losses
+from tithe.odm.unknown_labels import (
+    FoundLabels,
+    Links,
+    UnknownLabels,
+    kernel_matrix,
+    label_certificate,
+    rows_in_memory,
+    rows_of,
+    search_features,
+)
+
+_MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond that labels are only refined
+_MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
+_TOL = 1e-6  # relative gap of the machines in the search
+_MANY_TOL = 1e-3  # the same with more than two classes
+_MAX_LEFT_OUT, _N_PARTS = 20, 5  # labels up to which each is left out in turn, and in how many parts more are
 
 
-class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storable, BaseEstimator):
+class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     """Optimal margin distribution machine for rows of which only some are labelled.
 
     The labels of the other rows are unknowns of the machine (`ODMClassifier` states its loss l and its parameters):
@@ -92,7 +106,7 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
     coreset_size : int or float
         If there are more rows, a weighted coreset of the unlabelled rows, of this size together with the labelled and
         the linked ones, takes their place.
-    max_cuts, n_restarts, tol
+    search : LabelSearch or None
         See `ODMClustering`. The relaxation is solved for two classes and up to 400 rows. With more rows labels are
         refined only, on the columns of a linear kernel or 300 landmarks of another.
     random_state : int, RandomState, Generator or None
@@ -130,7 +144,6 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
     """
 
     classes_: Array
-    machine_: ODMClassifier | LinearODMClassifier
     transduction_: Array
     sample_indices_: Array
     uses_unlabeled_: bool
@@ -140,22 +153,13 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
     certificate_: Certificate | None
     n_features_in_: int
     feature_names_in_: Array
+    _columns: Array  # the rows that the machine was fitted to
 
     _constraints: ClassVar[dict[str, Constraint]] = {
-        **{name: MarginObjective.constraints[name] for name in ("lam", "mu", "theta")},
         "lam_unlabeled": RealNumber(least=0.0),
         "balance": OneOf("auto", None) | RealNumber(least=0.0, most=1.0),
         "safe": Boolean(),
-        "kernel": OneOf(*KERNELS) | Function(),
-        "gamma": OneOf("neighbors", "scale", "auto") | RealNumber(above=0.0),
-        "degree": RealNumber(least=0.0),
-        "coef0": RealNumber(),
-        "fit_intercept": Boolean(),
-        "intercept_scaling": RealNumber(above=0.0),
-        "coreset_size": CORESET_SIZE,
-        "max_cuts": WholeNumber(),
-        "n_restarts": WholeNumber(),
-        "tol": RealNumber(above=0.0),
+        **UnknownLabels._shared_constraints,
     }
 
     options: ClassVar[tuple[Option, ...]] = (
@@ -189,9 +193,7 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         coreset_size: int | float = 1000,
-        max_cuts: int = 20,
-        n_restarts: int = 5,
-        tol: float = 1e-3,
+        search: LabelSearch | None = None,
         random_state: Any = None,
     ) -> None:
         self.lam = lam
@@ -210,9 +212,7 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.coreset_size = coreset_size
-        self.max_cuts = max_cuts
-        self.n_restarts = n_restarts
-        self.tol = tol
+        self.search = search
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -239,33 +239,24 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
         self.classes_, codes = encoded_partly(y, self.unlabeled, block.weights())
         if isinstance(X, Source) and (codes >= 0).all():
             warn_of_dropped_rows(X, len(block))
-        must_link = checked_links(self.must_link, len(block), "must_link")
-        cannot_link = checked_links(self.cannot_link, len(block), "cannot_link")
+        links = self._links(len(block))
         seed = as_seed(self.random_state)
         with single_blas_thread():
             kept = codes >= 0
-            kept[np.concatenate([must_link, cannot_link]).ravel()] = True
-            rows, weight = self._searched_rows(block, kept, seed)
-            links = np.searchsorted(rows, must_link), np.searchsorted(rows, cannot_link)
-            all_codes = self._learn(block, rows, weight, codes[rows], links, rng_for(seed, "search"))
+            kept[np.concatenate(links).ravel()] = True
+            rows, weight = self._searched_rows(block, kept, len(self.classes_), seed)
+            weight = np.ones(len(rows)) if weight is None else weight
+            among = np.searchsorted(rows, links[0]), np.searchsorted(rows, links[1])
+            all_codes = self._learn(block, rows, weight, codes[rows], among, rng_for(seed, "search"))
             if (codes >= 0).all():
                 all_codes = codes
             elif all_codes is None or len(rows) < len(block):
-                scores = self._scores(block.X)
-                all_codes = transduced(self, scores, block.weights(), codes, must_link, cannot_link)
+                all_codes = self._transduced(block, codes, links)
             self.transduction_, self.sample_indices_ = self.classes_[all_codes], rows
         return self
 
-    def _searched_rows(self, block: Block, kept: Array, seed: int) -> tuple[Array, Array]:
-        if self.kernel == "precomputed":
-            rows = np.flatnonzero(kept | (block.weights() > 0.0))
-            return rows, block.weights()[rows]
-        size = resolve_size(self.coreset_size, len(block))
-        rows, weight = reduced_rows(block, kept, size, n_clusters=len(self.classes_), seed=seed)
-        return rows, np.ones(len(rows)) if weight is None else weight
-
     def _learn(
-        self, block: Block, rows: Array, weight: Array, codes: Array, links: tuple[Array, Array], rng: Any
+        self, block: Block, rows: Array, weight: Array, codes: Array, links: Links, rng: np.random.Generator
     ) -> Array | None:
         """Set the machine: that of the labelled rows, or that of all rows with the labels found, which are returned."""
         self.objective_ = self.relaxed_bound_ = self.certificate_ = self.left_out_errors_ = None
@@ -274,66 +265,94 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
         labelled = np.flatnonzero(codes >= 0)
         used = bool(self.lam_unlabeled > 0.0 and weight[codes < 0].any())
         if used:
-            problem = label_problem(self, machine, block, rows, weight, links, rng)
+            rows_to_label = self._unlabeled_rows(machine, block, rows, weight, links, rng)
             if self.safe:
-                errors = problem.errors_left_out(codes, rng)
+                errors = rows_to_label.errors_left_out(codes, rng)
                 self.left_out_errors_ = errors[:2]
                 used = errors[1::2] < errors[::2]  # fewer errors, or as many and a smaller loss
         if used:
-            labeling = problem.search(codes, problem.supervised(codes), rng, thorough=True)
-            self.objective_, self.relaxed_bound_ = labeling.value, labeling.bound
-            self.certificate_ = label_certificate(labeling.value, labeling.bound, len(rows), len(block))
+            found = rows_to_label.labels(codes, rows_to_label.supervised(codes), rng, thorough=True)
+            self.objective_, self.relaxed_bound_ = found.value, found.bound
+            self.certificate_ = label_certificate(found.value, found.bound, len(rows), len(block))
             self.uses_unlabeled_ = True
-            cost = semi_supervised_costs(self, weight, codes)
+            cost = _costs(weight, codes, self.lam, self.lam_unlabeled, self.theta)
             machine.set_params(lam=self.lam + self.lam_unlabeled)
-            self._fit_machine(machine, block, rows, self.classes_[labeling.codes], cost / cost.sum())
-            return labeling.codes
+            self._fit_machine(machine, block, rows, self.classes_[found.codes], cost / cost.sum())
+            return found.codes
         given = None if block.sample_weight is None else weight[labelled]
         self._fit_machine(machine, block, rows[labelled], self.classes_[codes[labelled]], given)
         return None
 
-    def _fit_machine(self, machine: Any, block: Block, rows: Array, labels: Array, weight: Array | None) -> None:
-        if self.kernel == "linear":  # it needs no kernel matrix
-            options = {name: getattr(machine, name) for name in ("lam", "mu", "theta", "tol", "fit_intercept")}
-            machine = LinearODMClassifier(**options, intercept_scaling=self.intercept_scaling, random_state=0)
-        self._columns = rows
-        self.machine_ = machine.fit(rows_of(self.kernel, block.X, rows), labels, weight)
-
     def _machine(self, block: Block, rows: Array) -> ODMClassifier:
-        """The machine before it is fitted, with the width of its kernel."""
-        gamma = self.gamma if self.gamma != "neighbors" else neighbour_gamma(self.kernel, block.X, rows)
-        machine = ODMClassifier(
-            self.lam,
-            self.mu,
-            self.theta,
-            kernel=self.kernel,
-            gamma=gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            fit_intercept=self.fit_intercept,
-            intercept_scaling=self.intercept_scaling,
-            random_state=0,
-        )
-        if isinstance(gamma, str) and self.kernel != "precomputed":
+        """The machine before it is fitted; the width of its kernel is that of all rows."""
+        intercept = {"fit_intercept": self.fit_intercept, "intercept_scaling": self.intercept_scaling}
+        machine = self._kernel_machine(block, rows, **intercept)
+        if isinstance(machine.gamma, str) and self.kernel != "precomputed":
             machine.set_params(gamma=training_kernel(machine, block).gamma)
         return machine
 
+    def _unlabeled_rows(
+        self, machine: ODMClassifier, block: Block, rows: Array, weight: Array, links: Links, rng: np.random.Generator
+    ) -> UnlabeledRows:
+        """The rows to label: with the kernel matrix or, for two classes and many rows, with features."""
+        K = features = None
+        linear = self.kernel == "linear" and isinstance(block.X, np.ndarray)
+        if len(self.classes_) == 2 and len(rows) > _MAX_RELAXED_ROWS:
+            features = search_features(machine, block, rows, self._constant, rng)
+        if features is None or (len(rows) <= _MAX_SPREAD_ROWS and not linear):
+            K = kernel_matrix(machine, block, rows)
+        return UnlabeledRows(
+            K=K,
+            features=features,
+            constant=self._constant,
+            weight=weight,
+            n_classes=len(self.classes_),
+            links=links,
+            lam=self.lam,
+            lam_unlabeled=self.lam_unlabeled,
+            mu=float(self.mu),
+            theta=float(self.theta),
+            balance=self.balance,
+            effort=self.search or LabelSearch(),
+        )
+
+    def _fit_machine(
+        self, machine: ODMClassifier, block: Block, rows: Array, labels: Array, weight: Array | None
+    ) -> None:
+        X = rows_of(self.kernel, block.X, rows)
+        self._columns = rows
+        if self.kernel != "linear":
+            self.machine_ = machine.fit(X, labels, weight)
+            return
+        linear = LinearODMClassifier(  # it needs no kernel matrix
+            machine.lam,
+            machine.mu,
+            machine.theta,
+            tol=machine.tol,
+            fit_intercept=machine.fit_intercept,
+            intercept_scaling=self.intercept_scaling,
+            random_state=0,
+        )
+        self.machine_ = linear.fit(X, labels, weight)
+
+    def _transduced(self, block: Block, codes: Array, links: Links) -> Array:
+        """Class numbers of all rows that cost the machine least, and obey labels and constraints."""
+        assert self.machine_ is not None
+        weight, scores = block.weights(), self.machine_.decision_function(self._machine_rows(block.X))
+        losses = label_losses(scores, np.maximum(weight, 1e-12), float(self.mu), float(self.theta))
+        allowed = _allowed_labels(weight, codes, len(self.classes_), links, self.balance)
+        return allowed.cheapest(losses)
+
     # -- methods of a fitted model -------------------------------------------------------------
 
-    def _scores(self, X: Any) -> Array:
-        return self.machine_.decision_function(X[:, self._columns] if self.kernel == "precomputed" else X)
-
-    @lazy_on_collections
-    def decision_function(self, X: Any) -> Array:
-        """The scores of ``machine_``: (n,) for two classes, else (n, K)."""
-        check_is_fitted(self)
-        return self._scores(checked_block(self, X, reset=False).X)
+    def _machine_columns(self) -> Array:
+        return self._columns
 
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The class of each row."""
-        scores = self.decision_function(X)
-        labels: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        codes = self._codes(X)
+        labels: Array = self.classes_[codes]
         return labels
 
     def summary(self) -> dict[str, Any]:
@@ -353,6 +372,7 @@ class SemiSupervisedODMClassifier(KernelRows, ClassifierMixin, Described, Storab
         sizes = check_fields(self, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=check_classes(self))
         check_schema(values, sizes["d"])
         sizes = check_fields(self, _STATE, sizes=sizes)
+        assert self.machine_ is not None
         expect(self.sample_indices_.max(initial=0) < sizes["rows"], "rows are out of range")
         expect(np.array_equal(self.machine_.classes_, self.classes_), "a machine has other classes")
         if self.kernel == "precomputed":
@@ -373,3 +393,236 @@ _STATE: dict[str, Check] = {
     "relaxed_bound_": Optional(Number(least=0.0)),
     "certificate_": Optional(Instance(Certificate)),
 }
+
+
+# -- the search ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnlabeledRows:
+    """Rows of which some are labelled, and the search for the labels of the others.
+
+    Parameters
+    ----------
+    K : (n, n) or None
+        The kernel matrix. None for two classes and so many rows that their labels are not spread to neighbours.
+    features : (n, r) or None
+        If they are given, machines of two classes are fitted to them. Their products are close to the kernel, with
+        the constant of the intercept.
+    constant : float
+        What the intercept adds to the kernel.
+    weight : (n,)
+    n_classes : int
+    links : pairs of rows
+    lam, lam_unlabeled, mu, theta, balance
+        Of `SemiSupervisedODMClassifier`.
+    effort : LabelSearch
+    """
+
+    K: Array | None
+    features: Array | None
+    constant: float
+    weight: Array
+    n_classes: int
+    links: Links
+    lam: float
+    lam_unlabeled: float
+    mu: float
+    theta: float
+    balance: float | str | None
+    effort: LabelSearch
+
+    @cached_property
+    def matrix(self) -> Array:
+        """The kernel matrix with the constant."""
+        assert self.K is not None
+        return self.K + self.constant
+
+    def _problem(self, cost: Array, rows: Array | None = None) -> LabelProblem:
+        """Machines of two classes, of all rows or some."""
+        at = slice(None) if rows is None else rows
+        options: dict[str, Any] = {"cost": cost[at], "mu": self.mu, "theta": self.theta, "tol": _TOL}
+        if self.features is not None:
+            return FeatureProblem(features=self.features[at], **options)
+        return MarginProblem(matrix=self.matrix if rows is None else self.matrix[np.ix_(rows, rows)], **options)
+
+    def _many(self, cost: Array) -> ManyProblem:
+        return ManyProblem(
+            matrix=self.matrix, cost=cost, mu=self.mu, theta=self.theta, n_classes=self.n_classes, tol=_MANY_TOL
+        )
+
+    def _costs(self, codes: Array) -> Array:
+        return _costs(self.weight, codes, self.lam, self.lam_unlabeled, self.theta)
+
+    def supervised(self, codes: Array) -> Array:
+        """Scores of all rows by the machine of the labelled ones: (n,) for two classes, else (n, k)."""
+        rows, cost = np.flatnonzero(codes >= 0), self._costs(codes)
+        if self.n_classes > 2:
+            return self._many(cost).scores_by(rows, codes)
+        y = 2.0 * codes[rows] - 1.0
+        machine = self._problem(cost, rows).solve(y)
+        if self.features is not None and isinstance(machine, FeatureMachine):
+            return np.asarray(self.features @ machine.weights)
+        return np.asarray(self.matrix[:, rows] @ (y * machine.gamma))
+
+    def labels(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> FoundLabels:
+        """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only.
+
+        ``supervised`` are the scores of all rows by the machine of the labelled ones.
+        """
+        cost, spread = self._costs(codes), self._spread(codes)
+        allowed = _allowed_labels(self.weight, codes, self.n_classes, self.links, self.balance)
+        losses = label_losses(supervised, cost, self.mu, self.theta)
+        if isinstance(allowed, Assignments):
+            starts = [allowed.cheapest(losses), *(allowed.cheapest(-F / F.sum(axis=0)) for F in spread)]
+            labels, value, scores = search_assignment(self._many(cost), allowed, starts, rng)
+            return FoundLabels(codes=labels, scores=scores, value=value)
+        starts = [allowed.best(losses[:, 0] - losses[:, 1]), *(allowed.best(F[:, 1] - F[:, 0]) for F in spread)]
+        problem = self._problem(cost)
+        if thorough and isinstance(problem, MarginProblem):
+            solution = search_labels(problem, allowed, np.array(starts), self.effort, rng)
+            best, bound = solution.dual, solution.bound
+        else:
+            best, bound = min((refine(problem, allowed, y)[1] for y in starts), key=lambda machine: machine.value), None
+        return FoundLabels(codes=(best.sign > 0.0).astype(np.int64), scores=best.score, value=best.value, bound=bound)
+
+    def _spread(self, codes: Array) -> list[Array]:
+        """Labels spread to neighbours, as starts."""
+        if not self._spreading_factors:
+            return []
+        targets = np.zeros((len(codes), self.n_classes))
+        targets[codes >= 0, codes[codes >= 0]] = 1.0
+        return spread_labels(self._spreading_factors, targets)
+
+    @cached_property
+    def _spreading_factors(self) -> list[tuple[Array, bool]]:
+        return [] if self.K is None else spreading_factors(self.K, self.weight)
+
+    def errors_left_out(self, codes: Array, rng: np.random.Generator) -> tuple[float, float, float, float]:
+        """How labels that are left out are predicted, without and with unlabelled rows: mean errors, then mean losses.
+
+        A label is left out by making its row an unlabelled one. No class is left without a label.
+        """
+        labelled = np.flatnonzero(codes >= 0)
+        counts = np.bincount(codes[labelled], minlength=self.n_classes)
+        labelled = labelled[counts[codes[labelled]] > 1]
+        if len(labelled) == 0:
+            return 0.0, 0.0, 0.0, 0.0
+        order = labelled[np.lexsort((rng.random(len(labelled)), codes[labelled]))]  # parts have labels of all classes
+        parts = np.arange(len(order)) % (len(order) if len(order) <= _MAX_LEFT_OUT else _N_PARTS)
+        results = []
+        for part in range(int(parts.max()) + 1):
+            left_out = order[parts == part]
+            remaining = codes.copy()
+            remaining[left_out] = -1
+            supervised = self.supervised(remaining)
+            scores = supervised, self.labels(remaining, supervised, rng, thorough=False).scores
+            results.append([self._judged(score[left_out], codes[left_out]) for score in scores])
+        totals = np.sum(results, axis=0) / len(order)
+        return float(totals[0, 0]), float(totals[1, 0]), float(totals[0, 1]), float(totals[1, 1])
+
+    def _judged(self, scores: Array, codes: Array) -> tuple[float, float]:
+        """The number of errors and the sum of the losses."""
+        losses = label_losses(scores, np.ones(len(codes)), 0.0, self.theta)[np.arange(len(codes)), codes]
+        predicted = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return float((predicted != codes).sum()), float(losses.sum())
+
+
+def _costs(weight: Array, codes: Array, lam: float, lam_unlabeled: float, theta: float) -> Array:
+    """C of each row (n,): ``lam`` shared by the labelled rows, ``lam_unlabeled`` by the others."""
+    costs = np.empty(len(codes))
+    for mask, strength in ((codes >= 0, lam), (codes < 0, lam_unlabeled)):
+        costs[mask] = row_costs(weight[mask], int(mask.sum()), strength, theta) if mask.any() else 0.0
+    return costs
+
+
+def _allowed_labels(
+    weight: Array, codes: Array, n_classes: int, links: Links, balance: float | str | None
+) -> Labelings | Assignments:
+    """Labels that obey the links, the labels, and the shares of the classes among unlabelled rows."""
+    if n_classes == 2:
+        groups = linked_groups(*links, np.where(codes < 0, 0.0, 2.0 * codes - 1.0))
+        if balance is None:
+            return Labelings(groups, None)
+        least, most, count = _class_shares(weight, codes, 2, balance)
+        total = float(count.sum())
+        low, high = max(least[1], total - most[0]), min(most[1], total - least[0])
+        return Labelings(groups, Balance(count=count, least=2.0 * low - total, most=2.0 * high - total))
+    least, most, count = np.zeros(n_classes), np.full(n_classes, np.inf), np.zeros(len(codes))
+    if balance is not None:
+        least, most, count = _class_shares(weight, codes, n_classes, balance)
+    return Assignments(
+        n_classes, must_link=links[0], cannot_link=links[1], labels=codes, count=count, least=least, most=most
+    )
+
+
+def _class_shares(weight: Array, codes: Array, n_classes: int, balance: float | str) -> tuple[Array, Array, Array]:
+    """The least and the largest weight of each class among the unlabelled rows, and what each row counts for there."""
+    labelled = codes >= 0
+    share = np.bincount(codes[labelled], weights=weight[labelled], minlength=n_classes) / weight[labelled].sum()
+    slack: Any = balance
+    if isinstance(balance, str):  # two standard errors of a share, with one row of each class more
+        smooth = (share * labelled.sum() + 1.0) / (labelled.sum() + n_classes)
+        slack = 2.0 * np.sqrt(smooth * (1.0 - smooth) / labelled.sum())
+    count = np.where(labelled, 0.0, weight)
+    total = float(count.sum())
+    unit = float(count.max(initial=0.0))  # a row cannot be divided
+    least = np.maximum(np.minimum(total * (share - slack), total * share - unit), 0.0)
+    most = np.minimum(np.maximum(total * (share + slack), total * share + unit), total)
+    return least, most, count
+
+
+# -- labels of which some are missing ----------------------------------------------------------
+
+
+def encoded_partly(y: Array, unlabeled: Any, weight: Array) -> tuple[Array, Array]:
+    """The classes in y, and the class number of each row (n,), -1 for rows without a label."""
+    known = np.flatnonzero(~_missing(y, unlabeled))
+    if len(known) == 0:
+        what = "missing" if unlabeled is None else f"{unlabeled!r} or missing"
+        raise ValueError(f"y holds no labels: every entry is {what}. Label some rows.")
+    classes, class_numbers = encoded_classes(_plain_numbers(y[known]))
+    if len(classes) < 2:
+        only = classes.tolist()[0]
+        raise ValueError(f"y holds only one class, {only!r}: there is nothing to tell apart. Label rows of others.")
+    if not np.bincount(class_numbers, weights=weight[known], minlength=len(classes)).all():
+        raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
+    codes = np.full(len(y), -1)
+    codes[known] = class_numbers
+    return classes, codes
+
+
+def _plain_numbers(labels: Array) -> Array:
+    """Labels of an object array that are all Boolean, all whole numbers or all numbers, as such; others as they are."""
+    if labels.dtype != object:
+        return labels
+    for dtype, kind in ((np.bool_, (bool, np.bool_)), (np.int64, numbers.Integral), (np.float64, numbers.Real)):
+        if all(isinstance(label, kind) for label in labels.tolist()):
+            return labels.astype(dtype)
+    return labels
+
+
+def _missing(y: Array, unlabeled: Any) -> Array:
+    """A mask of the rows without a label."""
+    if y.dtype.kind in "biuf":
+        gaps = np.isnan(y) if y.dtype.kind == "f" else np.zeros(len(y), bool)
+        return gaps if isinstance(unlabeled, str) else gaps | (y == unlabeled)
+    return np.array([_is_missing(label, unlabeled) for label in y.tolist()], bool)
+
+
+def _is_missing(label: Any, unlabeled: Any) -> bool:
+    if label is None or (isinstance(label, float) and np.isnan(label)):
+        return True
+    return isinstance(label, str) == isinstance(unlabeled, str) and bool(label == unlabeled)
+
+
+def warn_of_dropped_rows(source: Source, n_rows: int) -> None:
+    """Warn if a source of labelled rows only has left others out, which may be those without a label."""
+    n_all = source.count()
+    if n_all is not None and n_all > n_rows:
+        warnings.warn(
+            f"All {n_rows} rows of the source have a label, and {n_all - n_rows} others were left out. Open it with "
+            "missing_target='keep' to learn from rows without a label, too.",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -1,27 +1,366 @@
-"""Labels with a small value of the margin machine: a local search, its starts, and the read-out of the relaxation."""
+"""Labels as unknowns of a margin machine: the convex relaxation over mixtures of labelings, and a local search.
+
+g(y) is the smallest value of the machine with labels y. Its dual with labels y has the matrix K o y y^T; the relaxation
+
+    min over mu in the simplex of max over gamma of -gamma (K o M) gamma / 2 - A(gamma),    M = sum_t mu_t y_t y_t^T,
+
+is the machine of two classes with all labels 1 and the kernel K o M. It is at most g(y) for each labeling y allowed.
+More than two classes have no relaxation: their labels are searched for locally.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
+from scipy.optimize import nnls
+from sklearn.cluster import KMeans
 
 from tithe.core.data import Array
-from tithe.odm.solvers.label_bound import lower_bound
-from tithe.odm.solvers.labelings import Labelings
-from tithe.odm.solvers.relaxation import (
-    KernelMachine,
-    LabelMachine,
-    LabelProblem,
-    MarginProblem,
-    Mixture,
-    distinct,
-    relax,
-)
+from tithe.core.params import Constraint, RealNumber, WholeNumber, check_params
+from tithe.core.state_checks import Storable
+from tithe.odm.kernels.signs import turn_vectors
+from tithe.odm.solvers.label_machines import LabelMachine, LabelProblem, ManyProblem, MarginProblem
+from tithe.odm.solvers.labelings import MAX_LISTED_GROUPS, Assignments, Labelings
+from tithe.odm.solvers.loss import label_losses
 
-M = TypeVar("M", bound=LabelMachine)
+_MAX_SIMPLEX_STEPS = 200
+_SUM_WEIGHT = 1e3  # of the equation sum of mu = 1 in a least squares problem, relative to its other entries
+_MIN_SHARE = 1e-9  # of a labeling in the mixture, below which it is left out of it
+_MAX_TRIALS = 6  # on the way to a proposal
+_MAX_CUT_STEPS = 100
+_RANK, _VECTOR_SWEEPS = 12, 20  # of the unit vectors that are rounded to labelings
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSearch(Storable):
+    """How long labels are searched for.
+
+    Parameters
+    ----------
+    max_cuts : int
+        Maximum number of rounds of cutting planes.
+    n_restarts : int
+        Searches for a cutting plane from random labels, in each round.
+    tol : float
+        The relaxation ends where a cutting plane lowers its value by less than this share.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.odm import LabelSearch, ODMClustering
+    >>> X = np.random.default_rng(0).normal(size=(40, 2)) + 6.0 * (np.arange(40) % 2)[:, None]
+    >>> model = ODMClustering(search=LabelSearch(max_cuts=2, n_restarts=1), random_state=0).fit(X)
+    >>> bool((model.labels_ == np.arange(40) % 2).all())
+    True
+    """
+
+    max_cuts: int = 20
+    n_restarts: int = 5
+    tol: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_params(self, _SEARCH_CONSTRAINTS)
+
+
+_SEARCH_CONSTRAINTS: dict[str, Constraint] = {
+    "max_cuts": WholeNumber(),
+    "n_restarts": WholeNumber(),
+    "tol": RealNumber(above=0.0),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """A solution of the relaxation over the labelings so far.
+
+    Parameters
+    ----------
+    labels : (T, n)
+    share : (T,)
+        mu, which sums to 1.
+    gamma : (n,)
+    value : float
+        The value of the mixture, from above.
+    """
+
+    labels: Array
+    share: Array
+    gamma: Array
+    value: float
+
+    def matrix(self) -> Array:
+        """M: (n, n)."""
+        M: Array = (self.labels.T * self.share) @ self.labels
+        return M
+
+
+def squares_of(problem: MarginProblem, labels: Array, gamma: Array) -> Array:
+    """q_t = y_t^T H y_t with H = diag(gamma) K diag(gamma): (T,)."""
+    scaled = labels * gamma
+    squares: Array = np.einsum("ti,ti->t", scaled, scaled @ problem.matrix)
+    return squares
+
+
+def mix(problem: MarginProblem, labels: Array, share: Array, start: Array | None, *, tol: float) -> Mixture:
+    """The best shares of some labelings: steps over gamma and over the simplex in turn.
+
+    With q_t = y_t^T H y_t, the value is convex in the shares with gradient -q / 2. So it is within (max q - mu . q) / 2
+    of the smallest, which ends the search at a share ``tol`` of the value. Newton's step for the rows now outside the
+    band is a least squares problem. Where it fails, mu_t is multiplied by sqrt(q_t) instead, which minimises the sum of
+    |w_t|^2 / mu_t and never raises the value.
+    """
+    current = _solved(problem, labels, share, start)
+    for _ in range(_MAX_SIMPLEX_STEPS):
+        q = squares_of(problem, labels, current.gamma)
+        if 0.5 * (q.max() - current.share @ q) <= tol * current.value:
+            break
+        proposal = _newton_share(problem, current)
+        step = None if proposal is None else _line_search(problem, current, proposal)
+        if step is None:
+            grown = np.maximum(current.share, _MIN_SHARE) * np.sqrt(np.maximum(q, 0.0))
+            step = _solved(problem, labels, grown / grown.sum(), current.gamma)
+            if not step.value < current.value * (1.0 - 1e-15):
+                break
+        current = step
+    return current
+
+
+def _solved(problem: MarginProblem, labels: Array, share: Array, start: Array | None) -> Mixture:
+    share = np.maximum(share, 0.0) / np.maximum(share, 0.0).sum()
+    machine = problem.solve_mixture((labels.T * share) @ labels, start)
+    return Mixture(labels=labels, share=share, gamma=machine.gamma, value=machine.value)
+
+
+def _line_search(problem: MarginProblem, mixture: Mixture, proposal: Array) -> Mixture | None:
+    """The mixture on the way to a proposal at which the value stops falling, roughly; None if it does not fall."""
+    direction, best = proposal - mixture.share, None
+    first = -0.5 * float(squares_of(problem, mixture.labels, mixture.gamma) @ direction)
+    length = 1.0
+    for _ in range(_MAX_TRIALS if first < 0.0 else 0):
+        trial = _solved(problem, mixture.labels, mixture.share + length * direction, mixture.gamma)
+        slope = -0.5 * float(squares_of(problem, mixture.labels, trial.gamma) @ direction)
+        if trial.value < (mixture.value if best is None else best.value):
+            best = trial
+        if slope <= 0.1 * abs(first):
+            break
+        length *= min(max(first / (first - slope), 0.05), 0.5)  # the value is convex on the way
+    return best
+
+
+def _newton_share(problem: MarginProblem, mixture: Mixture) -> Array | None:
+    """The shares with the smallest value while the rows outside the band stay the same; None if they cannot be found.
+
+    The value is then r (K o M + D)^-1 r / 2 of these rows. With L the Cholesky factor, a_t = L^-1 (K o y_t y_t^T) gamma
+    and b = L^-1 r, its second order model at mu_0 is |A mu - A mu_0 - b / 2|^2 / 2 up to a constant.
+    """
+    gamma, labels = mixture.gamma, mixture.labels
+    rows = np.flatnonzero(gamma)
+    if len(rows) == 0:
+        return None
+    over = gamma[rows] < 0.0
+    ridge = 1.0 / np.where(over, problem.mu * problem.cost[rows], problem.cost[rows])
+    tied = labels[:, rows]
+    inner = problem.matrix[np.ix_(rows, rows)] * ((tied.T * mixture.share) @ tied)
+    inner[np.diag_indices_from(inner)] += ridge
+    try:
+        low, _ = cho_factor(inner, lower=True, check_finite=False)
+    except LinAlgError:
+        return None
+    goal = np.where(over, 1.0 + problem.theta, 1.0 - problem.theta)
+    columns = tied.T * (problem.matrix[rows] @ (labels * gamma).T)
+    solved = solve_triangular(low, np.column_stack([columns, goal]), lower=True, check_finite=False)
+    A, b = solved[:, :-1], solved[:, -1]
+    weight = _SUM_WEIGHT * float(np.abs(A).max(initial=0.0) or 1.0)
+    try:
+        share, _ = nnls(np.vstack([A, np.full(len(labels), weight)]), np.append(A @ mixture.share + 0.5 * b, weight))
+    except RuntimeError:  # too many iterations
+        return None
+    return share if share.sum() > 0.0 else None
+
+
+def relax(
+    problem: MarginProblem,
+    labelings: Labelings,
+    labels: Array,
+    search: LabelSearch,
+    rng: np.random.Generator,
+) -> Mixture:
+    """The relaxation over all labelings allowed, by cutting planes, from the labelings ``labels`` on.
+
+    Labelings are added as long as one has a larger y^T H y than those of the mixture; each of them lowers the value.
+    """
+    labels = distinct(labels)
+    mixture = mix(problem, labels, np.full(len(labels), 1.0 / len(labels)), None, tol=0.1 * search.tol)
+    for _ in range(search.max_cuts):
+        new = cuts(problem, labelings, mixture, search, rng)
+        if len(new) == 0:
+            break
+        kept = mixture.share > _MIN_SHARE
+        old, share = mixture.labels[kept], mixture.share[kept]
+        part = 1.0 / (len(old) + len(new))
+        share = np.concatenate([share / share.sum() * (1.0 - part * len(new)), np.full(len(new), part)])
+        wider = mix(problem, np.vstack([old, new]), share, mixture.gamma, tol=0.1 * search.tol)
+        fall = mixture.value - wider.value
+        if wider.value < mixture.value:
+            mixture = wider
+        if fall <= search.tol * mixture.value:
+            break
+    return mixture
+
+
+def distinct(labels: Array) -> Array:
+    """Labelings without those that equal an earlier one up to the sign: y y^T is the same."""
+    kept: list[Array] = []
+    for y in labels:
+        if all(abs(float(y @ other)) < len(y) for other in kept):
+            kept.append(y)
+    return np.array(kept)
+
+
+def cuts(
+    problem: MarginProblem, labelings: Labelings, mixture: Mixture, search: LabelSearch, rng: np.random.Generator
+) -> Array:
+    """Labelings with a larger y^T H y than those of the mixture: (k, n), none if the search meets none.
+
+    From a labeling y, that with the largest y'^T H y has a larger square, as H is positive semi-definite. So it goes up
+    from the best labeling so far, from random ones, and from roundings of unit vectors that maximise the same function
+    in place of signs. This is a local search, and may miss a labeling.
+    """
+    H = problem.matrix * np.outer(mixture.gamma, mixture.gamma)
+    q = np.einsum("ti,ti->t", mixture.labels @ H, mixture.labels)
+    starts = [mixture.labels[q.argmax()]]
+    starts += [labelings.best(v) for v in _rounded_directions(H, search.n_restarts, rng)]
+    starts += [labelings.best(rng.normal(size=len(H))) for _ in range(search.n_restarts)]
+    tops = distinct(np.array([_climb(H, labelings, y) for y in starts]))
+    value = np.einsum("ti,ti->t", tops @ H, tops)
+    better = np.flatnonzero(value > q.max() + max(search.tol * mixture.value, 1e-13 * abs(q.max())))
+    return tops[better[np.argsort(-value[better], kind="stable")]]
+
+
+def _rounded_directions(H: Array, n_random: int, rng: np.random.Generator) -> Array:
+    """Projections of unit vectors, one for each row, on their main and on random directions: (directions, n)."""
+    vectors = rng.normal(size=(len(H), _RANK))
+    vectors /= np.linalg.norm(vectors, axis=1)[:, None]
+    turn_vectors(H, vectors, _VECTOR_SWEEPS, 0.0)
+    main = np.linalg.svd(vectors, full_matrices=False)[2][:3]
+    directions: Array = np.vstack([main, rng.normal(size=(n_random, _RANK))]) @ vectors.T
+    return directions
+
+
+def _climb(H: Array, labelings: Labelings, y: Array) -> Array:
+    """A labeling that neither the best one for the slope nor a change of one or two groups improves."""
+    slope = H @ y
+    for _ in range(_MAX_CUT_STEPS):
+        better = labelings.best(slope)
+        if not better @ slope > (y @ slope) * (1.0 + 1e-12):
+            break
+        y, slope = better, H @ better
+    return labelings.exchange(H, y)
+
+
+_MAX_SWEEPS = 200
+_SWEEP_TOL = 1e-5  # share of the function by which a sweep must raise it, else the search ends
+_MAX_PENALTIES = 20  # tried for the balance
+_MAX_BOUND_ROUNDS = 8  # of better multipliers
+_MIN_GAIN = 1e-3  # relative gain of the bound below which no other multipliers are tried
+_ROUNDING = 1e-10
+
+
+def lower_bound(
+    problem: MarginProblem, labelings: Labelings, gamma: Array, M: Array, rng: np.random.Generator
+) -> float:
+    """A number that is at most g(y) for every labeling y allowed.
+
+    For any multipliers gamma, g(y) >= -A(gamma) - y^T H y / 2 with H = diag(gamma) K diag(gamma). So what is needed is
+    an upper bound on y^T H y: the maximum itself where labelings can be listed, else that of the semi-definite
+    relaxation, in which unit vectors take the place of the signs. In the second case ``gamma`` and ``M``, the mixture
+    that they belong to, are moved towards the solution of that relaxation as long as the bound rises.
+    """
+    if len(labelings.free) <= MAX_LISTED_GROUPS:
+        every = np.array(list(labelings.every()))
+        H = problem.matrix * np.outer(gamma, gamma)
+        return _value(problem, gamma, float(np.einsum("ti,ti->t", every @ H, every).max()))
+    best, vectors = -np.inf, None
+    for _ in range(_MAX_BOUND_ROUNDS):
+        square, vectors = _largest_square(labelings, problem.matrix * np.outer(gamma, gamma), vectors, rng)
+        value = _value(problem, gamma, square)
+        previous, best = best, max(best, value)
+        if not value > previous + _MIN_GAIN * abs(value):
+            break
+        gamma, M = _towards(problem, gamma, M, _row_products(labelings, vectors))
+    return best
+
+
+def _value(problem: MarginProblem, gamma: Array, square: float) -> float:
+    """The bound for the best multiple of gamma."""
+    linear, squares = problem.dual_parts(gamma)
+    return 0.0 if linear <= 0.0 else linear * linear / (2.0 * (squares + square))
+
+
+def _towards(problem: MarginProblem, gamma: Array, M: Array, target: Array) -> tuple[Array, Array]:
+    """Multipliers and mixture on the way from M to ``target`` with about the smallest value."""
+    left, right = 0.0, 1.0
+    for _ in range(5):
+        middle = 0.5 * (left + right)
+        mixed = (1.0 - middle) * M + middle * target
+        gamma = problem.solve_mixture(mixed, gamma).gamma
+        slope = -float(gamma @ (problem.matrix * (target - M)) @ gamma)
+        left, right = (middle, right) if slope < 0.0 else (left, middle)
+    return gamma, mixed
+
+
+def _row_products(labelings: Labelings, vectors: Array) -> Array:
+    """Products of the vectors of all rows; the last vector is that of the given labels."""
+    groups = labelings.groups
+    every = np.outer(groups.fixed, vectors[-1])
+    every[labelings.free] = vectors[: len(labelings.free)]
+    rows = every[groups.group] * groups.sign[:, None]
+    return rows @ rows.T
+
+
+def _largest_square(
+    labelings: Labelings, H: Array, vectors: Array | None, rng: np.random.Generator
+) -> tuple[float, Array]:
+    """An upper bound on y^T H y, and the unit vectors that gave it.
+
+    For signs t of p groups (the last one is that of the given labels, which is 1) and a balance |a . t| <= h,
+
+        t^T G t <= sum of d + penalty h^2    where diag(d) + penalty a a^T - G is positive semi-definite.
+
+    d comes from unit vectors that maximise the function in place of signs; what is missing for a positive semi-definite
+    matrix is added, so that the bound holds for any d.
+    """
+    G, c, constant = labelings.contract(H)
+    G = np.block([[G, c[:, None]], [c[None], np.array([[constant]])]])
+    a, half_width = labelings.centred_sizes()
+    rank = int(np.sqrt(2.0 * len(G))) + 2
+    if vectors is None:
+        vectors = rng.normal(size=(len(G), rank))
+        vectors /= np.linalg.norm(vectors, axis=1)[:, None]
+    best, penalty, low, high = np.inf, 0.0, 0.0, np.inf
+    for _ in range(_MAX_PENALTIES):
+        square = _bound_at(G - penalty * np.outer(a, a), vectors) + penalty * half_width**2
+        excess = float(np.square(a @ vectors).sum()) - half_width**2
+        improved = square < best * (1.0 - 1e-3)
+        best = min(best, square)
+        if (excess <= 0.0 and penalty == 0.0) or (not improved and penalty > 0.0):
+            break
+        low, high = (penalty, high) if excess > 0.0 else (low, penalty)
+        first = float(np.abs(G).sum()) / max(float(np.abs(a).sum()) ** 2, 1e-300)
+        penalty = (first if low == 0.0 else 4.0 * low) if np.isinf(high) else 0.5 * (low + high)
+    return best, vectors
+
+
+def _bound_at(G: Array, vectors: Array) -> float:
+    """sum of d with diag(d) - G positive semi-definite."""
+    scale = float(np.abs(G).sum())
+    lengths = turn_vectors(G, vectors, _MAX_SWEEPS, _SWEEP_TOL * abs(float(np.vdot(vectors, G @ vectors))))
+    d = lengths + np.diagonal(G)
+    missing = float(np.linalg.eigvalsh(G - np.diag(d))[-1])
+    return float(d.sum()) + len(G) * max(missing, 0.0) + _ROUNDING * scale
+
 
 _MAX_STEPS = 100  # of a local search
 _SPREADING = 0.99  # share of a row's label that comes from its neighbours
@@ -40,7 +379,7 @@ class LabelSolution:
     Parameters
     ----------
     y : (n,)
-    dual : KernelMachine
+    dual : LabelMachine
         The machine with these labels.
     value : float
         g(y).
@@ -51,7 +390,7 @@ class LabelSolution:
     """
 
     y: Array
-    dual: KernelMachine
+    dual: LabelMachine
     value: float
     bound: float
     mixture: Mixture
@@ -61,10 +400,7 @@ def search_labels(
     problem: MarginProblem,
     labelings: Labelings,
     starts: Array,
-    *,
-    tol: float,
-    max_cuts: int,
-    n_restarts: int,
+    search: LabelSearch,
     rng: np.random.Generator,
 ) -> LabelSolution:
     """The labels with the smallest value that the relaxation and the local search find.
@@ -76,11 +412,11 @@ def search_labels(
     random = [labelings.best(rng.normal(size=len(problem.cost))) for _ in range(_N_RANDOM)]
     refined = [refine(problem, labelings, y) for y in distinct(np.vstack([*starts, *random]))]
     labels = distinct(np.array([y for y, _ in refined]))
-    mixture = relax(problem, labelings, labels, tol=tol, max_cuts=max_cuts, n_restarts=n_restarts, rng=rng)
+    mixture = relax(problem, labelings, labels, search, rng)
     leading = eigh(mixture.matrix(), subset_by_index=[len(labels[0]) - 1] * 2)[1][:, 0]
     likely = mixture.labels[np.argsort(-mixture.share, kind="stable")[:_MAX_CANDIDATES]]
     known = {_key(y) for y, _ in refined}
-    for y in distinct(np.vstack([labelings.best(leading), *_turned(labelings, leading), likely])):
+    for y in distinct(np.vstack([labelings.best(leading), *_flip(labelings, leading), likely])):
         if _key(y) not in known:
             refined.append(refine(problem, labelings, y))
     y, dual = min(refined, key=lambda pair: pair[1].value)
@@ -94,7 +430,7 @@ def _key(y: Array) -> bytes:
     return (y * y[0]).astype(np.int8).tobytes()
 
 
-def _turned(labelings: Labelings, direction: Array) -> list[Array]:
+def _flip(labelings: Labelings, direction: Array) -> list[Array]:
     """The rounding of the opposite direction, which differs where some labels are given."""
     return [labelings.best(-direction)] if (labelings.groups.fixed != 0.0).any() else []
 
@@ -147,7 +483,7 @@ def spread_labels(factors: list[tuple[Array, bool]], targets: Array) -> list[Arr
     return [cho_solve(factor, targets, check_finite=False) for factor in factors]
 
 
-def refine(problem: LabelProblem[M], labelings: Labelings, y: Array) -> tuple[Array, M]:
+def refine(problem: LabelProblem, labelings: Labelings, y: Array) -> tuple[Array, LabelMachine]:
     """Labels whose value no step of the local search makes smaller, and their machine.
 
     A row's label is judged by the machine that is fitted without this row: its own label would speak for itself. From
@@ -163,7 +499,9 @@ def refine(problem: LabelProblem[M], labelings: Labelings, y: Array) -> tuple[Ar
     return y, dual
 
 
-def _step(problem: LabelProblem[M], labelings: Labelings, y: Array, dual: M) -> tuple[Array, M] | None:
+def _step(
+    problem: LabelProblem, labelings: Labelings, y: Array, dual: LabelMachine
+) -> tuple[Array, LabelMachine] | None:
     value, tried = dual.value, {y.tobytes()}
     margin = dual.margins()
     alone = y * (problem.loss(-margin) - problem.loss(margin))
@@ -193,3 +531,52 @@ def _proposals(labelings: Labelings, y: Array, c: Array) -> list[Array]:
         kept[order[:count]] = False
         proposals.append(labelings.best(np.where(kept, large * y, c)))
     return proposals
+
+
+_MAX_ASSIGNMENTS = 30
+_N_PARTS = 5  # rows of a part are judged by the machine that is fitted to the other parts
+_N_INIT = 5  # searches of k-means for each start
+
+
+def search_assignment(
+    problem: ManyProblem, assignments: Assignments, starts: list[Array], rng: np.random.Generator
+) -> tuple[Array, float, Array]:
+    """The labels with the smallest value that a local search from each start finds, this value, and scores (n, k)."""
+    parts = rng.permutation(len(problem.cost)) % _N_PARTS
+    results, known = [], set()
+    for labels in starts:
+        if labels.tobytes() not in known:
+            known.add(labels.tobytes())
+            results.append(_local_search(problem, assignments, labels, parts))
+    return min(results, key=lambda result: result[1])
+
+
+def _local_search(
+    problem: ManyProblem, assignments: Assignments, labels: Array, parts: Array
+) -> tuple[Array, float, Array]:
+    """Assign and fit in turn, as long as the value falls."""
+    value, scores = problem.solve(labels)
+    for _ in range(_MAX_ASSIGNMENTS):
+        for judged in (problem.scores_without(labels, parts), scores):
+            proposal = assignments.cheapest(label_losses(judged, problem.cost, problem.mu, problem.theta))
+            if np.array_equal(proposal, labels):
+                continue
+            trial, trial_scores = problem.solve(proposal)
+            if trial < value * (1.0 - 1e-6):
+                labels, value, scores = proposal, trial, trial_scores
+                break
+        else:
+            break
+    return labels, value, scores
+
+
+def clustering_starts(assignments: Assignments, K: Array, weight: Array, rng: np.random.Generator) -> list[Array]:
+    """k-means on the leading eigenvectors of the kernel matrix, centred and normalised by its row sums."""
+    k, n, root, starts = assignments.n_classes, len(K), np.sqrt(weight), []
+    for matrix in smooth_matrices(K, weight):
+        values, vectors = eigh(matrix * np.outer(root, root), subset_by_index=[max(0, n - k + 1), n - 1])
+        points = vectors / root[:, None] * np.sqrt(np.maximum(values, 0.0))
+        seed = int(rng.integers(2**31 - 1))
+        model = KMeans(k, n_init=_N_INIT, random_state=seed).fit(points, sample_weight=weight)
+        starts.append(assignments.cheapest(weight[:, None] * model.transform(points) ** 2))
+    return starts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -12,11 +12,12 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.parts import add_parts
-from tithe.odm.kernels.gram import block_rows, column_squares, gram, row_squares
+from tithe.odm.kernels.linear import block_rows, column_squares, gram, row_squares
+from tithe.odm.solvers.loss import MarginLoss
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Place:
+class Evaluation:
     """The result of one pass over all rows at given parameters.
 
     Parameters
@@ -43,20 +44,20 @@ class Solution:
 
     Parameters
     ----------
-    place : Place
+    point : Evaluation
     duals : (n,)
         Dual variables: those of the solver where it has some, else those that belong to the margins.
     gap : float
         Proved upper bound on the excess of P over its smallest value.
     converged : bool
     n_iter : int
-        Rounds: steps of Newton, epochs, or steps of L-BFGS.
+        Rounds: steps of Newton, or epochs.
     curve : list of float
         P after each round, as far as it was computed.
     solver : str
     """
 
-    place: Place
+    point: Evaluation
     duals: Array
     gap: float
     converged: bool
@@ -64,13 +65,19 @@ class Solution:
     curve: list[float] = field(default_factory=list)
     solver: str = ""
 
+    @classmethod
+    def at(cls, problem: LinearProblem, point: Evaluation, *, tol: float, **others: Any) -> Self:
+        """The result of a solver without dual variables of its own."""
+        duals, converged = problem.multipliers(point.margins), point.gap <= tol * point.value
+        return cls(point=point, duals=duals, gap=point.gap, converged=converged, **others)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LinearProblem:
+class LinearProblem(MarginLoss):
     """P(v) = |v|^2 / 2 + sum_i C_i l(u_i) / 2, u_i = y_i (x_i . w + k b), v = (w, b).
 
-    l(u) = [1 - theta - u]_+^2 + mu [u - 1 - theta]_+^2: margins below the band [1 - theta, 1 + theta] are
-    penalised, and so are those above it, mu times as much.
+    l is that of `MarginLoss`: margins below the band [1 - theta, 1 + theta] are penalised, and so are those above it,
+    mu times as much.
 
     Parameters
     ----------
@@ -145,11 +152,11 @@ class LinearProblem:
         return self._pass_over(None, duals)[1].sum(axis=0)
 
     def curve(self, curvatures: Array, step: Array) -> Array:
-        """H step, H = diag(ridge) + sum_i bends_i z_i z_i^T."""
+        """H step, H = diag(ridge) + sum_i curvatures_i z_i z_i^T."""
         return self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
 
     def hessian(self, curvatures: Array) -> Array:
-        """sum_i bends_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""
+        """sum_i curvatures_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""
         matrix = gram(self.X, curvatures)
         matrix[-1] *= self.constant
         matrix[-1, -1] *= self.constant
@@ -159,7 +166,7 @@ class LinearProblem:
         """The diagonal of `hessian`: (d + 1,)."""
         return np.append(column_squares(self.X, curvatures), self.constant**2 * curvatures.sum())
 
-    def at(self, params: Array) -> Place:
+    def evaluate(self, params: Array) -> Evaluation:
         """Margins, value, gradient and gap, in one pass over all rows."""
         margins, sums, losses = self._pass_over(params, None, at_duals=True)
         penalty_gradient = params * self.ridge
@@ -167,7 +174,7 @@ class LinearProblem:
         with np.errstate(over="ignore", invalid="ignore"):
             value = 0.5 * float(penalty_gradient @ params) + float(losses.sum())
             gap = self._free_gap(params, sums, losses) if self.free else 0.5 * float(gradient @ gradient)
-        return Place(params=params, margins=margins, value=value, gradient=gradient, gap=min(gap, value))
+        return Evaluation(params=params, margins=margins, value=value, gradient=gradient, gap=min(gap, value))
 
     def _free_gap(self, params: Array, sums: Array, losses: Array) -> float:
         sizes = np.abs(sums[:, -1])
@@ -222,7 +229,7 @@ class LinearProblem:
             margins[at] = scores
             if factor is None and not at_duals:
                 return
-            factors = self.duals(scores, at) if at_duals else scores * factors
+            factors = self.multipliers(scores, at) if at_duals else scores * factors
         factors = factors * signs
         groups: list[Any] = [slice(None)]
         if at_duals and self.free:
@@ -240,15 +247,3 @@ class LinearProblem:
     def bounds(self, margins: Array) -> Array:
         """The end of the band that each margin is nearest to: (n,)."""
         return np.where(margins < 1.0, 1.0 - self.theta, 1.0 + self.theta)
-
-    def duals(self, margins: Array, at: slice = slice(None)) -> Array:
-        """g of the class docstring: (n,)."""
-        below = np.maximum(1.0 - self.theta - margins, 0.0)
-        above = np.maximum(margins - 1.0 - self.theta, 0.0)
-        duals: Array = self.cost[at] * (below - self.mu * above)
-        return duals
-
-    def curvatures(self, margins: Array) -> Array:
-        """Second derivatives of the rows' losses in their margins, C below the band and mu C above it: (n,)."""
-        curvatures: Array = self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta))
-        return curvatures

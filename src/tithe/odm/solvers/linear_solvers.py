@@ -3,18 +3,192 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy import sparse
+from scipy.linalg import cho_solve
 
 from tithe.core.data import Array
+from tithe.core.linear_algebra import conjugate_gradients, growing, jittered_cholesky
 from tithe.core.parallel import single_blas_thread
-from tithe.odm.kernels.coordinate import coordinate_epoch, duality_gap
-from tithe.odm.kernels.stochastic import stochastic_run
-from tithe.odm.solvers.linear_newton import better, factorable, newton
-from tithe.odm.solvers.linear_problem import LinearProblem, Place, Solution
+from tithe.core.params import Constraint, Instance, OneOf, RealNumber, WholeNumber, check_params, check_value
+from tithe.core.state_checks import Integer, Integers, Number, Storable, check_fields
+from tithe.odm.kernels.two_classes import coordinate_epoch, duality_gap, stochastic_run
+from tithe.odm.solvers.linear_problem import Evaluation, LinearProblem, Solution
+from tithe.reduce.kernels import FarthestFirst
+
+_MAX_DIRECT_DENSE = 300  # coordinates up to which the curvature of dense rows is factored
+_MAX_DIRECT_SPARSE = 1000  # the same for sparse rows
+_MAX_SAMPLED = 2000  # coordinates up to which the curvature of a sample preconditions conjugate gradients
+_ROWS_PER_COORDINATE = 10  # rows of that sample for each coordinate
+_MIN_ROWS_FOR_START = 20_000  # rows from which the start is the solution of a sample
+_ROWS_PER_START_ROW = 16  # that sample is one row in 16
+_ARMIJO = 1e-4
+_ROUNDING = 1e-12
+
+
+def factorable(problem: LinearProblem) -> bool:
+    """Whether Newton steps use a factored curvature, and cost no more than a few passes over the rows."""
+    return problem.size <= (_MAX_DIRECT_SPARSE if sparse.issparse(problem.X) else _MAX_DIRECT_DENSE)
+
+
+def newton(
+    problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
+) -> Solution:
+    """Newton's method on the primal problem.
+
+    P is quadratic wherever no margin crosses an end of the band, so the method ends after finitely many steps, at
+    the minimiser. Up to 300 coordinates the curvature is summed (later only over rows that changed sides) and
+    factored; beyond, steps come from conjugate gradients. With many rows, the start is the solution of a sample.
+    It has also converged if no step improves and the last one stayed within a quadratic piece and promised less than
+    the tolerance: the remaining gap is rounding, which columns of a huge scale magnify.
+    """
+    if start is None and len(problem) >= _MIN_ROWS_FOR_START:
+        start = _rough(problem, rng)
+    point = problem.evaluate(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
+    curvature = _curvature(problem, tol, rng)
+    curve, at_minimum, number = [point.value], False, 0
+    while number < max_iter and not point.gap <= tol * point.value:
+        number += 1
+        step = curvature.step(point)
+        candidate = problem.evaluate(point.params + step)
+        slope = float(step @ point.gradient)
+        at_minimum = curvature.exact and -slope <= tol * point.value
+        if candidate.value <= point.value + _ARMIJO * slope:
+            at_minimum &= np.array_equal(problem.curvatures(candidate.margins), problem.curvatures(point.margins))
+        else:
+            candidate = _searched(problem, point, candidate, slope)
+        if not better(candidate, point):
+            break
+        point = candidate
+        curve.append(point.value)
+    solution = Solution.at(problem, point, tol=tol, n_iter=number, curve=curve, solver="newton")
+    return replace(solution, converged=solution.converged or at_minimum)
+
+
+def _rough(problem: LinearProblem, rng: np.random.Generator) -> Array:
+    """The solution of a sample of the rows."""
+    n = len(problem)
+    size = max(n // _ROWS_PER_START_ROW, min(_ROWS_PER_COORDINATE * problem.size, n // 2))
+    rows = np.sort(rng.choice(n, size, replace=False))
+    sample = replace(
+        problem,
+        X=problem.X[rows],
+        signs=problem.signs[rows],
+        cost=problem.cost[rows] * (problem.cost.sum() / problem.cost[rows].sum()),
+    )
+    return newton(sample, tol=problem.size / size, max_iter=50, rng=rng).point.params
+
+
+def better(candidate: Evaluation, point: Evaluation) -> bool:
+    """Whether ``candidate`` is better: by value or, where values agree to rounding error, by the gap."""
+    if candidate.value < point.value:
+        return True
+    return candidate.value <= point.value * (1.0 + _ROUNDING) and candidate.gap < point.gap
+
+
+def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation, slope: float) -> Evaluation:
+    """Line search between two points: P is convex and piecewise quadratic along the line."""
+    change, step = candidate.margins - point.margins, candidate.params - point.params
+    penalty_curvature = float(step @ (problem.ridge * step))
+    low, high, length = 0.0, 1.0, 1.0
+    for _ in range(60):
+        margins = point.margins + length * change
+        penalty_slope = float((point.params + length * step) @ (problem.ridge * step))
+        rise = penalty_slope - float(problem.multipliers(margins) @ change)
+        if rise > 0.0:
+            high = length
+        else:
+            low = length
+        if abs(rise) <= 1e-3 * abs(slope) or high - low <= 1e-12 * high:
+            break
+        curved = penalty_curvature + float(problem.curvatures(margins) @ (change * change))
+        trial = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
+        length = trial if low < trial < high else 0.5 * (low + high)
+    return problem.evaluate(point.params + length * step)
+
+
+class _Direct:
+    """Steps by the factored curvature: summed over all rows once, then updated by rows that change sides."""
+
+    exact = True
+
+    def __init__(self, problem: LinearProblem) -> None:
+        self._problem = problem
+        self._curvatures = np.zeros(len(problem))
+        self._sum = np.zeros((problem.size, problem.size))
+
+    def step(self, point: Evaluation) -> Array:
+        curvatures = self._problem.curvatures(point.margins)
+        change = curvatures - self._curvatures
+        if 3 * np.count_nonzero(change) < np.count_nonzero(curvatures):
+            self._sum += self._problem.hessian(change)
+        else:
+            self._sum = self._problem.hessian(curvatures)
+        self._curvatures = curvatures
+        return -Factor(self._sum, self._problem.ridge).solve(point.gradient)
+
+
+class Factor:
+    """The factored sum of a curvature and the penalty, each coordinate in its own scale."""
+
+    def __init__(self, curvature: Array, ridge: Array) -> None:
+        total = np.diagonal(curvature) + ridge
+        if not np.isfinite(total).all():
+            raise ValueError("The curvature overflows in double precision. Rescale the columns.")
+        self._scale = np.where(total > 0.0, 1.0 / np.sqrt(np.where(total > 0.0, total, 1.0)), 0.0)
+        scaled = curvature * self._scale[:, None] * self._scale
+        np.fill_diagonal(scaled, 1.0)
+        self._factor = jittered_cholesky(scaled, chain((0.0,), growing(1e-14)))
+
+    def solve(self, gradient: Array) -> Array:
+        solution: Array = self._scale * cho_solve((self._factor, True), self._scale * gradient, check_finite=False)
+        return solution
+
+
+class _Conjugate:
+    """Steps by conjugate gradients, each iteration a pass over all rows."""
+
+    exact = False
+
+    def __init__(self, problem: LinearProblem, tol: float, rng: np.random.Generator) -> None:
+        self._problem, self._tol = problem, tol
+        n = len(problem)
+        self._rows = None
+        if problem.size <= _MAX_SAMPLED:
+            self._rows = np.sort(rng.choice(n, min(n, _ROWS_PER_COORDINATE * problem.size), replace=False))
+            self._sample = replace(problem, X=problem.X[self._rows])
+
+    def step(self, point: Evaluation) -> Array:
+        problem = self._problem
+        curvatures = problem.curvatures(point.margins)
+        if self._rows is not None:
+            sample_hessian = self._sample.hessian(curvatures[self._rows] * (len(problem) / len(self._rows)))
+            divide = Factor(sample_hessian, problem.ridge).solve
+        else:
+            diagonal = problem.ridge + problem.diagonal(curvatures)
+            inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
+
+            def divide(gradient: Array) -> Array:
+                return inverse * gradient
+
+        small = max(0.3 * np.sqrt(2.0 * self._tol * point.value), 1e-2 * float(np.linalg.norm(point.gradient)))
+        step, _ = conjugate_gradients(
+            lambda x: problem.curve(curvatures, x),
+            -point.gradient,
+            precondition=divide,
+            is_small=lambda residual, _: float(np.linalg.norm(residual)) <= small,
+            max_steps=problem.size,
+        )
+        return step
+
+
+def _curvature(problem: LinearProblem, tol: float, rng: np.random.Generator) -> _Direct | _Conjugate:
+    return _Direct(problem) if factorable(problem) else _Conjugate(problem, tol, rng)
+
 
 _MAX_EPOCHS_UNCHECKED = 10  # epochs of coordinate descent between two exact gaps
 # estimated remaining epochs at which Newton's method takes over: if its steps are cheap, and if they are expensive
@@ -25,7 +199,7 @@ _MAX_STIFFNESS = 100.0  # mean C_i |z_i|^2 beyond which coordinate descent is no
 def solve(
     problem: LinearProblem,
     *,
-    solver: str = "auto",
+    solver: str | CoresetSVRG = "auto",
     tol: float = 1e-4,
     max_iter: int = 1000,
     rng: np.random.Generator,
@@ -34,16 +208,18 @@ def solve(
     """The minimiser of ``problem`` to a gap of ``tol`` P, from ``start`` where the solver can use it."""
     check_solver(solver, free=problem.free)
     problem.check()
+    options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "rng": rng, "start": start}
+    if isinstance(solver, CoresetSVRG):
+        return solver.solve(problem, **options)
     name = chosen(problem) if solver == "auto" else solver
     with single_blas_thread():  # products are too small for threads of BLAS
-        return SOLVERS[name](problem, tol=tol, max_iter=max_iter, rng=rng, start=start)
+        return SOLVERS[name](problem, **options)
 
 
-def check_solver(solver: Any, *, free: bool, more: tuple[str, ...] = ()) -> None:
-    """Refuse unknown names, ``more`` being others that are known, and solvers that cannot leave the intercept free."""
-    names = ("auto", *SOLVERS, *more)
-    if solver not in names:
-        raise ValueError(f"solver must be one of {', '.join(map(repr, names))}, got {solver!r}.")
+def check_solver(solver: Any, *, free: bool) -> None:
+    """Refuse what is no solver, and solvers that cannot leave the intercept free."""
+    names = ("auto", *SOLVERS)
+    check_value("solver", solver, OneOf(*names) | Instance(CoresetSVRG, "a CoresetSVRG"))
     if free and solver not in ("auto", "newton"):
         raise ValueError(f"solver={solver!r} needs a penalised intercept: intercept_scaling=inf is for 'newton'.")
 
@@ -72,7 +248,7 @@ def coordinate_descent(
     sqrt(2 G) |z_i| has a dual variable of zero at the solution, and is dropped.
     """
     cost, squares = problem.cost, problem.squares
-    gamma = np.zeros(len(problem)) if start is None else problem.duals(problem.margins(start))
+    gamma = np.zeros(len(problem)) if start is None else problem.multipliers(problem.margins(start))
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
     options = {"mu": problem.mu, "theta": problem.theta}
     active = np.arange(len(problem))
@@ -88,7 +264,7 @@ def coordinate_descent(
         if curve and epoch_gap > tol * curve[-1] and n_unchecked < _MAX_EPOCHS_UNCHECKED and epoch < max_iter:
             continue
         v = problem.combine(gamma)
-        point = problem.at(v)
+        point = problem.evaluate(v)
         gap = duality_gap(gamma, point.margins, cost, **options)
         curve.append(point.value)
         if gap <= tol * point.value:
@@ -109,8 +285,8 @@ def coordinate_descent(
     return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]], solver="dcd")
 
 
-def _dual_solution(point: Place, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
-    return Solution(place=point, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
+def _dual_solution(point: Evaluation, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
+    return Solution(point=point, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
 
 
 def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
@@ -121,7 +297,7 @@ def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
     return inside
 
 
-# -- stochastic descent and L-BFGS -------------------------------------------------------------
+# -- stochastic descent ------------------------------------------------------------------------
 
 
 def _stochastic(
@@ -138,45 +314,42 @@ def _stochastic(
     rough = 1.0 + n * problem.cost * problem.squares
     share = rough / rough.sum()
     eta = min(0.5, 1.0 / (3.0 * float(rough.mean())))
-    point = problem.at(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
+    point = problem.evaluate(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
     curve, epoch, table = [point.value], 0, np.empty(0)
     for epoch in range(1, max_iter + 1):
         if point.gap <= tol * point.value:
             epoch -= 1
             break
-        v = point.params.copy()
         if not follow or not len(table):
-            table, mean = -problem.duals(point.margins) / problem.cost, point.gradient - point.params
-        stochastic_run(
-            problem.X,
-            problem.signs,
-            problem.cost,
-            drawn(share, n if follow else 2 * n, rng),
-            share,
-            eta=eta,
-            mu=problem.mu,
-            theta=problem.theta,
-            constant=problem.constant,
-            follow=follow,
-            table=table,
-            mean=mean,
-            v=v,
-        )
-        candidate = problem.at(v)
+            table, mean = -problem.multipliers(point.margins) / problem.cost, point.gradient - point.params
+        draws = drawn(share, n if follow else 2 * n, rng)
+        v = _walked(problem, point.params, draws, share, eta=eta, follow=follow, table=table, mean=mean)
+        candidate = problem.evaluate(v)
         if candidate.value <= point.value:
             point = candidate
         else:
             eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
         curve.append(point.value)
-    return Solution(
-        place=point,
-        duals=problem.duals(point.margins),
-        gap=point.gap,
-        converged=point.gap <= tol * point.value,
-        n_iter=epoch,
-        curve=curve,
-        solver="saga" if follow else "svrg",
-    )
+    return Solution.at(problem, point, tol=tol, n_iter=epoch, curve=curve, solver="saga" if follow else "svrg")
+
+
+def _walked(
+    problem: LinearProblem,
+    start: Array,
+    draws: Array,
+    share: Array,
+    *,
+    eta: float,
+    follow: bool,
+    table: Array,
+    mean: Array,
+) -> Array:
+    """The parameters after steps from ``start`` on the rows ``draws``; see `stochastic_run`."""
+    v = start.copy()
+    rows = problem.X, problem.signs, problem.cost
+    options: dict[str, Any] = {"mu": problem.mu, "theta": problem.theta, "constant": problem.constant}
+    stochastic_run(*rows, draws, share, eta=eta, follow=follow, table=table, mean=mean, v=v, **options)
+    return v
 
 
 def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
@@ -198,43 +371,275 @@ def saga(problem: LinearProblem, **options: Any) -> Solution:
     return _stochastic(problem, follow=True, **options)
 
 
-def lbfgs(
-    problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
-) -> Solution:
-    """SciPy's L-BFGS, stopped on the gap."""
-    best: list[Place] = []
-    curve: list[float] = []
-
-    def evaluate(params: Array) -> tuple[float, Array]:
-        point = problem.at(params.copy())
-        if not best or better(point, best[0]):
-            best[:] = [point]
-        return point.value, point.gradient
-
-    def stop(intermediate_result: Any) -> None:
-        curve.append(float(intermediate_result.fun))
-        if best[0].gap <= tol * best[0].value:
-            raise StopIteration
-
-    begin = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
-    options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
-    result = minimize(evaluate, begin, jac=True, method="L-BFGS-B", callback=stop, options=options)
-    point = best[0]
-    return Solution(
-        place=point,
-        duals=problem.duals(point.margins),
-        gap=point.gap,
-        converged=point.gap <= tol * point.value,
-        n_iter=int(result.nit),
-        curve=curve,
-        solver="lbfgs",
-    )
-
-
 SOLVERS: dict[str, Callable[..., Solution]] = {
     "newton": newton,
     "dcd": coordinate_descent,
     "svrg": svrg,
     "saga": saga,
-    "lbfgs": lbfgs,
 }
+
+
+_INITIAL_CENTRES = 250  # centres that a shrinking radius starts with
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cover(Storable):
+    """The cover that `coreset_svrg` took its anchors from, and what it cost and proves.
+
+    Parameters
+    ----------
+    radius : float
+        r, the largest distance of a z_i = y_i (x_i, k) from its centre, at the end.
+    centres : (k,) int
+        Positions of the centres among the rows, in the order in which they were found.
+    sizes : tuple of int
+        Centres in each round; the number of rows if the anchor used all of them.
+    n_gradients : int
+        Gradients of single rows that were computed, without the last pass, which is for the gap on all rows.
+    gradient_norm : float
+        |grad P(v)| on all rows, at the solution v: v is no farther than this from the minimiser of P, and
+        P(v) - P* is at most half its square.
+    gradient_bound : float
+        r G(v) of `gradient_bound`, which |grad P(v) - grad P_C(v)| cannot exceed. It is known before all rows are
+        read, and is far larger than ``gradient_norm`` as a rule.
+    switched : bool
+        Whether steps were taken on rows of the cover in the end although ``everywhere`` was set.
+    """
+
+    radius: float
+    centres: Array
+    sizes: tuple[int, ...]
+    n_gradients: int
+    gradient_norm: float
+    gradient_bound: float
+    switched: bool
+
+    def _check_state(self) -> None:
+        number = Number(least=0.0)
+        table = {"radius": number, "gradient_norm": number, "gradient_bound": number}
+        check_fields(self, {**table, "centres": Integers("centres", least=0), "n_gradients": Integer()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoresetSVRG(Storable):
+    """SVRG whose full gradients are those of a cover of the rows (see `coreset_svrg`).
+
+    Parameters
+    ----------
+    radius : float or None
+        Radius of the cover. None: one centre for every 16 rows.
+    step_rows : {"cover", "all"}
+        Rows that steps are taken on: those of the cover, or, as in the paper, rows drawn from all. Both have the same
+        limit, the solution on the cover; only for the first is it proved to be reached.
+    finish : int or "auto"
+        Rounds of SVRG on all rows after those on the cover, at most; ``"auto"``: up to ``max_iter``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.odm import CoresetSVRG, LinearODMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> solver = CoresetSVRG(radius=0.5, finish="auto")
+    >>> model = LinearODMClassifier(100.0, solver=solver, random_state=0).fit(X, X[:, 0] > 0)
+    >>> bool(model.cover_.radius <= 0.5)
+    True
+    """
+
+    radius: float | None = None
+    step_rows: str = "cover"
+    finish: int | str = 0
+
+    def __post_init__(self) -> None:
+        check_params(self, _COVER_CONSTRAINTS)
+
+    def solve(
+        self, problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None
+    ) -> CoverSolution:
+        """The minimiser on the cover, or with ``finish`` that on all rows."""
+        return coreset_svrg(
+            problem,
+            radius=self.radius,
+            everywhere=self.step_rows == "all",
+            finish=max_iter if isinstance(self.finish, str) else self.finish,
+            tol=tol,
+            max_iter=max_iter,
+            rng=rng,
+            start=start,
+        )
+
+
+_COVER_CONSTRAINTS: dict[str, Constraint] = {
+    "radius": OneOf(None) | RealNumber(least=0.0),
+    "step_rows": OneOf("cover", "all"),
+    "finish": OneOf("auto") | WholeNumber(least=0),
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CoverSolution(Solution):
+    """The result of `coreset_svrg`. ``converged`` is about the gap on all rows, not about the one on the cover.
+
+    Parameters
+    ----------
+    cover : Cover
+    cover_converged : bool
+        Whether the rounds on the cover ended at a gap of ``tol`` P_C.
+    """
+
+    cover: Cover
+    cover_converged: bool
+
+
+def gradient_bound(problem: LinearProblem, params: Array, radius: float) -> float:
+    """r G(v) >= |grad P(v) - grad P_C(v)| for every cover C of the given radius r.
+
+    G = sum C_i (R |v| + max(1 - theta + R |v|, mu [R |v| - 1 - theta]_+)), R the largest |z_i|: moving z by at most r
+    moves the margin by r |v|, hence the slope by as much, and turns z itself, whose slope is at most the maximum.
+    """
+    score_bound = float(np.sqrt(problem.squares.max())) * float(np.linalg.norm(params))
+    slope = max(1.0 - problem.theta + score_bound, problem.mu * max(score_bound - 1.0 - problem.theta, 0.0))
+    return radius * float(problem.cost.sum()) * (score_bound + slope)
+
+
+def coreset_svrg(
+    problem: LinearProblem,
+    *,
+    radius: float | None = None,
+    size: int | None = None,
+    shrink: float | None = 0.75,
+    everywhere: bool = False,
+    finish: int = 0,
+    tol: float,
+    max_iter: int,
+    rng: np.random.Generator,
+    start: Array | None = None,
+) -> CoverSolution:
+    """SVRG with the gradients of a weighted cover of the z_i = y_i (x_i, k) as anchors.
+
+    A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it,
+    and 2 k steps on drawn rows. Its fixed point is the minimiser of P_C, which is no farther from that of P than
+    |grad P| there, at most r G (`gradient_bound`). If P_C rises in a round, the round is undone and rows are
+    drawn from the cover from then on; if they were already, the steps are halved.
+
+    Parameters
+    ----------
+    radius : float or None
+        Of the cover; 0: only equal rows are merged. None: ``size`` decides.
+    size : int or None
+        The largest number of centres. None with a radius: as many as needed; else one for every 16 rows.
+    shrink : float or None
+        Rounds begin with a few centres, and the radius is multiplied by this factor after each until ``radius`` is
+        reached; centres stay centres. None: all rounds are at that radius.
+    everywhere : bool
+        Steps are taken on rows drawn from all, as in the paper, each costing two gradients; else on rows of the
+        cover, where one of the two is known from the anchor. The fixed point is the same.
+    finish : int
+        The largest number of rounds at the end whose anchors and steps are those of plain SVRG on all rows.
+    tol, max_iter : float, int
+        Rounds on the cover stop at a gap of ``tol`` P_C, or after ``max_iter``; those on all rows at ``tol`` P.
+    start : (d + 1,) or None
+    """
+    check_value("radius", radius, OneOf(None) | RealNumber(least=0.0))
+    check_value("size", size, OneOf(None) | WholeNumber(least=1))
+    check_value("shrink", shrink, OneOf(None) | RealNumber(above=0.0, below=1.0))
+    check_value("finish", finish, WholeNumber(least=0))
+    if problem.free:
+        raise ValueError("coreset_svrg needs a penalised intercept.")
+    walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
+    max_centres = size if size is not None else len(problem) if radius is not None else max(1, -(-len(problem) // 16))
+    final_radius = 0.0 if radius is None else float(radius)
+    cover = FarthestFirst(problem.X, signs=problem.signs, constant=problem.constant, weight=problem.cost)
+    cover.grow(size=min(_INITIAL_CENTRES, max_centres) if shrink is not None else max_centres, radius=final_radius)
+    cover_problem, done = _covered(problem, cover), False
+    for _ in range(max_iter):
+        done = walk.round(cover_problem, tol, everywhere=walk.everywhere)
+        if cover.radius > final_radius and len(cover.centres) < max_centres:
+            assert shrink is not None
+            cover.grow(size=max_centres, radius=max(final_radius, shrink * cover.radius))
+            cover_problem, done = _covered(problem, cover), False
+        elif done:
+            break
+    for _ in range(finish):
+        if walk.round(problem, tol):
+            break
+    point = walk.evaluate(problem, count=False)
+    return CoverSolution.at(
+        problem,
+        point,
+        tol=tol,
+        n_iter=len(walk.sizes),
+        curve=walk.curve,
+        solver="coreset_svrg",
+        cover=Cover(
+            radius=cover.radius,
+            centres=np.asarray(cover.centres),
+            sizes=tuple(walk.sizes),
+            n_gradients=walk.n_gradients,
+            gradient_norm=float(np.linalg.norm(point.gradient)),
+            gradient_bound=gradient_bound(problem, point.params, cover.radius),
+            switched=everywhere and not walk.everywhere,
+        ),
+        cover_converged=done,
+    )
+
+
+def _covered(problem: LinearProblem, cover: FarthestFirst) -> LinearProblem:
+    """The problem of the centres: P_C."""
+    order = np.argsort(cover.centres)  # where all rows are centres, this is the problem itself
+    rows = np.asarray(cover.centres)[order]
+    return replace(problem, X=problem.X[rows], signs=problem.signs[rows], cost=cover.weights()[order])
+
+
+class _Walk:
+    """Rounds of one descent, from anchor to anchor; see `coreset_svrg`."""
+
+    def __init__(self, problem: LinearProblem, everywhere: bool, rng: np.random.Generator, v: Array) -> None:
+        self._problem, self._rng = problem, rng
+        self.everywhere = everywhere
+        self.n_gradients = 0
+        self.sizes: list[int] = []
+        self.curve: list[float] = []
+        self._v, self._caution = v, 1.0
+        self._evaluated: tuple[LinearProblem, Evaluation] | None = None
+
+    def evaluate(self, anchor: LinearProblem, *, count: bool = True) -> Evaluation:
+        """The anchor's problem at the present parameters; the last evaluation is kept."""
+        if self._evaluated is None or self._evaluated[0] is not anchor:
+            self._evaluated = anchor, anchor.evaluate(self._v)
+            self.n_gradients += len(anchor) if count else 0
+        return self._evaluated[1]
+
+    def round(self, anchor: LinearProblem, tol: float, *, everywhere: bool = False) -> bool:
+        """One anchor and its steps; True if the gap of the anchor's problem is small enough without any."""
+        point = self.evaluate(anchor)
+        if point.gap <= tol * point.value:
+            return True
+        n = len(anchor)
+        self.sizes.append(n)
+        rows = self._problem if everywhere else anchor
+        rough = 1.0 + len(rows) * rows.cost * max(1.0, rows.mu) * rows.squares
+        share = rough / rough.sum()
+        draws = drawn(share, 2 * n, self._rng)
+        table = self._slopes_at(point, draws) if everywhere else -anchor.multipliers(point.margins) / anchor.cost
+        eta = self._caution * min(0.5, 1.0 / (3.0 * float(rough.mean())))
+        mean = point.gradient - point.params
+        v = _walked(rows, point.params, draws, share, eta=eta, follow=False, table=table, mean=mean)
+        candidate = anchor.evaluate(v)
+        self.n_gradients += 3 * n
+        if better(candidate, point):
+            self._v, self._evaluated = v, (anchor, candidate)
+        elif everywhere:
+            self.everywhere = False
+        else:
+            self._caution *= 0.5
+        self.curve.append(min(candidate.value, point.value))
+        return False
+
+    def _slopes_at(self, point: Evaluation, draws: Array) -> Array:
+        """Half the derivative of the loss at the anchor, of the rows that will be drawn: (n,), zero elsewhere."""
+        problem, rows = self._problem, np.unique(draws)
+        sample = replace(problem, X=problem.X[rows], signs=problem.signs[rows], cost=problem.cost[rows])
+        table = np.zeros(len(problem))
+        table[rows] = -sample.multipliers(sample.margins(point.params)) / sample.cost
+        self.n_gradients += len(rows)
+        return table

@@ -2,15 +2,565 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tithe.core.data import Array
-from tithe.odm.kernels.many_classes import best_rivals
-from tithe.odm.solvers.many_classes_dual import KernelMulticlassDual, MulticlassDual, subspace_step
-from tithe.odm.solvers.many_classes_interior import low_rank_factor, solve_by_interior_points
-from tithe.odm.solvers.many_classes_pivots import MAX_FREE, n_free, solve_by_pivots
+from tithe.core.linear_algebra import conjugate_gradients
+from tithe.odm.kernels.linear import row_squares
+from tithe.odm.kernels.many_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_rows
+from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error
+from tithe.odm.solvers.loss import MarginLoss
+
+_SWEEPS = 5  # over all rows in a round, if the kernel matrix is held
+_MAX_CG_STEPS = 50  # of conjugate gradients
+_CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start
+_MAX_HALVINGS = 12
+
+
+@dataclass(kw_only=True)
+class MulticlassDual(MarginLoss, ABC):
+    """Coefficients v (n, K) of all classes, w_l = sum_i v_i^l phi(x_i), and what they give.
+
+    The margin of a row is f_y - max over l != y of f_l. The lower side of the loss, margins below 1 - theta, is
+    convex; the upper side is not. It is made so by a rival q that stays for a round (``rival``; the convex function
+    then lies above the true one J and touches it, so J never rises: CCCP), or by the rival's score that stays
+    (``level``; no such promise). `tithe.odm.kernels.many_classes` has the multipliers.
+    """
+
+    cost: Array
+    mu: float
+    theta: float
+    label: Array
+    n_classes: int
+    value: Array = field(init=False)
+    beta: Array = field(init=False)
+    rival: Array = field(init=False)
+    level: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.label)
+        self.value = np.zeros((n, self.n_classes))
+        self.beta, self.level = np.zeros(n), np.zeros(n)
+        self.rival = np.full(n, -1, np.int64)
+        self.mu_now = 0.0
+
+    @property
+    def inverse_upper(self) -> Array:
+        return self.inverse_upper_cost(self.mu_now)
+
+    @abstractmethod
+    def sweep(self, rng: np.random.Generator) -> None:
+        """Exact steps on the multipliers of every row, in random order."""
+
+    @abstractmethod
+    def scores(self) -> Array:
+        """(n, K)."""
+
+    @abstractmethod
+    def product(self, values: Array) -> Array:
+        """Scores (n, K) that coefficients (n, K) would give."""
+
+    @abstractmethod
+    def squares(self) -> Array:
+        """k(x, x) of every row: (n,)."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Recompute scores or weights from the coefficients, which removes rounding errors."""
+
+    def measure(self) -> tuple[float, float, float]:
+        """Gap and primal value of this round's convex problem, and the true objective J."""
+        fixed = self.beta, self.label, self.rival, self.level
+        band = self.cost, self.mu_now, self.low, self.high
+        gap, loss, true_loss, norm = classes_gap(self.scores(), self.value, *fixed, *band)
+        if not np.isfinite(norm):
+            raise ValueError("The margins overflow in double precision. Rescale the columns or the kernel.")
+        if norm < -1e-6 * loss:
+            raise kernel_not_psd_error()
+        return gap, loss + 0.5 * norm, true_loss + 0.5 * norm
+
+    def choose_rivals(self, nonconvex: str) -> None:
+        """Fix the present rivals or their scores; multipliers of the upper side move to the new rivals."""
+        best, level = np.empty_like(self.rival), np.empty_like(self.level)
+        best_rivals(self.scores(), self.label, best, level)
+        if nonconvex == "fixed_score":
+            self.level = level
+            return
+        moving = np.flatnonzero((self.beta > 0.0) & (best != self.rival))
+        self.value[moving, self.rival[moving]] -= self.beta[moving]
+        self.value[moving, best[moving]] += self.beta[moving]
+        self.rival = best
+        if len(moving):
+            self.renew()
+
+
+@dataclass(kw_only=True)
+class KernelMulticlassDual(MulticlassDual):
+    """With a kernel matrix: scores (n, K) are kept."""
+
+    gram: Gram
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._scores = np.zeros_like(self.value)
+
+    def scores(self) -> Array:
+        return self._scores
+
+    def product(self, values: Array) -> Array:
+        return self.gram.product(values)
+
+    def submatrix(self, rows: Array) -> Array:
+        return self.gram.submatrix(rows)
+
+    def squares(self) -> Array:
+        return self.gram.diagonal()
+
+    def renew(self) -> None:
+        self._scores = self.gram.product(self.value)
+
+    def sweep(self, rng: np.random.Generator) -> None:
+        value, scores = np.ascontiguousarray(self.value.T), np.ascontiguousarray(self._scores.T)
+        band = self.inverse_cost, self.inverse_upper, self.low, self.high
+        for panel in self.gram.row_panels(rng, _SWEEPS, lambda numbers: np.ones(len(numbers), bool)):
+            descend_rows(*panel, self.label, self.rival, self.level, scores, value, self.beta, *band)
+        self.value, self._scores = np.ascontiguousarray(value.T), np.ascontiguousarray(scores.T)
+
+
+@dataclass(kw_only=True)
+class LinearMulticlassDual(MulticlassDual):
+    """With rows and a constant feature: weights (K, d + 1) are kept, that of the constant last."""
+
+    X: Any
+    constant: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.weights = np.zeros((self.n_classes, self.X.shape[1] + 1))
+        self._square = row_squares(self.X) + self.constant**2
+        with np.errstate(over="ignore"):
+            if not np.isfinite(float(self.cost @ self._square)):
+                raise ValueError("Squares of the rows overflow in double precision. Rescale the columns.")
+
+    def scores(self) -> Array:
+        return self._scores_of(self.weights)
+
+    def product(self, values: Array) -> Array:
+        return self._scores_of(self._weights_of(values))
+
+    def squares(self) -> Array:
+        return self._square
+
+    def renew(self) -> None:
+        self.weights = np.ascontiguousarray(self._weights_of(self.value))  # by rows, as kernels were compiled for
+
+    def _weights_of(self, values: Array) -> Array:
+        return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
+
+    def _scores_of(self, weights: Array) -> Array:
+        scores: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
+        return scores
+
+    def sweep(self, rng: np.random.Generator) -> None:
+        rows = (self.X.data, self.X.indices, self.X.indptr) if sparse.issparse(self.X) else (self.X,)
+        descend: Any = descend_csr if sparse.issparse(self.X) else descend_dense
+        solution = self.weights, self.value, self.beta
+        band = self.inverse_cost, self.inverse_upper, self.low, self.high
+        order = rng.permutation(len(self.label))
+        descend(*rows, self.constant, order, self.label, self.rival, self.level, *solution, *band, self._square)
+
+
+class Multipliers:
+    """a = -alpha >= 0 (n, K), zero at the own class, and beta >= 0 (n,), as one vector.
+
+    The dual is x H x / 2 - c x over x = (a, beta) >= 0. Coordinate descent finds out which are zero; the others
+    solve a linear system, H x = c among them, by conjugate gradients. Every step is a product with the kernel matrix.
+    """
+
+    def __init__(self, dual: MulticlassDual) -> None:
+        self.dual = dual
+        self.rows = np.arange(len(dual.label))
+        self.with_rival = bool(dual.rival[0] >= 0)
+        self.a = -dual.value
+        if self.with_rival:
+            self.a[self.rows, dual.rival] += dual.beta
+        self.a[self.rows, dual.label] = 0.0
+        np.maximum(self.a, 0.0, out=self.a)
+        self.beta = dual.beta.copy()
+        self.inverse_upper = np.where(
+            np.isfinite(dual.inverse_upper), dual.inverse_upper, 0.0
+        )  # beta is zero where it is not
+
+    def values(self, a: Array, beta: Array) -> Array:
+        """v (n, K) of the multipliers."""
+        values: Array = -a
+        values[self.rows, self.dual.label] = a.sum(axis=1) - beta
+        if self.with_rival:
+            values[self.rows, self.dual.rival] += beta
+        return values
+
+    def curve(self, a: Array, beta: Array, scores: Array) -> tuple[Array, Array]:
+        """H x, from the scores of v."""
+        true_scores = scores[self.rows, self.dual.label]
+        lower = true_scores[:, None] - scores + (self.dual.inverse_cost * a.sum(axis=1))[:, None]
+        upper = self.inverse_upper * beta - true_scores
+        if self.with_rival:
+            upper += scores[self.rows, self.dual.rival]
+        return lower, upper
+
+    def linear(self) -> tuple[float, Array]:
+        """c: the same number for all of a, and one for each beta."""
+        goal = -self.dual.high - (0.0 if self.with_rival else self.dual.level)
+        return self.dual.low, np.broadcast_to(goal, self.beta.shape)
+
+    def value(self, a: Array, beta: Array, curved: tuple[Array, Array]) -> float:
+        low, goal = self.linear()
+        return float(np.vdot(a, 0.5 * curved[0] - low) + beta @ (0.5 * curved[1] - goal))
+
+
+def subspace_step(dual: MulticlassDual) -> bool:
+    """Move all nonzero multipliers towards their joint optimum, as far as signs allow; False if none moves."""
+    at = Multipliers(dual)
+    free_a, free_beta = at.a > 0.0, at.beta > 0.0
+    curved = at.curve(at.a, at.beta, dual.scores())
+    step_a, step_beta, score_change = _towards_best(at, curved, free_a, free_beta)
+    old_value, length = at.value(at.a, at.beta, curved), 1.0
+    for _ in range(_MAX_HALVINGS):
+        a, beta = np.maximum(at.a + length * step_a, 0.0), np.maximum(at.beta + length * step_beta, 0.0)
+        values = at.values(a, beta)
+        inside = length == 1.0 and not (at.a + step_a < 0.0).any() and not (at.beta + step_beta < 0.0).any()
+        scores = dual.scores() + score_change if inside else dual.product(values)
+        if at.value(a, beta, at.curve(a, beta, scores)) < old_value:
+            dual.value, dual.beta = values, beta
+            dual.renew()
+            return True
+        length *= 0.5
+    return False
+
+
+def _towards_best(
+    at: Multipliers, curved: tuple[Array, Array], free_a: Array, free_beta: Array
+) -> tuple[Array, Array, Array]:
+    """The step in a and in beta to the solution among the free ones, and the scores it changes."""
+    dual, (low, goal) = at.dual, at.linear()
+    squares, n_a = dual.squares(), at.a.size
+    # the diagonal of H: every column in its own scale
+    inverse_a = free_a / (2.0 * squares + dual.inverse_cost)[:, None]
+    inverse_beta = free_beta / ((2.0 if at.with_rival else 1.0) * squares + at.inverse_upper + 1e-300)
+    inverse = np.concatenate([inverse_a.ravel(), inverse_beta])
+    right = np.concatenate([((low - curved[0]) * free_a).ravel(), (goal - curved[1]) * free_beta])
+    free = np.concatenate([free_a.ravel(), free_beta])
+
+    def split(x: Array) -> tuple[Array, Array]:
+        return x[:n_a].reshape(at.a.shape), x[n_a:]
+
+    def product(x: Array) -> Array:
+        a, beta = split(x)
+        curve_a, curve_beta = at.curve(a, beta, dual.product(at.values(a, beta)))
+        return np.concatenate([curve_a.ravel(), curve_beta]) * free
+
+    small = _CG_TOLERANCE**2 * float(right @ (inverse * right))
+    step, _ = conjugate_gradients(
+        product,
+        right,
+        precondition=lambda x: inverse * x,
+        is_small=lambda _, size: size <= small,
+        max_steps=_MAX_CG_STEPS,
+    )
+    step_a, step_beta = split(step)
+    return step_a, step_beta, dual.product(at.values(step_a, step_beta))
+
+
+MAX_FREE = 4000  # multipliers up to which a linear system is solved directly
+_MAX_PIVOTS = 60
+_MAX_IDLE_PIVOTS = 12  # pivots in a row after which no fewer signs are wrong: the search ends
+_MAX_WRONG_SHARE = 0.1  # share of wrong signs from which the gap is computed
+_JITTER = 1e-10  # share of the mean diagonal: rows that occur twice make the system singular
+_SIGN_TOLERANCE = 1e-10  # of the band: a slope above minus this is not negative
+
+
+def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Generator) -> bool:
+    """Solve the convex problem of this round to a gap of ``tol``; False if that fails, and nothing has changed.
+
+    The dual is min x H x / 2 - c x over x >= 0 (`Multipliers`). With the others at zero, the free multipliers solve
+    H x = c. Those that are then negative become zero, those at zero with a negative slope become free, all at once,
+    until no sign is wrong (block principal pivoting, after Judice and Pires). It takes some ten systems where
+    coordinate descent takes thousands of sweeps: costs do not enter the number of pivots much.
+    """
+    at = Multipliers(dual)
+    low, goal = at.linear()
+    free_a, free_beta = at.a > 0.0, at.beta > 0.0
+    may_a = np.ones_like(free_a)
+    may_a[at.rows, dual.label] = False
+    may_beta, tolerance = np.isfinite(dual.inverse_upper), _SIGN_TOLERANCE * dual.high
+    fewest, idle = at.a.size + at.beta.size + 1, 0
+    before = dual.value, dual.beta
+    for _ in range(_MAX_PIVOTS):
+        n_equations = int(free_a.sum() + free_beta.sum())
+        if n_equations > MAX_FREE:
+            break
+        try:
+            a, beta, curved = _solution(at, dual.gram, free_a, free_beta)
+        except LinAlgError:
+            break
+        wrong_a = np.where(free_a, a < 0.0, may_a & (curved[0] - low < -tolerance))
+        wrong_beta = np.where(free_beta, beta < 0.0, may_beta & (curved[1] - goal < -tolerance))
+        n_wrong = int(wrong_a.sum() + wrong_beta.sum())
+        if n_wrong <= _MAX_WRONG_SHARE * n_equations:
+            gap, primal = _with_multipliers(at, np.maximum(a, 0.0), np.maximum(beta, 0.0))
+            if gap <= tol * primal:
+                return True
+            if n_wrong == 0:
+                break  # the system is singular, and its solution is too inexact
+        idle = 0 if n_wrong < fewest else idle + 1
+        fewest = min(fewest, n_wrong)
+        if idle > (_MAX_IDLE_PIVOTS if n_wrong <= _MAX_WRONG_SHARE * n_equations else _MAX_IDLE_PIVOTS // 3):
+            break  # a kernel of low rank has no one solution, and signs change for ever
+        if idle > 1:  # the same signs come again: a random half of them breaks the cycle
+            wrong_a, wrong_beta = (w & (rng.random(w.shape) < 0.5) for w in (wrong_a, wrong_beta))
+        free_a, free_beta = free_a ^ wrong_a, free_beta ^ wrong_beta
+    dual.value, dual.beta = before
+    dual.renew()
+    return False
+
+
+def _with_multipliers(at: Multipliers, a: Array, beta: Array) -> tuple[float, float]:
+    """Give these multipliers to the dual: its gap and primal value."""
+    at.dual.value, at.dual.beta = at.values(a, beta), beta
+    at.dual.renew()
+    gap, primal, _ = at.dual.measure()
+    return gap, primal
+
+
+def n_free(dual: KernelMulticlassDual) -> int:
+    """The number of multipliers that are not zero, which is that of equations in the first pivot."""
+    at = Multipliers(dual)
+    return int((at.a > 0.0).sum() + (at.beta > 0.0).sum())
+
+
+def _solution(at: Multipliers, gram: Gram, free_a: Array, free_beta: Array) -> tuple[Array, Array, tuple[Array, Array]]:
+    """a and beta that solve H x = c among the free ones, all others zero, and H x."""
+    dual, (low, goal) = at.dual, at.linear()
+    row_a, class_a = np.nonzero(free_a)
+    row_beta = np.flatnonzero(free_beta)
+    order = np.argsort(np.concatenate([row_a, row_beta]), kind="stable")
+    system = _system(at, gram, row_a, class_a, row_beta, order)
+    factor = cho_factor(system.T, lower=False, overwrite_a=True, check_finite=False)  # by columns: not copied
+    a, beta = np.zeros_like(at.a), np.zeros_like(at.beta)
+    right = np.concatenate([np.full(len(row_a), low), goal[row_beta]])
+    for _ in range(2):  # the second time with the residual, which takes away the jitter and most rounding errors
+        x = np.empty(len(order))
+        x[order] = cho_solve(factor, right[order], check_finite=False)
+        a[row_a, class_a] += x[: len(row_a)]
+        beta[row_beta] += x[len(row_a) :]
+        curved = at.curve(a, beta, dual.product(at.values(a, beta)))
+        right = np.concatenate([low - curved[0][row_a, class_a], (goal - curved[1])[row_beta]])
+    return a, beta, curved
+
+
+def _system(at: Multipliers, gram: Gram, row_a: Array, class_a: Array, row_beta: Array, order: Array) -> Array:
+    """H among the free multipliers, in an ``order`` in which their rows ascend; only the lower half is complete.
+
+    The multiplier a_il moves the scores along e_y - e_l, and beta_i along e_q - e_y: H has the kernel of two rows
+    times the product of two such directions, and 1 / C for two multipliers a of one row, 1 / (mu C) for a beta.
+    """
+    dual, n_a = at.dual, len(row_a)
+    rows, places = np.concatenate([row_a, row_beta]), np.arange(len(order))
+    direction = np.zeros((len(rows), dual.n_classes))
+    direction[places, dual.label[rows]] = np.where(places < n_a, 1.0, -1.0)
+    direction[places[:n_a], class_a] = -1.0
+    if at.with_rival:
+        direction[places[n_a:], dual.rival[row_beta]] = 1.0
+    rows, direction, is_a = rows[order], direction[order], (places < n_a)[order]
+    system = gram.submatrix(rows)
+    system *= direction @ direction.T
+    system[places, places] += np.where(is_a, dual.inverse_cost[rows], at.inverse_upper[rows])
+    for apart in range(1, dual.n_classes):  # multipliers of one row follow each other
+        later = np.flatnonzero((rows[apart:] == rows[:-apart]) & is_a[apart:] & is_a[:-apart]) + apart
+        system[later, later - apart] += dual.inverse_cost[rows[later]]
+    system[places, places] += _JITTER * float(np.trace(system)) / max(1, len(rows))
+    return system
+
+
+_MAX_UNKNOWNS = 1000  # rank times classes, up to which systems are solved
+_MAX_NUMBERS = 2**24  # rows times squared classes: of this size are three arrays
+_MIN_PIVOT = 1e-12  # share of the largest k(x, x) below which nothing is left of the kernel
+_MAX_STEPS = 80
+_MAX_IDLE_STEPS = 8  # steps in a row after which the gap is no smaller: the search ends
+_STEP_SHARE = 0.995  # of the way to the boundary
+_CENTRING_POWER = 3  # of the predicted decrease (Mehrotra)
+
+
+def low_rank_factor(gram: Gram, n_classes: int) -> Array | None:
+    """B (n, r) with K = B B^T to rounding error, by a pivoted Cholesky factorisation; None if that is too large.
+
+    A kernel matrix in single precision has no low rank, as its rounding errors have a full one.
+    """
+    max_rank = min(len(gram) // 2, _MAX_UNKNOWNS // n_classes)
+    if gram.function.dtype != np.float64 or len(gram) * n_classes**2 > _MAX_NUMBERS:
+        return None
+    residual = gram.diagonal()
+    smallest = _MIN_PIVOT * float(residual.max())
+    basis = np.empty((len(gram), max_rank))
+    for rank in range(max_rank):
+        pivot = int(residual.argmax())
+        if residual[pivot] <= smallest:
+            return np.ascontiguousarray(basis[:, :rank])
+        column = gram.columns(np.array([pivot]))[:, 0] - basis[:, :rank] @ basis[pivot, :rank]
+        basis[:, rank] = column / residual[pivot] ** 0.5
+        residual -= basis[:, rank] ** 2
+    return basis if residual.max() <= smallest else None
+
+
+def solve_by_interior_points(dual: KernelMulticlassDual, basis: Array, tol: float, accepted_tol: float) -> bool:
+    """Solve the convex problem of this round to a relative gap of ``tol``, or as far as rounding allows.
+
+    Returns False if the gap is not below ``accepted_tol``; then nothing has changed. The dual is
+    min x H x / 2 - c x over x >= 0 (`Multipliers`); H = G^T G + blocks of single rows, where G has rank times classes
+    rows (``basis`` B gives the kernel as B B^T). Steps towards H x - c = z, x z = a small number, take one system of
+    that many unknowns each, and costs hardly enter their number. Coordinate descent and pivots take far longer here:
+    many multipliers belong to the same scores.
+    """
+    system = _System(Multipliers(dual), basis)
+    before, best = (dual.value, dual.beta), (np.inf, *_copied(dual))
+    x, z = system.start()
+    idle = 0
+    for _ in range(_MAX_STEPS):
+        try:
+            x, z = system.stepped(x, z)
+        except LinAlgError:
+            break
+        dual.value, dual.beta = system.at.values(*system.split(x)), x[:, -1].copy()
+        dual.renew()
+        gap, primal, _ = dual.measure()
+        if gap / primal < best[0]:
+            best, idle = (gap / primal, *_copied(dual)), 0
+        else:
+            idle += 1
+        if best[0] <= tol or idle > _MAX_IDLE_STEPS:
+            break
+    solved = best[0] <= accepted_tol
+    dual.value, dual.beta = best[1:] if solved else before
+    dual.renew()
+    return solved
+
+
+def _copied(dual: KernelMulticlassDual) -> tuple[Array, Array]:
+    return dual.value.copy(), dual.beta.copy()
+
+
+@dataclass(eq=False)
+class _System:
+    """The multipliers of row i are x_i = (a_i, beta_i): x is (n, K + 1). Some are always zero (``may`` is False)."""
+
+    at: Multipliers
+    basis: Array
+
+    def __post_init__(self) -> None:
+        dual, rows = self.at.dual, self.at.rows
+        n, k = self.at.a.shape
+        self.may = np.ones((n, k + 1), bool)
+        self.may[rows, dual.label] = False
+        self.may[:, -1] = np.isfinite(dual.inverse_upper)
+        low, goal = self.at.linear()
+        self.linear = np.where(self.may, np.column_stack([np.full((n, k), low), goal]), 0.0)
+        # what each multiplier adds to the coefficients of its row: e_y - e_l for a_l, e_q - e_y for beta
+        self.directions = np.zeros((n, k, k + 1))
+        self.directions[:, np.arange(k), np.arange(k)] = -1.0
+        self.directions[rows, dual.label, :k] += 1.0
+        self.directions[rows, dual.label, k] = -1.0
+        if self.at.with_rival:
+            self.directions[rows, dual.rival, k] += 1.0
+
+    def split(self, x: Array) -> tuple[Array, Array]:
+        return x[:, :-1], x[:, -1]
+
+    def curved(self, x: Array) -> Array:
+        """H x."""
+        a, beta = self.split(x)
+        values = self.at.values(a, beta)
+        curved: Array = np.column_stack(self.at.curve(a, beta, self.basis @ (self.basis.T @ values)))
+        return np.where(self.may, curved, 0.0)
+
+    def start(self) -> tuple[Array, Array]:
+        """Equal multipliers of the lower side at the best length, small ones of the upper side, and their slopes."""
+        x = self.may.astype(np.float64)
+        x[:, -1] *= 0.1
+        x *= max(float(np.vdot(self.linear, x)), 1e-3 * float(x.sum())) / float(np.vdot(x, self.curved(x)))
+        slope = self.curved(x) - self.linear
+        z = np.where(self.may, np.maximum(slope, 0.1 * np.abs(slope).max()), 0.0)
+        return x, z
+
+    def stepped(self, x: Array, z: Array) -> tuple[Array, Array]:
+        """A predictor step, and from what it would reach the step that is taken (Mehrotra)."""
+        count, complementarity = float(self.may.sum()), float(np.vdot(x, z))
+        lack = self.linear + z - self.curved(x)
+        self._factorise(x, z)
+        dx, dz = self._direction(x, z, lack, -x * z)
+        length = _length(x, dx, z, dz, 1.0)
+        predicted = float(np.vdot(x + length * dx, z + length * dz))
+        target = (max(predicted, 0.0) / complementarity) ** _CENTRING_POWER * complementarity / count
+        dx, dz = self._direction(x, z, lack, np.where(self.may, target - x * z - dx * dz, 0.0))
+        length = _length(x, dx, z, dz, _STEP_SHARE)
+        return x + length * dx, z + length * dz
+
+    def _factorise(self, x: Array, z: Array) -> None:
+        """Inverses of the blocks of rows, 1 1^T / C + diag(z / x), and the system of the scores."""
+        dual, basis, n_classes = self.at.dual, self.basis, self.at.a.shape[1]
+        self.inverse = np.divide(x, z, out=np.zeros_like(x), where=self.may)
+        self.inverse[:, -1] /= 1.0 + self.at.inverse_upper * self.inverse[:, -1]
+        lower = self.inverse[:, :-1]
+        self.correction = dual.inverse_cost / (1.0 + dual.inverse_cost * lower.sum(axis=1))
+        weighted = self.directions * self.inverse[:, None, :]
+        blocks = weighted @ self.directions.transpose(0, 2, 1)
+        pulled = weighted[:, :, :-1].sum(axis=2)
+        blocks -= self.correction[:, None, None] * pulled[:, :, None] * pulled[:, None, :]
+        rank = basis.shape[1]
+        matrix = np.empty((n_classes, rank, n_classes, rank))
+        for first in range(n_classes):
+            for second in range(first + 1):
+                matrix[first, :, second] = block = basis.T @ (blocks[:, first, second, None] * basis)
+                matrix[second, :, first] = block.T
+        matrix = matrix.reshape(n_classes * rank, n_classes * rank)
+        matrix[np.diag_indices_from(matrix)] += 1.0
+        self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=True)
+
+    def _direction(self, x: Array, z: Array, lack: Array, product: Array) -> tuple[Array, Array]:
+        """dx, dz with H dx - dz = lack and z dx + x dz = product."""
+        right = lack + np.divide(product, x, out=np.zeros_like(x), where=self.may)
+        step = self._solve(right)
+        ratio = np.divide(z, x, out=np.zeros_like(x), where=self.may)
+        step += self._solve(right - self.curved(step) - ratio * step)  # once more, with what rounding has left
+        return step, np.divide(product - z * step, x, out=np.zeros_like(x), where=self.may)
+
+    def _solve(self, right: Array) -> Array:
+        """(H + diag(z / x))^-1 right, by the identity of Woodbury."""
+        inner = self._block_solve(right)
+        values = np.einsum("ikm,im->ik", self.directions, inner)
+        scores = cho_solve(self.factor, (self.basis.T @ values).T.ravel(), check_finite=False)
+        back = self.basis @ scores.reshape(values.shape[1], -1).T
+        step: Array = inner - self._block_solve(np.einsum("ikm,ik->im", self.directions, back))
+        return step
+
+    def _block_solve(self, right: Array) -> Array:
+        solved: Array = self.inverse * right
+        lower = self.inverse[:, :-1]
+        solved[:, :-1] -= lower * (self.correction * solved[:, :-1].sum(axis=1))[:, None]
+        return solved
+
+
+def _length(x: Array, dx: Array, z: Array, dz: Array, share: float) -> float:
+    """The longest step, at most 1, that goes no more than this share of the way to the boundary."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ways = [np.min(-v[dv < 0.0] / dv[dv < 0.0], initial=np.inf) for v, dv in ((x, dx), (z, dz))]
+    return float(min(1.0, share * min(ways)))
+
 
 NONCONVEX = ("cccp", "fixed_score")
 _RENEWAL_ROUNDS = 50  # rounds after which scores are recomputed from the coefficients

@@ -13,7 +13,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients, jittered_cholesky
 from tithe.odm.kernels.two_classes import descend_rows, margin_gap
-from tithe.odm.solvers.kernel_matrix import Band, Gram, kernel_not_psd_error
+from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error
+from tithe.odm.solvers.loss import MarginLoss
 
 _SWEEPS = 3  # over all rows in a round, if the matrix is held
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
@@ -28,7 +29,7 @@ _ROUNDING = 1e-14  # relative change of the value below which a step is not take
 
 
 @dataclass(kw_only=True)
-class Dual(Band):
+class Dual(MarginLoss):
     """Multipliers of two classes: min over gamma of gamma Q gamma / 2 + sum of D gamma^2 / 2 - band . gamma.
 
     With u = Q gamma the margins, C = ``cost`` and the band [1 - theta, 1 + theta] = [low, high],
@@ -39,6 +40,9 @@ class Dual(Band):
     else 0.
     """
 
+    cost: Array
+    mu: float
+    theta: float
     gram: Gram
     sign: Array
     gamma: Array = field(init=False)
@@ -48,7 +52,7 @@ class Dual(Band):
     def __post_init__(self) -> None:
         self.gamma = np.zeros(len(self.sign))
         self.score = np.zeros(len(self.sign))
-        self.stiff = self.stiff_at(self.mu)
+        self.inverse_upper = self.inverse_upper_cost(self.mu)
 
     def margins(self) -> Array:
         return self.sign * (self.score + self.intercept)
@@ -134,19 +138,9 @@ def _round(dual: Dual, rng: np.random.Generator) -> None:
         outside: Array = dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0)
         return outside
 
-    for visit in dual.gram.visits(rng, _SWEEPS, moves):
-        descend_rows(
-            visit.matrix,
-            visit.places,
-            visit.numbers,
-            dual.sign,
-            dual.score,
-            dual.gamma,
-            dual.soft,
-            dual.stiff,
-            dual.low,
-            dual.high,
-        )
+    band = dual.inverse_cost, dual.inverse_upper, dual.low, dual.high
+    for panel in dual.gram.row_panels(rng, _SWEEPS, moves):
+        descend_rows(*panel, dual.sign, dual.score, dual.gamma, *band)
 
 
 def _newton(dual: Dual, tol: float, max_iter: int, *, free: bool) -> int:
@@ -189,7 +183,7 @@ def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float)
     if len(rows) == 0:
         return False
     over = margin[rows] > dual.high
-    system = _System(dual, rows, np.where(over, dual.stiff[rows], dual.soft[rows]), basis, accuracy)
+    system = _System(dual, rows, np.where(over, dual.inverse_upper[rows], dual.inverse_cost[rows]), basis, accuracy)
     sign, goal = dual.sign[rows], np.where(over, dual.high, dual.low)
     target, intercept = system.solve(goal, dual.gamma[rows]), 0.0
     if free:

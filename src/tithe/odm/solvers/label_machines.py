@@ -1,0 +1,279 @@
+"""Machines that differ in their labels only: with a kernel matrix, with few features, and of many classes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+
+from tithe.core.data import Array
+from tithe.core.linear_algebra import jittered_cholesky
+from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram, kernel_not_psd_error
+from tithe.odm.solvers.loss import MarginLoss
+from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
+from tithe.odm.solvers.two_classes import Dual, newton_step, solve_two_classes
+
+_MAX_NEWTON_STEPS = 30  # after which coordinate descent is used too
+_MAX_SOLVER_ROUNDS = 1000
+_MAX_FEATURE_STEPS = 50
+_JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # shares of the mean diagonal
+_MIN_LENGTH = 1e-3  # of a Newton step
+_MAX_CLASS_ROUNDS = 200  # of the solver, for one machine of many classes
+
+
+def costs_without_row(y: Array, rest: Array, own: Array, cost: Array, mu: float, theta: float) -> Array:
+    """What label -1 costs more than label 1, from margins without each row and the kernel left for it.
+
+    A margin u costs [low - u]+^2 / (2 (s + 1/C)) or [u - high]+^2 / (2 (s + 1/(mu C))), s = ``own``.
+    """
+    lower = 1.0 / cost
+    upper = lower / mu if mu > 0.0 else np.full(len(y), np.inf)
+
+    def value(u: Array) -> Array:
+        short, over = np.maximum(1.0 - theta - u, 0.0), np.maximum(u - 1.0 - theta, 0.0)
+        result: Array = 0.5 * (short * short / (own + lower) + over * over / (own + upper))
+        return result
+
+    difference: Array = y * (value(-rest) - value(rest))
+    return difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelMachine:
+    """A machine fitted to labels: its labels, scores and multipliers (n,), and its value."""
+
+    sign: Array
+    score: Array
+    gamma: Array
+    value: float
+
+    def margins(self) -> Array:
+        return self.sign * self.score
+
+
+class LabelProblem(MarginLoss, ABC):
+    """Machines of two classes that differ in their labels only."""
+
+    @abstractmethod
+    def solve(self, y: Array, start: LabelMachine | None = None) -> LabelMachine:
+        """The machine with labels y; ``start`` is a machine to begin with."""
+
+    @abstractmethod
+    def costs_without(self, machine: LabelMachine) -> Array:
+        """What each row costs with label -1 minus what it costs with label 1, by the machine of all other rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginProblem(LabelProblem):
+    """Machines with a kernel.
+
+    Parameters
+    ----------
+    matrix : (n, n)
+        The kernel matrix.
+    cost : (n,)
+        C of each row.
+    mu, theta : float
+        Of the band: see `MarginLoss`.
+    tol : float
+        Relative duality gap to which machines are solved.
+    """
+
+    matrix: Array
+    cost: Array
+    mu: float
+    theta: float
+    tol: float = 1e-8
+
+    @cached_property
+    def _gram(self) -> Gram:
+        return self._as_gram(self.matrix)
+
+    def _as_gram(self, matrix: Array) -> Gram:
+        return Gram(GivenKernel(matrix=matrix), np.arange(len(matrix)), cache_bytes=np.inf)
+
+    def solve(self, y: Array, start: LabelMachine | None = None) -> LabelMachine:
+        return self._solved(self._gram, y, None if start is None else start.gamma)
+
+    def solve_mixture(self, M: Array, start: Array | None = None) -> LabelMachine:
+        """The machine with all labels 1 and the kernel K o M; ``start`` are multipliers to begin with."""
+        return self._solved(self._as_gram(self.matrix * M), np.ones(len(M)), start)
+
+    def _solved(self, gram: Gram, sign: Array, start: Array | None) -> LabelMachine:
+        dual = self._solved_dual(gram, sign, start)
+        return LabelMachine(sign=sign, score=dual.score, gamma=dual.gamma, value=dual.gap()[1])
+
+    def _solved_dual(self, gram: Gram, sign: Array, start: Array | None) -> Dual:
+        dual = Dual(gram=gram, sign=sign, cost=self.cost, mu=self.mu, theta=self.theta)
+        if start is not None:
+            dual.gamma = start.copy()
+            dual.renew()
+        for _ in range(_MAX_NEWTON_STEPS):
+            clipped = dual if self.mu > 0.0 else dual.clipped()
+            gap, primal = clipped.gap()
+            if gap <= self.tol * primal:
+                return clipped
+            if not newton_step(dual, None, free=False, accuracy=0.0):
+                break
+        rng = np.random.default_rng(0)  # the same labels must have the same value whenever they are tried
+        solve_two_classes(clipped, tol=self.tol, max_iter=_MAX_SOLVER_ROUNDS, rng=rng, free=False)
+        return clipped
+
+    def value(self, y: Array) -> float:
+        """g(y), from above."""
+        return self.solve(y).value
+
+    def costs_without(self, machine: LabelMachine) -> Array:
+        """With R the inverse of Q + D among the rows outside the band, the margin of one of them without itself is
+        r - gamma / R_ii, and 1 / R_ii = s + D, s the part of the kernel that the others do not explain.
+        """
+        y, margin, gamma = machine.sign, machine.margins(), machine.gamma
+        Q = self.matrix * np.outer(y, y)
+        low, high = 1.0 - self.theta, 1.0 + self.theta
+        outside = np.where(gamma > 0.0, margin < low, (gamma < 0.0) & (margin > high))  # gamma may be off by rounding
+        rows = np.flatnonzero(outside)
+        rest, own = margin.copy(), np.diagonal(Q).copy()
+        if len(rows):
+            ridge = 1.0 / np.where(gamma[rows] > 0.0, self.cost[rows], self.mu * self.cost[rows])
+            inner = Q[np.ix_(rows, rows)]
+            inner[np.diag_indices_from(inner)] += ridge
+            try:
+                factor = cho_factor(inner, lower=True, check_finite=False)
+            except LinAlgError:
+                raise kernel_not_psd_error() from None
+            inverse = np.diagonal(cho_solve(factor, np.eye(len(rows)), check_finite=False))
+            own[rows] = 1.0 / inverse - ridge
+            rest[rows] = margin[rows] - gamma[rows] * own[rows]
+            others = np.flatnonzero(~outside)
+            columns = Q[np.ix_(rows, others)]
+            own[others] -= np.einsum("ij,ij->j", columns, cho_solve(factor, columns, check_finite=False))
+        return costs_without_row(y, rest, np.maximum(own, 0.0), self.cost, self.mu, self.theta)
+
+    def dual_parts(self, gamma: Array) -> tuple[float, float]:
+        """The linear part of -A(gamma) and the sum of D gamma^2: -A = linear - squares / 2."""
+        plus, minus = np.maximum(gamma, 0.0), np.maximum(-gamma, 0.0)
+        linear = (1.0 - self.theta) * float(plus.sum()) - (1.0 + self.theta) * float(minus.sum())
+        squares = float((plus * plus / self.cost).sum())
+        if minus.any():
+            squares += float((minus * minus / (self.mu * self.cost)).sum())
+        return linear, squares
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureMachine(LabelMachine):
+    """f(x) = w . phi(x), with the weights w of the features."""
+
+    weights: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureProblem(LabelProblem):
+    """As `MarginProblem`, with features (n, r) whose products are the kernel. A machine takes a time of order n r^2."""
+
+    features: Array
+    cost: Array
+    mu: float
+    theta: float
+    tol: float = 1e-6
+
+    def solve(self, y: Array, start: LabelMachine | None = None) -> FeatureMachine:
+        """The machine with labels y, by Newton's method on w; |gradient|^2 / 2 bounds what is left to gain."""
+        weights = start.weights if isinstance(start, FeatureMachine) else np.zeros(self.features.shape[1])
+        machine = self._at(y, weights)
+        for _ in range(_MAX_FEATURE_STEPS):
+            gradient = machine.weights - self.features.T @ (y * machine.gamma)
+            if 0.5 * float(gradient @ gradient) <= self.tol * machine.value:
+                break
+            step = -cho_solve(self._curvature(machine), gradient, check_finite=False)
+            length = 1.0
+            while length > _MIN_LENGTH:
+                trial = self._at(y, machine.weights + length * step)
+                if trial.value <= machine.value + 1e-4 * length * float(gradient @ step):
+                    break
+                length *= 0.5
+            else:
+                break
+            machine = trial
+        return machine
+
+    def _at(self, y: Array, weights: Array) -> FeatureMachine:
+        score = self.features @ weights
+        margins = y * score
+        value = 0.5 * float(weights @ weights) + float(self.loss(margins).sum())
+        return FeatureMachine(sign=y, weights=weights, score=score, gamma=self.multipliers(margins), value=value)
+
+    def _curvature(self, machine: LabelMachine) -> tuple[Array, bool]:
+        rows = np.flatnonzero(machine.gamma)
+        curved = np.where(machine.gamma[rows] > 0.0, 1.0, self.mu) * self.cost[rows]
+        inside = self.features[rows] * np.sqrt(curved)[:, None]
+        H = inside.T @ inside  # NumPy computes half of a matrix times its own transpose
+        H[np.diag_indices_from(H)] += 1.0
+        factor: tuple[Array, bool] = cho_factor(H, lower=True, check_finite=False)
+        return factor
+
+    def costs_without(self, machine: LabelMachine) -> Array:
+        """See `MarginProblem.costs_without`: a = phi H^-1 phi is a / (1 - C a) without the row."""
+        low, _ = self._curvature(machine)
+        solved = solve_triangular(low, self.features.T, lower=True, check_finite=False)
+        own = np.einsum("ij,ij->j", solved, solved)
+        curved = np.where(machine.gamma > 0.0, 1.0, self.mu) * self.cost * (machine.gamma != 0.0)
+        own = own / np.maximum(1.0 - curved * own, 1e-12)
+        rest = machine.margins() - machine.gamma * own
+        return costs_without_row(machine.sign, rest, own, self.cost, self.mu, self.theta)
+
+
+def landmark_features(columns: Array, landmarks: Array) -> Array:
+    """Features (n, r) whose products are the kernel projected on some rows. ``columns`` (n, r) are the kernel's."""
+    square = columns[landmarks]
+    scale = float(np.trace(square)) / len(square)
+    low = jittered_cholesky(square, (share * scale for share in _JITTERS))
+    features: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
+    return np.ascontiguousarray(features)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyProblem(MarginLoss):
+    """Machines of k classes with a kernel."""
+
+    matrix: Array
+    cost: Array
+    mu: float
+    theta: float
+    n_classes: int
+    tol: float
+
+    def solve(self, labels: Array) -> tuple[float, Array]:
+        """The value J of the machine with these labels, and the scores (n, k)."""
+        dual = self._solved(np.arange(len(labels)), labels)
+        return dual.measure()[2], dual.scores()
+
+    def scores_by(self, rows: Array, labels: Array) -> Array:
+        """Scores (n, k) of all rows by the machine of some."""
+        scores: Array = self.matrix[:, rows] @ self._solved(rows, labels).value
+        return scores
+
+    def scores_without(self, labels: Array, parts: Array) -> Array:
+        """Scores (n, k) of the rows of each part, by the machine of all other rows."""
+        scores = np.zeros((len(labels), self.n_classes))
+        for part in range(int(parts.max()) + 1):
+            inside = parts == part
+            scores[inside] = self.scores_by(np.flatnonzero(~inside), labels)[inside]
+        return scores
+
+    def _solved(self, rows: Array, labels: Array) -> KernelMulticlassDual:
+        dual = KernelMulticlassDual(
+            gram=Gram(GivenKernel(matrix=self.matrix), rows, cache_bytes=np.inf),
+            label=labels[rows].astype(np.int64),
+            cost=self.cost[rows],
+            n_classes=self.n_classes,
+            mu=self.mu,
+            theta=self.theta,
+        )
+        rng = np.random.default_rng(0)  # the same labels must have the same value whenever they are tried
+        solve_many_classes(
+            dual, nonconvex="cccp", tol=self.tol, asked_tol=self.tol, max_iter=_MAX_CLASS_ROUNDS, rng=rng, patient=False
+        )
+        return dual

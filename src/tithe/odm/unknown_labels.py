@@ -1,0 +1,239 @@
+"""What clustering and semi-supervised learning share: the labels of a margin machine are unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils.validation import check_is_fitted
+
+from tithe.certify.certificate import Certificate
+from tithe.clustering.objective import KMeansObjective
+from tithe.core.contracts import Source
+from tithe.core.data import Array, Block, concat
+from tithe.core.params import CORESET_SIZE, Boolean, Constraint, Function, Instance, OneOf, RealNumber, resolve_size
+from tithe.core.state_checks import Storable
+from tithe.fit.base import check_no_extra_arrays, note_columns
+from tithe.fit.bases import BaseEstimator
+from tithe.fit.collections import lazy_on_collections
+from tithe.fit.results import Described
+from tithe.fit.tables import checked_block
+from tithe.odm.base import KernelRows
+from tithe.odm.classifier import ODMClassifier
+from tithe.odm.linear_classifier import LinearODMClassifier
+from tithe.odm.objective import MarginObjective
+from tithe.odm.solvers.kernel_matrix import KERNELS, KERNELS_WITH_GAMMA, checked_matrix, training_kernel, whole_matrix
+from tithe.odm.solvers.label_machines import landmark_features
+from tithe.odm.solvers.label_search import LabelSearch
+from tithe.odm.solvers.labelings import checked_links
+from tithe.reduce.build import build_coreset
+
+_NEIGHBOUR = 10  # whose median distance is the width of the kernel
+_MAX_LANDMARKS = 300  # rows that stand for a kernel in the search
+_PILOT_CENTERS = 20  # clusters of the coreset's objective: it should follow the shape of the data
+
+Links = tuple[Array, Array]  # pairs of rows (p, 2) that must have one label, and pairs that must have different ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLabels:
+    """Class numbers of the rows searched, the scores of their machine, the objective, and what the relaxation says."""
+
+    codes: Array
+    scores: Array
+    value: float
+    bound: float | None = None
+    relaxed: float | None = None
+
+
+class UnknownLabels(KernelRows, Described, Storable, BaseEstimator):
+    """The base of estimators that search for labels of the rows, and fit a machine to those that they find."""
+
+    lam: float
+    mu: float
+    theta: float
+    must_link: Any
+    cannot_link: Any
+    kernel: Any
+    gamma: float | str
+    degree: float
+    coef0: float
+    fit_intercept: bool
+    intercept_scaling: float
+    coreset_size: int | float
+    search: LabelSearch | None
+    random_state: Any
+    machine_: ODMClassifier | LinearODMClassifier | None
+
+    _shared_constraints: ClassVar[dict[str, Constraint]] = {
+        **{name: MarginObjective.constraints[name] for name in ("lam", "mu", "theta")},
+        "kernel": OneOf(*KERNELS) | Function(),
+        "gamma": OneOf("neighbors", "scale", "auto") | RealNumber(above=0.0),
+        "degree": RealNumber(least=0.0),
+        "coef0": RealNumber(),
+        "fit_intercept": Boolean(),
+        "intercept_scaling": RealNumber(above=0.0),
+        "coreset_size": CORESET_SIZE,
+        "search": OneOf(None) | Instance(LabelSearch, "a LabelSearch"),
+    }
+
+    # -- steps of a fit ------------------------------------------------------------------------
+
+    @property
+    def _constant(self) -> float:
+        """What a penalised intercept adds to the kernel."""
+        return float(self.intercept_scaling) ** 2 if self.fit_intercept else 0.0
+
+    def _links(self, n_rows: int) -> Links:
+        """The links, checked."""
+        must_link, cannot_link = self.must_link, self.cannot_link
+        return checked_links(must_link, n_rows, "must_link"), checked_links(cannot_link, n_rows, "cannot_link")
+
+    def _searched_rows(self, block: Block, kept: Array, n_classes: int, seed: int) -> tuple[Array, Array | None]:
+        """The rows to search, in their order, and their weights: all with a weight or ``kept`` (n,), or a coreset."""
+        if self.kernel == "precomputed":
+            rows = np.flatnonzero(kept | (block.weights() > 0.0))
+            return rows, None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
+        size = resolve_size(self.coreset_size, len(block))
+        return _reduced_rows(block, kept, size, n_clusters=n_classes, seed=seed)
+
+    def _kernel_machine(self, block: Block, rows: Array, **options: Any) -> ODMClassifier:
+        """The machine before it is fitted, with the width of its kernel."""
+        gamma = self.gamma if self.gamma != "neighbors" else _neighbor_gamma(self.kernel, block.X, rows)
+        return ODMClassifier(
+            self.lam,
+            self.mu,
+            self.theta,
+            kernel=self.kernel,
+            gamma=gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            random_state=0,
+            **options,
+        )
+
+    # -- methods of a fitted model -------------------------------------------------------------
+
+    def _machine_columns(self) -> Array:
+        """The training rows that the machine was fitted to: its columns of a kernel matrix that is precomputed."""
+        raise NotImplementedError
+
+    @lazy_on_collections
+    def decision_function(self, X: Any) -> Array:
+        """The scores of ``machine_``: (n,) for two classes or clusters, else (n, k). Zeros for a single cluster."""
+        check_is_fitted(self)
+        rows = checked_block(self, X, reset=False).X
+        if self.machine_ is None:
+            return np.zeros(rows.shape[0])
+        return self.machine_.decision_function(self._machine_rows(rows))
+
+    def _machine_rows(self, X: Any) -> Any:
+        """Rows as the machine takes them."""
+        return X[:, self._machine_columns()] if self.kernel == "precomputed" else X
+
+    def _codes(self, X: Any) -> Array:
+        """The class number of each row."""
+        scores = self.decision_function(X)
+        codes: Array = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return codes
+
+
+def rows_in_memory(learner: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Block, Any]:
+    """All rows as a checked block, and y. A source is read as a whole; y and weights come with it."""
+    if not isinstance(X, Source):
+        return checked_block(learner, X, None, sample_weight, reset=True), y
+    note_columns(learner, check_no_extra_arrays(X, y, sample_weight), reset=True)
+    block = concat([task() for task in X.tasks()])
+    return replace(block, y=None), block.y
+
+
+def kernel_matrix(machine: ODMClassifier, block: Block, rows: Array) -> Array:
+    """The kernel matrix of some rows, in double precision."""
+    if machine.kernel == "precomputed":
+        given: Array = checked_matrix(rows_of(machine.kernel, block.X, rows)).astype(np.float64)
+        return given
+    return whole_matrix(training_kernel(machine, block.take(rows, None)), block.X[rows])
+
+
+def search_features(machine: ODMClassifier, block: Block, rows: Array, constant: float, rng: Any) -> Array:
+    """Features (n, r) whose products are close to the kernel plus a constant: columns, or landmarks of the kernel."""
+    if machine.kernel == "linear" and isinstance(block.X, np.ndarray):
+        features = block.X[rows].astype(np.float64)
+    else:
+        landmarks = np.sort(rng.permutation(len(rows))[:_MAX_LANDMARKS])
+        if machine.kernel == "precomputed":
+            columns = block.X[np.ix_(rows, rows[landmarks])].astype(np.float64)
+        else:
+            function = replace(training_kernel(machine, block.take(rows, None)), dtype=np.float64)
+            columns = function.rectangle(function.prepare(block.X[rows]), function.prepare(block.X[rows[landmarks]]))
+        features = landmark_features(columns, landmarks)
+    return np.column_stack([features, np.full(len(rows), constant**0.5)])
+
+
+def rows_of(kernel: Any, X: Any, rows: Array) -> Any:
+    """Rows of X, and for a kernel matrix their columns too."""
+    return X[np.ix_(rows, rows)] if isinstance(kernel, str) and kernel == "precomputed" else X[rows]
+
+
+def label_certificate(value: float, bound: float | None, n_searched: int, n_rows: int) -> Certificate | None:
+    """What a lower bound on the objective over all labels says of labels with this value."""
+    if bound is None:
+        return None
+    excess = max(value - bound, 0.0)
+    searched_all = n_searched == n_rows
+    rows = f"all {n_rows} rows" if searched_all else f"{n_searched} of {n_rows} rows"
+    return Certificate(
+        kind="bound",
+        quantity="excess_loss",
+        value=excess,
+        relative_excess=excess / value if value > 0.0 else 0.0,
+        bound=excess,
+        n_rows=n_searched,
+        passes=1,
+        compared_on="all rows" if searched_all else f"the {n_searched} rows that labels were searched for",
+        sentence=(
+            f"The objective of the labels is {value:.6g} on {rows}. No labels that obey the constraints have one below "
+            f"{bound:.6g}."
+        ),
+    )
+
+
+def _neighbor_gamma(kernel: Any, X: Any, rows: Array) -> float:
+    """1 / (2 s^2), s the median distance of distinct rows to their tenth neighbour; 1 for kernels without a width."""
+    if not isinstance(kernel, str) or kernel not in KERNELS_WITH_GAMMA:
+        return 1.0
+    distance = euclidean_distances(X[rows])
+    zero = 1e-7 * float(distance.max(initial=0.0))  # what rounding leaves between equal rows
+    first = (distance <= zero).argmax(axis=1)
+    distinct = np.flatnonzero(first == np.arange(len(first)))
+    if len(distinct) < 2 or not np.isfinite(zero):
+        return 1.0
+    near = np.sort(distance[np.ix_(distinct, distinct)], axis=1)[:, min(_NEIGHBOUR, len(distinct) - 1)]
+    gamma = 0.5 / float(np.median(near)) ** 2
+    return gamma if np.isfinite(gamma) and gamma > 0.0 else 1.0
+
+
+def _reduced_rows(block: Block, kept: Array, size: int, *, n_clusters: int, seed: int) -> tuple[Array, Array | None]:
+    """Rows to search labels for, in their order, and their weights.
+
+    All rows with a weight and those that must be ``kept``; if these are more than ``size``, a coreset of the others.
+    """
+    others = np.flatnonzero((block.weights() > 0.0) & ~kept)
+    n_kept = int(kept.sum())
+    size = max(size - n_kept, n_clusters)
+    if len(others) <= size:
+        rows = np.union1d(others, np.flatnonzero(kept))
+        return rows, None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
+    coreset = build_coreset(
+        block.X[others],
+        sample_weight=None if block.sample_weight is None else block.sample_weight[others],
+        objective=KMeansObjective(n_clusters=max(_PILOT_CENTERS, n_clusters), n_init=1),
+        coreset_size=size,
+        random_state=seed,
+    )
+    weight = block.weights() * kept
+    weight[others[coreset.row_ids()]] = coreset.weights()
+    rows = np.flatnonzero(kept | (weight > 0.0))
+    return rows, weight[rows]
