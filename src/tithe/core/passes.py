@@ -18,6 +18,7 @@ from tithe.core.registry import make
 from tithe.core.tree import Merge, MergeTree, Sum, Tree, add_sums
 
 T = TypeVar("T", bound=MergeTree[Any])
+ValueT = TypeVar("ValueT")
 
 
 class DataPass:
@@ -84,7 +85,7 @@ class DataPass:
         """See `Engine.warm_up`."""
         self._make_engine().warm_up(name, work)
 
-    def each(self, work: Callable[[Block], Any]) -> Iterator[Any]:
+    def each(self, work: Callable[[Block], ValueT]) -> Iterator[ValueT]:
         """``work(leaf)`` of every leaf that has rows, in order, in one pass."""
         with self._begin() as tell:
             if isinstance(self.rows, Block):
@@ -103,14 +104,15 @@ class DataPass:
         if not self.n_rows:
             raise NoRowsError("There are no rows: the source is empty.")
 
-    def total(self, work: Callable[[Block], Any]) -> Any:
+    def total(self, work: Callable[[Block], ValueT]) -> ValueT:
         """``work(leaf)``, added up over the leaves, in one pass. The order of the additions is that of the tree."""
         if isinstance(self.rows, Block):
             return next(self.each(work))
         tree = self._fold(partial(_summed, work), add_sums, MergeTree[Any](), name="sum")
         if not tree.slots:
             raise NoRowsError("There are no rows: the source is empty.")
-        return tree.collapse(add_sums).value
+        total: ValueT = tree.collapse(add_sums).value
+        return total
 
     def fold(
         self,

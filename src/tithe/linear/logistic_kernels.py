@@ -348,7 +348,7 @@ class LogisticSums:
     ----------
     count, loss, entropy : (K,)
         By the class of the row: weight, loss, and the entropy of the predicted probabilities.
-    gradient : (K, k, d + 1)
+    by_class : (K, k, d + 1)
         By the class of the row: residual (chance given minus class indicator) times (x, 1). With more
         than 32 classes (1, k, d + 1), all together: by class they would take K^2 (d + 1) numbers.
     diagonal : (k, d + 1) or None
@@ -358,8 +358,14 @@ class LogisticSums:
     count: Array
     loss: Array
     entropy: Array
-    gradient: Array
+    by_class: Array
     diagonal: Array | None
+
+    @property
+    def gradient(self) -> Array:
+        """The gradient of the losses: (k, d + 1)."""
+        total: Array = self.by_class.sum(axis=0)
+        return total
 
     def __add__(self, other: LogisticSums) -> LogisticSums:
         """The sums over the rows of both."""
@@ -367,7 +373,7 @@ class LogisticSums:
             count=self.count + other.count,
             loss=self.loss + other.loss,
             entropy=self.entropy + other.entropy,
-            gradient=self.gradient + other.gradient,
+            by_class=self.by_class + other.by_class,
             diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
         )
 
@@ -425,6 +431,6 @@ def logistic_sweep(
         count=total[:, 0],
         loss=total[:, 1],
         entropy=total[:, 2],
-        gradient=add_parts(gradients) if gradient else np.zeros((groups, size, d + 1)),
+        by_class=add_parts(gradients) if gradient else np.zeros((groups, size, d + 1)),
         diagonal=add_parts(diagonals) if diagonal else None,
     )

@@ -35,7 +35,7 @@ class SmoothedMargin(MarginObjective):
     def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
         """Value and gradient; the bound is the value, and there are no totals."""
         codes, weight = self.codes(block), block.weights()
-        unit = self._unit(block.total_weight)
+        unit = self.unit(block.total_weight)
         value, gradient = 0.0, np.zeros_like(params)
         for start in range(0, len(block), _CHUNK_ROWS):
             at = slice(start, start + _CHUNK_ROWS)
@@ -45,7 +45,7 @@ class SmoothedMargin(MarginObjective):
             residuals = (2.0 * unit * weight[at] * (self.mu * above - below))[:, None] * slopes
             gradient[:, :-1] += (block.X[at].T @ residuals).T
             gradient[:, -1] += residuals.sum(axis=0)
-        penalty = np.array(self._penalty()).repeat([params.shape[1] - 1, 1])
+        penalty = np.array(self.penalty()).repeat([params.shape[1] - 1, 1])
         gradient += penalty * params
         if not self.fit_intercept:
             gradient[:, -1] = 0.0

@@ -1,7 +1,8 @@
-"""Constructions that draw rows: uniformly, by sensitivity, by influence or by leverage."""
+"""Constructions that draw rows: uniformly, by sensitivity, by influence or by leverage; and what these require."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -9,21 +10,38 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from tithe.core.contracts import (
-    Construction,
-    InfluenceObjective,
-    MeanPilotObjective,
-    Objective,
-    ObjectiveT,
-    SensitivityObjective,
-)
-from tithe.core.data import Array, Block, Rng, Scores, Survey
+from tithe.core.contracts import Construction, Objective, ObjectiveT, SampledObjective, SensitivityObjective
+from tithe.core.data import Array, Block, Evaluation, Rng, Scores, Survey
 from tithe.core.labels import count_codes
 from tithe.core.parallel import limit_threads, over_parts
 from tithe.core.state_checks import Floats, Storable, check_fields, expect
 from tithe.reduce.kernels import draw, draw_in_classes, sample_rows
 
 MIN_DRAWS_OF_A_CLASS = 10  # even if the scores of its rows are small
+
+
+class MeanPilotObjective(SampledObjective):
+    """What `Lightweight` needs: a survey at the column means, whose totals begin with count and cost."""
+
+    @abstractmethod
+    def mean_pilot(self, block: Block) -> Array:
+        """A solution from column means alone."""
+
+
+class InfluenceObjective(SampledObjective):
+    """What `Influence` needs of a sum of losses of linear scores: how strongly a row acts on the solution."""
+
+    @abstractmethod
+    def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
+        """The size of the derivative of each row's loss in its score: (n,); ``cost`` are these losses."""
+
+    @abstractmethod
+    def evaluate(self, block: Block, params: Array) -> Evaluation:
+        """The value that `solve` makes small, penalty included, of the rows of one block."""
+
+    def rows_per_coefficient(self, block: Block, size: int) -> float:
+        """Rows for each coefficient among ``size`` drawn uniformly; with few, "auto" tries a uniform draw as well."""
+        return float("inf")
 
 
 def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, codes: Array | None = None) -> Block:

@@ -10,14 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import (
-    Construction,
-    ConvexObjective,
-    Objective,
-    SampledObjective,
-    SensitivityObjective,
-    SteppedObjective,
-)
+from tithe.certify.cost import SteppedObjective, StepT
+from tithe.certify.gap import ConvexObjective
+from tithe.core.contracts import Construction, Objective, SampledObjective, SensitivityObjective
 from tithe.core.data import Array, Block, Scores, Survey
 from tithe.reduce.stream import CoresetStream
 from tithe.storage.models import object_bytes
@@ -132,7 +127,7 @@ def _parts(objective: SampledObjective) -> None:
     np.testing.assert_allclose(summed, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
 
 
-def _steps(objective: SteppedObjective) -> None:
+def _steps(objective: SteppedObjective[StepT]) -> None:
     block = small_problem()
     halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
     # a solution for a few of the rows, which can be improved

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from tithe.clustering.objective import ClusteringObjective
-from tithe.core.contracts import ClusterBoundedObjective, Objective, SensitivityObjective, Source
+from tithe.core.contracts import Objective, SensitivityObjective, Source
 from tithe.core.data import Array, Block, Scores
 from tithe.core.params import Instance, OneOf, RealNumber, WholeNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.linear.cablr import Clustered
+from tithe.linear.logistic_objective import LogisticObjective
 from tithe.reduce.plan import check_contracts
 from tithe.rows.arrays import as_block
 from tithe.theory.theorems import (
@@ -161,7 +162,7 @@ def known_theorems(objective: Objective) -> list[dict[str, Any]]:
     if isinstance(objective, ClusteringObjective):
         pairs = [(name, queries) for name in ("sensitivity", "lightweight", "rings") for queries in ("one", "all")]
         pairs.insert(2, ("sensitivity", "net"))
-    elif isinstance(objective, ClusterBoundedObjective):
+    elif isinstance(objective, LogisticObjective):
         pairs = [("cablr", "one"), ("cablr", "all")]
     elif isinstance(objective, TheoremObjective):
         pairs = [("sensitivity", "one"), ("sensitivity", "all")]
@@ -177,7 +178,7 @@ def needs_total_sensitivity(objective: Objective) -> bool:
     """Whether the theorems about an objective need a total sensitivity that was measured on rows."""
     if isinstance(objective, TheoremObjective):
         return objective.needs_total_sensitivity
-    return isinstance(objective, ClusterBoundedObjective)
+    return isinstance(objective, LogisticObjective)
 
 
 def measured_total_sensitivity(
@@ -211,7 +212,7 @@ def measured_total_sensitivity(
     else:
         block = as_block(X, y, sample_weight)
     goal = goal.for_rows(block)
-    if isinstance(goal, ClusterBoundedObjective):
+    if isinstance(goal, LogisticObjective):
         name = "cablr" if isinstance(construction, str) and construction == "auto" else construction
         made = make("construction", name)
         check_value("construction", made, Instance(Clustered, "'cablr', 'acvs' or an instance of these"))

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tithe.certify.gap import ConvexObjective
 from tithe.clustering.objective import ClusteringObjective
-from tithe.core.contracts import Construction, ConvexObjective, Objective
+from tithe.core.contracts import Construction, Objective
 from tithe.core.params import (
     CORESET_SIZE,
     POLISH,

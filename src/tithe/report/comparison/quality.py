@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import ConvexObjective, Objective
+from tithe.core.contracts import Objective
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
+from tithe.linear.objective import LinearModelObjective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Quality:
 
 def quality_of(objective: Objective) -> Quality:
     """The score that says how well an objective's solutions do their job."""
-    if objective.target == "class" and isinstance(objective, ConvexObjective):
+    if objective.target == "class" and isinstance(objective, LinearModelObjective):
         return Quality(name="accuracy", higher_is_better=True)
     if objective.target == "number":
         name = "R²" if objective.name == "least_squares" else "explained loss"
@@ -50,7 +51,7 @@ class Judge:
     def scores(self, params: Any) -> tuple[float, float]:
         """The score of `quality_of`, and the mean loss of a row."""
         loss = self._mean(self.objective.cost(self.rows, params))
-        if self.objective.target == "class" and isinstance(self.objective, ConvexObjective):
+        if self.objective.target == "class" and isinstance(self.objective, LinearModelObjective):
             margins = self.objective.margins(self.rows.X, params)
             predicted = margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)
             return self._mean(predicted.astype(np.int32) == self.objective.codes(self.rows)), loss

@@ -12,7 +12,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import polish_by_descent, polish_by_steps
-from tithe.core.contracts import ConvexObjective, Objective, SteppedObjective
+from tithe.certify.cost import SteppedObjective
+from tithe.certify.gap import ConvexObjective
+from tithe.core.contracts import Objective
 from tithe.core.data import Array, Block, Coreset, effective_sample_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import timed
