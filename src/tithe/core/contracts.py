@@ -106,7 +106,12 @@ class Objective(Storable, ABC, Generic[ParamsT]):
 
 
 class SampledObjective(Objective[Array]):
-    """An objective whose rows can be scored at a pilot, and whose weights can be calibrated."""
+    """An objective whose rows can be scored at a pilot, and whose weights can be calibrated.
+
+    >>> from tithe.objectives import KMeansObjective, SampledObjective
+    >>> issubclass(KMeansObjective, SampledObjective)
+    True
+    """
 
     @abstractmethod
     def pilot(self, block: Block, *, rng: Rng) -> Array:
@@ -129,7 +134,14 @@ class SampledObjective(Objective[Array]):
 
 
 class SensitivityObjective(SampledObjective):
-    """An objective with a bound on the sensitivity of each row at a pilot."""
+    """An objective with a bound on the sensitivity of each row at a pilot.
+
+    >>> from tithe import Block
+    >>> from tithe.objectives import KMeansObjective
+    >>> block, objective = Block(X=np.array([[0.0], [2.0], [10.0]])), KMeansObjective(n_clusters=2)
+    >>> objective.sensitivity(block, objective.survey(block, np.array([[1.0], [10.0]]))).at().shape
+    (3,)
+    """
 
     best_construction: ClassVar[str] = "sensitivity"
 
@@ -147,7 +159,13 @@ class SensitivityObjective(SampledObjective):
 
 
 class NearestObjective(SampledObjective):
-    """An objective of the distance to the nearest of several centres or atoms; totals begin with count and cost."""
+    """An objective of the distance to the nearest of several centres or atoms; totals begin with count and cost.
+
+    >>> from tithe import Block
+    >>> from tithe.objectives import KMeansObjective
+    >>> KMeansObjective(n_clusters=2).assign(Block(X=np.array([[0.0], [2.0], [10.0]])), np.array([[1.0], [10.0]]))
+    array([0, 0, 1], dtype=int32)
+    """
 
     power: ClassVar[int] = 2  # cost is the distance to this power
 

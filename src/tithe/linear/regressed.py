@@ -424,14 +424,13 @@ class Regressed(Construction[Bounded]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Regressed
-    >>> from tithe.objectives import LogisticObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Regressed(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('regressed', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, X[:, 0] > 0, objective="logistic", construction="regressed", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     regressor: Any = "ols"

@@ -24,7 +24,12 @@ _SERIAL_NUMBERS = 100_000  # of X up to which one thread is quicker than two
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowTerms:
-    """Losses (n,) of some rows, their first and second derivatives in the score, and more columns (m, n) to add up."""
+    """Losses (n,) of some rows, their first and second derivatives in the score, and more columns (m, n) to add up.
+
+    >>> residual = np.array([0.5, -2.0])
+    >>> RowTerms(loss=0.5 * residual**2, first=residual, second=np.ones(2)).loss
+    array([0.125, 2.   ])
+    """
 
     loss: Array
     first: Array
@@ -105,6 +110,21 @@ class SingleScoreObjective(LinearModelObjective[ScoreSums]):
     phi*(r) = r z - phi(z) there. To make their sum zero, those of one sign are multiplied by a share s <= 1, and
     phi*(s r) <= s phi*(r) since phi* is convex and phi*(0) <= 0. With sum c_i r_i = 0 the bound is
     |gradient|^2 / (2 lam). Without a penalty it is only that losses are not negative.
+
+    Examples
+    --------
+    >>> from tithe.objectives import RowTerms, SingleScoreObjective
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class LogCosh(SingleScoreObjective):
+    ...     name = "log_cosh"
+    ...     def row_terms(self, score, y, params):
+    ...         gap, slope = score - y, np.tanh(score - y)
+    ...         return RowTerms(loss=np.logaddexp(gap, -gap) - np.log(2.0), first=slope, second=1.0 - slope**2)
+    ...     def penalty(self):
+    ...         return self.alpha, 0.0
+    >>> rows = Block(X=np.arange(5.0)[:, None], y=3 * np.arange(5.0) + 1)
+    >>> LogCosh(alpha=0.0).solve(rows, rng=np.random.default_rng(0)).round(3)
+    array([[3., 1.]])
     """
 
     alpha: float = 1.0
