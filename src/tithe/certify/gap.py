@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -21,9 +21,11 @@ from tithe.certify.certificate import (
 )
 from tithe.certify.descent import Metric
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
+from tithe.core.linear_algebra import MAX_COORDINATES
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.core.seeding import uniform_of
+from tithe.core.tree import AddsUp
 from tithe.reduce.draws import InfluenceObjective
 
 CONFIDENCE = 0.95
@@ -42,6 +44,7 @@ _MAX_MARGIN_CHANGE = 5.0  # mean change of a margin above which the curvature te
 _MAX_LOG_ERROR = 1.0  # standard error of the logarithm of the estimate, above which there is no interval
 _SAFETY_FACTOR = 100.0  # an estimate without a known curvature may be too small by this factor
 _CLOSE_BOUND = 2.0  # a bound of at most this multiple of the estimate is reported instead of it
+_ROWS_OF_USUAL_LOSS = 1000  # that show how large a usual loss is
 _HASH_KEY = 0x7A3C_91F5_0D2B_E864  # rows are chosen by their ids alone, independently of the fit
 
 
@@ -99,10 +102,6 @@ class ConvexObjective(InfluenceObjective, Generic[SumsT]):
         return self.evaluation(self.sums(block, params, diagonal=diagonal), params)
 
     @abstractmethod
-    def negligible_loss(self, rows: Block, params: Array) -> float:
-        """The loss on all rows up to which it is rounding; ``rows`` are some of them that weigh as much as all."""
-
-    @abstractmethod
     def centre(self, block: Block) -> Array | None:
         """Where columns are centred before their curvature is taken."""
 
@@ -123,14 +122,10 @@ class ConvexObjective(InfluenceObjective, Generic[SumsT]):
         """A curvature that is taken as it is, with the penalty."""
 
     @abstractmethod
-    def keeps_curvature(self, params: Array) -> bool:
-        """Whether the curvature of this number of coefficients is kept as a matrix."""
-
-    @abstractmethod
     def curvature(
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
     ) -> Array | None:
-        """The second derivative of the losses of these rows, out of rows of ``total_weight``."""
+        """The second derivative of the losses of these rows, out of rows of ``total_weight``; None where too wide."""
 
     @abstractmethod
     def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
@@ -249,7 +244,7 @@ class CurvatureRows:
     @classmethod
     def all_of(cls, objective: ConvexObjective, block: Block, params: Array) -> CurvatureRows:
         """All rows, which are in memory."""
-        return cls(rows=block, known=objective.convex and objective.keeps_curvature(params))
+        return cls(rows=block, known=objective.convex and params.size <= MAX_COORDINATES)
 
     @property
     def is_whole(self) -> bool:
@@ -296,10 +291,10 @@ class CurvatureDraw:
         n_seen = coreset.n_seen if isinstance(coreset, Coreset) else len(coreset)
         n_rows = n_seen if n_rows is None else n_rows
         cheap = params.size <= _MAX_EXACT_COEFFICIENTS or n_rows * params.size**2 <= _MAX_EXACT_WORK
-        self.adds_curvature = cheap and objective.constant_curvature and objective.keeps_curvature(params)
+        self.adds_curvature = cheap and objective.constant_curvature and params.size <= MAX_COORDINATES
         self.takes_all = n_rows <= self._size or n_rows * params.size**2 <= _MAX_WORK_ON_ALL_ROWS
         enough_rows = self.takes_all or self._size >= _MIN_ROWS_PER_COEFFICIENT * params.size
-        self.known = enough_rows and objective.convex and objective.keeps_curvature(params)
+        self.known = enough_rows and objective.convex and params.size <= MAX_COORDINATES
         if self.takes_all or self.adds_curvature or not self.known:
             return
         self._run = max(1, n_rows // _MAX_CANDIDATES)  # one candidate for each run of rows
@@ -365,16 +360,12 @@ def _one_row_of_each_run(block: Block, length: int) -> Array:
 
 
 @dataclass(frozen=True)
-class _LeafResult(Generic[SumsT]):
+class _LeafResult(AddsUp, Generic[SumsT]):
     """Sums over the rows of some leaves, the rows that `CurvatureDraw` draws from them, and their curvature."""
 
     sums: SumsT
     drawn: list[Block]
     curvature: Array | None
-
-    def __add__(self, other: _LeafResult[SumsT]) -> _LeafResult[SumsT]:
-        both = None if self.curvature is None or other.curvature is None else self.curvature + other.curvature
-        return _LeafResult(self.sums + other.sums, self.drawn + other.drawn, both)
 
 
 def evaluate_all(
@@ -436,8 +427,18 @@ def gap_at(
         estimate=min(estimate, evaluation.bound),
         interval=interval,
         exact=exact,
-        negligible=objective.negligible_loss(curvature.rows, params),
+        negligible=_negligible_loss(objective, curvature.rows, params),
     )
+
+
+def _negligible_loss(objective: ConvexObjective, rows: Block, params: Array) -> float:
+    """The loss on all rows up to which it is rounding; ``rows`` are some of them that weigh as much as all."""
+    step = -(-len(rows) // _ROWS_OF_USUAL_LOSS)
+    some = rows.take(np.arange(0, len(rows), step)) if step > 1 else rows
+    if not some.total_weight > 0.0:
+        return 0.0
+    some = replace(some, sample_weight=some.weights() * (rows.total_weight / some.total_weight), mean=None)
+    return objective.relative_rounding * objective.evaluate(some, objective.without_coefficients(params)).value
 
 
 def _interval(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tithe.core.data import Coreset
@@ -27,6 +27,15 @@ class Node(Protocol):
 
 N = TypeVar("N", bound=Node)
 Merge = Callable[[Any, Any, tuple[int, int]], Any]
+
+
+@dataclass(frozen=True)
+class AddsUp:
+    """What one pass over rows gives: that of more rows is the sum, field by field, and None where either is None."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return replace(self, **{name: None if a is None or b is None else a + b for name, a, b in pairs})
 
 
 @dataclass(frozen=True)

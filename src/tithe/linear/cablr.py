@@ -33,12 +33,7 @@ class Prepared(Storable):
 
 
 def find_radius(
-    radius: float | str,
-    block: Block,
-    sample: Block,
-    clusters: Clusters,
-    objective: LogisticObjective,
-    rng: Rng,
+    radius: float | str, block: Block, sample: Block, clusters: Clusters, objective: LogisticObjective, rng: Rng
 ) -> float:
     """R: the given number, the default of the objective for the clustered rows, or from a pilot fit."""
     if radius == "auto":
@@ -111,7 +106,7 @@ class Clustered(Construction[LogisticObjective]):
             warn_caller(
                 f"The mean sensitivity is {mean:.3g} for {len(sample)} rows at radius {self.prepared.radius:.3g}: "
                 "nearly every row may matter, and sampling by these bounds is near useless. Lower the radius, "
-                "standardise the columns, or use construction='influence'.",
+                "standardise the columns, or use construction='influence'."
             )
 
     def reduce(

@@ -12,6 +12,7 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.parts import add_parts, part_rows
+from tithe.core.tree import AddsUp
 
 _FAST = {"contract", "reassoc", "nsz"}
 _TILE_ROWS = 512
@@ -341,7 +342,7 @@ def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, d
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LogisticSums:
+class LogisticSums(AddsUp):
     """The sums of one sweep; K classes, k = 1 margin for two classes and K for more.
 
     Parameters
@@ -366,16 +367,6 @@ class LogisticSums:
         """The gradient of the losses: (k, d + 1)."""
         total: Array = self.by_class.sum(axis=0)
         return total
-
-    def __add__(self, other: LogisticSums) -> LogisticSums:
-        """The sums over the rows of both."""
-        return LogisticSums(
-            count=self.count + other.count,
-            loss=self.loss + other.loss,
-            entropy=self.entropy + other.entropy,
-            by_class=self.by_class + other.by_class,
-            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
-        )
 
 
 def logistic_sweep(

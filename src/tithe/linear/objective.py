@@ -14,7 +14,7 @@ from tithe.certify.descent import Descent, Metric
 from tithe.certify.gap import ConvexObjective, SumsT
 from tithe.core.data import Array, Block, Moments, Rng, Survey
 from tithe.core.labels import LabelledObjective, count_codes
-from tithe.core.linear_algebra import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support
+from tithe.core.linear_algebra import curvature_blocks, curvature_cost, effective_support
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.parts import column_means
@@ -29,7 +29,6 @@ _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every ro
 _ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again
 _CURVATURE_WORK = 10_000_000_000  # products that a curvature may cost
 _CHUNK_ROWS = 2048
-_ROWS_OF_USUAL_LOSS = 1000  # that show how large a usual loss is
 
 # of queries
 _SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
@@ -278,14 +277,6 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         zero[n_linear:] = params[n_linear:]
         return zero
 
-    def negligible_loss(self, rows: Block, params: Array) -> float:
-        step = -(-len(rows) // _ROWS_OF_USUAL_LOSS)
-        some = rows.take(np.arange(0, len(rows), step)) if step > 1 else rows
-        if not some.total_weight > 0.0:
-            return 0.0
-        some = replace(some, sample_weight=some.weights() * (rows.total_weight / some.total_weight), mean=None)
-        return self.relative_rounding * self.evaluate(some, self.without_coefficients(params)).value
-
     # -- curvature and minimisation ------------------------------------------------------------
 
     def centre(self, block: Block) -> Array | None:
@@ -342,9 +333,6 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         balanced = self.n_classes > 2
         free_diagonal = np.where(free, diagonal, 0.0)
         return Metric(hessian, free_diagonal.ravel(), penalty.ravel(), support, centre, balanced=balanced, free=free)
-
-    def keeps_curvature(self, params: Array) -> bool:
-        return params.size <= MAX_COORDINATES
 
     def curvature(
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None

@@ -104,14 +104,7 @@ class PilotSampleBound(SampleBound):
 
 
 def bound_sample(
-    block: Block,
-    sample: Block,
-    objective: Bounded,
-    *,
-    n_clusters: int,
-    radius: float | str,
-    certified: bool,
-    rng: Rng,
+    block: Block, sample: Block, objective: Bounded, *, n_clusters: int, radius: float | str, certified: bool, rng: Rng
 ) -> tuple[Array, SampleBound]:
     """m of the rows of a sample of the block (n,), all of positive weight, and what the bounds of new rows need."""
     about: dict[str, Any] = {"size": len(sample), "weight": sample.total_weight}
@@ -498,13 +491,7 @@ class Regressed(Construction[Bounded]):
         if sample.sample_weight is not None:
             sample = sample.take(np.flatnonzero(sample.sample_weight > 0.0))
         m, bound = bound_sample(
-            block,
-            sample,
-            objective,
-            n_clusters=self.n_clusters,
-            radius=self.radius,
-            certified=self.certified,
-            rng=rng,
+            block, sample, objective, n_clusters=self.n_clusters, radius=self.radius, certified=self.certified, rng=rng
         )
         model = self._fit(sample, objective, m, len(block), bound)
         ids = sample.row_ids()
@@ -560,14 +547,7 @@ class Regressed(Construction[Bounded]):
         return m, clipped
 
     def reduce(
-        self,
-        block: Block,
-        objective: Bounded,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
+        self, block: Block, objective: Bounded, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         ready = self.prepare(block, objective, rng=rng)
         model = ready.sensitivity_model_

@@ -14,6 +14,7 @@ from tithe.core.data import Array, Block, Evaluation
 from tithe.core.parallel import over_parts
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.core.parts import add_parts, part_rows
+from tithe.core.tree import AddsUp
 from tithe.linear.kernels import add_run, poisson_terms, scores_of_run
 from tithe.linear.objective import LinearModelObjective
 
@@ -38,7 +39,7 @@ class RowTerms:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ScoreSums:
+class ScoreSums(AddsUp):
     """What one pass adds up. Sums "by sign" are over the rows with r <= 0 and over those with r > 0.
 
     Parameters
@@ -76,14 +77,6 @@ class ScoreSums:
     @property
     def more(self) -> Array:
         return self.table[:, 3:]
-
-    def __add__(self, other: Self) -> Self:
-        return replace(
-            self,
-            table=self.table + other.table,
-            by_sign=self.by_sign + other.by_sign,
-            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,10 +51,7 @@ class BallCover(Construction[Objective]):
 
     name: ClassVar[str] = "ball_cover"
     unbiased: ClassVar[bool] = False
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "radius": OneOf(None) | RealNumber(least=0.0),
-        "leader": Boolean(),
-    }
+    _constraints: ClassVar[dict[str, Constraint]] = {"radius": OneOf(None) | RealNumber(least=0.0), "leader": Boolean()}
 
     def __post_init__(self) -> None:
         check_params(self, self._constraints)

@@ -203,7 +203,7 @@ class Plan(Storable):
         at_solution: bool,
         n_rows: int | None,
     ) -> Array:
-        """A pilot from the rows at hand: their solution, if totals are taken and the objective wants them there."""
+        """A pilot from a sample: the exact solution on it if totals are taken at the solution, else a rough one."""
         rng = rng_for(self.seed, "pilot")
         if not (at_solution and objective.totals_at_solution):
             return construction.pilot(at_hand, objective, rng=rng)
