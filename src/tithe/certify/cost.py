@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tithe.certify.certificate import Certificate
-from tithe.core.contracts import Objective
+from tithe.core.contracts import Objective, ParamsT
 from tithe.core.data import Array, Block
 from tithe.core.params import POLISH, check_value
 from tithe.core.passes import DataPass
@@ -105,18 +105,18 @@ def weighted_total(block: Block, cost: Array) -> float:
     return float(cost.sum() if block.sample_weight is None else block.sample_weight @ cost)
 
 
-def certify_cost(objective: Objective, data: DataPass, params: Any, coreset: Block) -> Certificate:
+def certify_cost(objective: Objective[ParamsT], data: DataPass, params: ParamsT, coreset: Block) -> Certificate:
     """The exact cost of a solution on all rows, and the error of its cost on the coreset."""
     full = total_cost(objective, data, params)
     return cost_certificate(full, coreset_cost(objective, coreset, params), data.n_rows, passes=1)
 
 
-def total_cost(objective: Objective, data: DataPass, params: Any) -> float:
+def total_cost(objective: Objective[ParamsT], data: DataPass, params: ParamsT) -> float:
     """The cost of a solution on all rows, in one pass."""
     return data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
 
 
-def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:
+def coreset_cost(objective: Objective[ParamsT], coreset: Block, params: ParamsT) -> float:
     """The cost of a solution on the coreset."""
     return weighted_total(coreset, objective.cost(coreset, params))
 

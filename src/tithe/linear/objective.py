@@ -444,7 +444,7 @@ def signed(X: Any, sign: Array, last: float) -> Any:
     return rows
 
 
-def _random_queries(objective: LinearModelObjective[Any], block: Block, n_bases: int, rng: Rng) -> list[Array]:
+def _random_queries(objective: LinearModelObjective, block: Block, n_bases: int, rng: Rng) -> list[Array]:
     """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
     sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
     rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
@@ -461,7 +461,7 @@ def _random_queries(objective: LinearModelObjective[Any], block: Block, n_bases:
     return _with_scales(objective, queries, block)
 
 
-def _hard_queries(objective: LinearModelObjective[Any], block: Block, rng: Rng) -> list[Array]:
+def _hard_queries(objective: LinearModelObjective, block: Block, rng: Rng) -> list[Array]:
     """Parameters (k, d + 1) each: zero, solutions on subsets and with other penalties, far rows, random directions."""
     sample = _sample_of_all_classes(objective, block, _SAMPLE_FOR_FITS, rng)
     rough = objective.loose_tolerance()
@@ -476,7 +476,7 @@ def _hard_queries(objective: LinearModelObjective[Any], block: Block, rng: Rng) 
     return _with_scales(objective, queries, block)
 
 
-def _with_scales(objective: LinearModelObjective[Any], queries: list[Array], block: Block) -> list[Array]:
+def _with_scales(objective: LinearModelObjective, queries: list[Array], block: Block) -> list[Array]:
     """The same queries, with scales that are positive and have no coefficients."""
     linear = objective.n_scores - objective.n_scales
     scales = objective.start_params(block)[linear:]
@@ -485,7 +485,7 @@ def _with_scales(objective: LinearModelObjective[Any], queries: list[Array], blo
     return queries
 
 
-def _far_directions(objective: LinearModelObjective[Any], sample: Block, base: Array, rng: Rng) -> list[Array]:
+def _far_directions(objective: LinearModelObjective, sample: Block, base: Array, rng: Rng) -> list[Array]:
     """Directions of the farthest row and of another far one, alone and against the solution ``base``."""
     X = sample.X
     norms = np.asarray(X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)).ravel()
@@ -513,7 +513,7 @@ def _random_directions(sample: Block, base: Array, rng: Rng) -> list[Array]:
     return queries
 
 
-def _sample_of_all_classes(objective: LinearModelObjective[Any], block: Block, size: int, rng: Rng) -> Block:
+def _sample_of_all_classes(objective: LinearModelObjective, block: Block, size: int, rng: Rng) -> Block:
     """Random rows, and some of each class that would be missing."""
     sample = sample_rows(block, size, rng)
     codes, drawn = objective.codes(block), objective.codes(sample)
@@ -525,7 +525,7 @@ def _sample_of_all_classes(objective: LinearModelObjective[Any], block: Block, s
     return block.take(np.unique(np.concatenate([rows, *more])))
 
 
-def _towards_own_class(objective: LinearModelObjective[Any], block: Block, row: int, along: Array) -> Array:
+def _towards_own_class(objective: LinearModelObjective, block: Block, row: int, along: Array) -> Array:
     """Parameters (k, d + 1) that move one row by ``along`` (d + 1,): towards its own class where y holds classes."""
     codes, direction = objective.codes(block), np.zeros((objective.n_scores, len(along)))
     if codes is None or objective.n_scores > 1:

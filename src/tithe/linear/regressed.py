@@ -26,7 +26,7 @@ from tithe.linear.cablr import RADIUS, find_radius
 from tithe.linear.kernels import linear_scores
 from tithe.linear.logistic_objective import Clusters, LogisticObjective
 from tithe.linear.objective import LabelledLinearObjective, signed
-from tithe.reduce.draws import draw_rows
+from tithe.reduce.draws import draw_rows, score_values
 from tithe.reduce.kernels import sample_rows
 
 Bounded = SensitivityObjective | LogisticObjective  # objectives that bound the sensitivities of rows
@@ -42,7 +42,7 @@ class SampleBound(Storable, ABC):
     def _check_state(self) -> None:
         check_fields(self, {"size": Integer(least=1), "weight": Number(least=0.0)})
 
-    def of_new(self, block: Block, objective: Any) -> Array:
+    def of_new(self, block: Block, objective: Bounded) -> Array:
         """m of rows that were not in the sample, as if each were one more row of mean weight: (n,)."""
         # the mean weight is also that of a sample without weights, where it is 1
         rows = Block(X=block.X, y=block.y, sample_weight=np.full(len(block), self.weight / self.size))
@@ -54,11 +54,11 @@ class SampleBound(Storable, ABC):
         return {}
 
     @abstractmethod
-    def _bounds(self, rows: Block, objective: Any) -> Array:
+    def _bounds(self, rows: Block, objective: Bounded) -> Array:
         """s of rows that have weights: (n,)."""
 
     @abstractmethod
-    def check_columns(self, n_features: int, objective: Any) -> None:
+    def check_columns(self, n_features: int, objective: Bounded) -> None:
         """Raise ValueError if a state from a file does not fit rows of ``n_features`` columns."""
 
 
@@ -77,10 +77,12 @@ class ClusterSampleBound(SampleBound):
     def notes(self) -> dict[str, str | int | float]:
         return {"radius": self.radius}
 
-    def _bounds(self, rows: Block, objective: LogisticObjective) -> Array:
+    def _bounds(self, rows: Block, objective: Bounded) -> Array:
+        assert isinstance(objective, LogisticObjective)
         return objective.bound_of_new(rows, self.clusters, radius=self.radius)
 
-    def check_columns(self, n_features: int, objective: LogisticObjective) -> None:
+    def check_columns(self, n_features: int, objective: Bounded) -> None:
+        expect(isinstance(objective, LogisticObjective), "clusters are of another objective")
         self.clusters.check_columns(n_features, objective.n_classes)
 
 
@@ -91,11 +93,13 @@ class PilotSampleBound(SampleBound):
     pilot: Array
     totals: Array
 
-    def _bounds(self, rows: Block, objective: SensitivityObjective) -> Array:
+    def _bounds(self, rows: Block, objective: Bounded) -> Array:
+        assert isinstance(objective, SensitivityObjective)
         survey = objective.survey(rows, self.pilot)
-        return _values(objective.sensitivity_of_new(rows, survey, self.totals))
+        return score_values(objective.sensitivity_of_new(rows, survey, self.totals))
 
-    def check_columns(self, n_features: int, objective: SensitivityObjective) -> None:
+    def check_columns(self, n_features: int, objective: Bounded) -> None:
+        expect(isinstance(objective, SensitivityObjective), "a pilot is of another objective")
         label = None if objective.classes is None else np.array(objective.classes)[:1]
         row = Block(X=np.zeros((1, n_features)), y=label, sample_weight=np.ones(1))
         objective.check_pilot(self.pilot, None, row)
@@ -119,14 +123,10 @@ def bound_sample(
         assert isinstance(objective, SensitivityObjective)
         pilot = objective.pilot(block, rng=rng)
         survey = objective.survey(sample, pilot)
-        bound = _values(objective.sensitivity(sample, survey))
+        bound = score_values(objective.sensitivity(sample, survey))
         known = PilotSampleBound(pilot=pilot, totals=objective.sensitivity_totals(sample, survey), **about)
     # per unit of weight, and free of its scale: b s for rows of equal weight
     return bound * (sample.total_weight / sample.weights()), known
-
-
-def _values(scores: Scores | Array) -> Array:
-    return scores.at() if isinstance(scores, Scores) else scores
 
 
 _CHUNK_ROWS = 65_536  # rows whose features are written out at a time

@@ -44,6 +44,11 @@ class InfluenceObjective(SampledObjective):
         return float("inf")
 
 
+def score_values(scores: Scores | Array) -> Array:
+    """Scores of rows as one array: (n,)."""
+    return scores.at() if isinstance(scores, Scores) else scores
+
+
 def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, codes: Array | None = None) -> Block:
     """Rows drawn by scores that contain their weights u, each weighing u / (size p); by class with ``codes``."""
     positions, inverse = draw_by_class(scores, codes, size, rng)

@@ -10,13 +10,14 @@ import numpy as np
 
 from tithe.clustering.objective import ClusteringObjective
 from tithe.core.contracts import Objective, SensitivityObjective, Source
-from tithe.core.data import Array, Block, Scores
+from tithe.core.data import Array, Block
 from tithe.core.params import Instance, RealNumber, WholeNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.linear.cablr import Clustered
 from tithe.linear.logistic_objective import LogisticObjective
+from tithe.reduce.draws import score_values
 from tithe.reduce.plan import check_contracts
 from tithe.rows.arrays import as_block
 from tithe.theory.theorems import (
@@ -222,8 +223,7 @@ def measured_total_sensitivity(
         check_contracts(goal, (SensitivityObjective,), needed_by="measured_total_sensitivity")
         assert isinstance(goal, SensitivityObjective)
         pilot = goal.pilot(block, rng=rng_for(seed, "pilot"))
-        scores = goal.sensitivity(block, goal.survey(block, pilot))
-        bounds = scores.at() if isinstance(scores, Scores) else scores
+        bounds = score_values(goal.sensitivity(block, goal.survey(block, pilot)))
     drawn = bounds[bounds > 0.0]
     return float(drawn.sum() * np.max(np.minimum(1.0, drawn) / drawn, initial=0.0))
 
