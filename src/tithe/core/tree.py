@@ -26,6 +26,7 @@ class Node(Protocol):
 
 
 N = TypeVar("N", bound=Node)
+ValueT = TypeVar("ValueT")
 Merge = Callable[[Any, Any, tuple[int, int]], Any]
 
 
@@ -39,15 +40,15 @@ class AddsUp:
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(Generic[ValueT]):
     """A node that holds a value which adds up."""
 
-    value: Any
+    value: ValueT
     n_seen: int
     key: tuple[int, int]
 
 
-def add_sums(left: Sum, right: Sum, key: tuple[int, int]) -> Sum:
+def add_sums(left: Sum[Any], right: Sum[Any], key: tuple[int, int]) -> Sum[Any]:
     """The sum of two nodes, for `MergeTree`."""
     return Sum(left.value + right.value, left.n_seen + right.n_seen, key)
 
