@@ -93,7 +93,7 @@ class Objective(Storable, ABC, Generic[ParamsT]):
         return []
 
     def without_coefficients(self, params: ParamsT) -> ParamsT:
-        """The solution that uses no column, beside which rounding is recognised."""
+        """The intercept-only solution: its loss is the scale below which a loss counts as rounding error."""
         return cast("ParamsT", np.zeros_like(params))
 
     def without_rounding(self, losses: Any, usual: float) -> Array:

@@ -94,8 +94,9 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
     s = 1 the right-hand side is |gradient|^2 C / 2. With more than 32 classes and an intercept, and without a
     penalty, the bound is only that losses are not negative.
 
-    Sensitivities through clusters, for `Cablr`, `Acvs` and `Regressed`.
-    s_n = u_n / (u_n + sum_i W_i exp(-R |m_i - z_n|)) >= the sensitivity of row n, for all |theta| <= R.
+    Sensitivities through clusters, for `Cablr`, `Acvs` and `Regressed`. For all |theta| <= R that of row n is at most
+
+        s_n = u_n / (u_n + sum_i W_i exp(-R |m_i - z_n|)).
 
     Huggins, Campbell and Broderick (2016). Two classes: z = +-(x, 1), + for class 1, and the loss is
     phi(z . theta), phi(t) = ln(1 + exp(-t)). W_i and m_i are weights and exact means of clusters of
