@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-
 from running import PLAIN, generation, rows_table, run, sha, start, write_folder
+
 from tithe import (
     CoresetHuberRegressor,
     CoresetKMeans,

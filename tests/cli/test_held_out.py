@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from running import PLAIN, rows_table, run, write_folder
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, r2_score, roc_auc_score
 
-from running import PLAIN, rows_table, run, write_folder
 from tithe import CoresetLogisticRegression, load_coreset, load_model, open_dataset
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Split, key_of, uniform_of

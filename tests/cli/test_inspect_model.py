@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from running import rows_table, run, write_folder
+
 from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, load_coreset, load_model, save_model
 from tithe.odm import ODMClassifier
 from tithe.online import PACO

@@ -17,8 +17,8 @@ import joblib
 import numpy as np
 import pytest
 from row_search import files_with
-
 from running import rows_table, run, sha, write_folder
+
 from tithe import load_model
 
 KILLS = 40  # of each of the five

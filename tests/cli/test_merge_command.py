@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from running import rows_table, run
+
 from tithe import CoresetLogisticRegression, load_coreset, load_model
 from tithe.objectives import LogisticObjective
 from tithe.storage.coresets import load_schema

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from running import run, same_rows
 from stored_rows import write_years
 
-from running import run, same_rows
 from tithe.rows import stores
 
 

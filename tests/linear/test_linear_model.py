@@ -47,10 +47,7 @@ class TwoSquares(LinearModelObjective):
             np.array([weight.sum()]), float(weight @ cost), (residual * weight[:, None]).T @ rows, diagonal
         )
 
-    def _gradient_sums(self, sums: Sums) -> Array:
-        return sums.gradient
-
-    def _penalty(self) -> tuple[float, float]:
+    def penalty(self) -> tuple[float, float]:
         return 0.0, 0.0
 
     def evaluation(self, sums: Sums, params: Array) -> Evaluation:

@@ -6,6 +6,7 @@ from scipy import sparse
 
 from tithe.core.data import Block
 from tithe.linear.logistic_objective import LogisticObjective
+from tithe.linear.regressed import signed_rows
 
 BINARY = LogisticObjective(classes=(0, 1))
 FORMS = [{}, {"repair": "mass"}]
@@ -212,8 +213,8 @@ def test_radius_rules() -> None:
 def test_signed_rows(n_classes) -> None:
     objective = LogisticObjective(classes=tuple(range(n_classes)))
     block = _problem(30, 2, n_classes, 0)
-    dense = objective.signed_rows(block)
-    thin = objective.signed_rows(Block(X=sparse.csr_matrix(block.X), y=block.y))
+    dense = signed_rows(objective, block)
+    thin = signed_rows(objective, Block(X=sparse.csr_matrix(block.X), y=block.y))
     np.testing.assert_array_equal(dense, thin.toarray())
     assert dense.shape == (30, 3 if n_classes == 2 else 5)
 

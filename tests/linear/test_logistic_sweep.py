@@ -47,7 +47,7 @@ def test_sweep_equals_the_formulas(n_classes: int, d: int, layout: str) -> None:
     np.testing.assert_allclose(sums.count, np.bincount(y, u, n_classes), rtol=1e-12)
     np.testing.assert_allclose(sums.loss, np.bincount(y, u * loss, n_classes), rtol=1e-10)
     np.testing.assert_allclose(sums.entropy, entropy, rtol=1e-9)
-    np.testing.assert_allclose(sums.gradient, gradient, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(sums.by_class, gradient, rtol=1e-9, atol=1e-9)
     assert sums.diagonal is not None
     np.testing.assert_allclose(sums.diagonal, diagonal, rtol=1e-9, atol=1e-9)
 
@@ -57,7 +57,7 @@ def test_two_classes_equal_softmax_of_two() -> None:
     one, sums = logistic_sweep(X, y, theta, n_classes=2, weight=u)
     two, both = logistic_sweep(X, y, np.vstack([0 * theta, theta]), n_classes=2, weight=u)
     np.testing.assert_allclose(one, two, rtol=1e-12)
-    np.testing.assert_allclose(sums.gradient[:, 0], both.gradient[:, 1], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(sums.by_class[:, 0], both.by_class[:, 1], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(sums.entropy, both.entropy, rtol=1e-10)
 
 
@@ -71,7 +71,7 @@ def test_extreme_margins_stay_finite_and_right(n_classes: int) -> None:
     rest = 0.0 if n_classes == 2 else 1.0
     expected = np.logaddexp(np.log1p(rest), X[:, 0])
     np.testing.assert_allclose(cost, expected, rtol=1e-12, atol=1e-17)
-    assert np.isfinite(sums.gradient).all() and np.isfinite(sums.entropy).all() and sums.entropy.min() >= 0.0
+    assert np.isfinite(sums.by_class).all() and np.isfinite(sums.entropy).all() and sums.entropy.min() >= 0.0
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -84,7 +84,7 @@ def test_threads_are_no_matter(n_classes: int) -> None:
             results.append(logistic_sweep(X.astype(np.float32), y, theta, n_classes=n_classes, weight=u, diagonal=True))
     for cost, sums in results[1:]:
         assert np.array_equal(cost, results[0][0])
-        assert np.array_equal(sums.gradient, results[0][1].gradient)
+        assert np.array_equal(sums.by_class, results[0][1].by_class)
         assert np.array_equal(sums.diagonal, results[0][1].diagonal)
 
 

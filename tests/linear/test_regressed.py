@@ -10,11 +10,10 @@ from sklearn.linear_model import BayesianRidge, PoissonRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from tithe import build_coreset
-from tithe.core.contracts import BoundedObjective
 from tithe.core.data import Block, Scores
 from tithe.linear.cablr import Cablr
 from tithe.linear.logistic_objective import LogisticObjective
-from tithe.linear.regressed import Regressed, SensitivityModel, features
+from tithe.linear.regressed import Bounded, Regressed, SensitivityModel, features
 from tithe.objectives import DictionaryObjective, GenericObjective, KMeansObjective, KMedianObjective, MarginObjective
 from tithe.reduce.kernels import draw
 from tithe.storage.models import object_bytes, object_from
@@ -89,7 +88,7 @@ def test_linear_models_score_without_writing_features_out(n_classes, norm_featur
 # -- other objectives, and logarithms ----------------------------------------------------------
 
 
-def _others() -> list[tuple[BoundedObjective, Block]]:
+def _others() -> list[tuple[Bounded, Block]]:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(600, 4)) * rng.gamma(2.0, size=(600, 1))
     weight, three = rng.uniform(0.2, 3.0, 600), rng.integers(0, 3, 600)

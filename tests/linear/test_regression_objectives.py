@@ -52,7 +52,7 @@ def test_gradient_and_curvature_are_derivatives(objective, layout, rng) -> None:
     hessian = objective.curvature(block, at)[0]
     free = objective._free_coordinates(at.shape).ravel()
     penalty = np.zeros(at.shape)
-    penalty[0, :-1] = objective._penalty()[0]
+    penalty[0, :-1] = objective.penalty()[0]
     for j in np.flatnonzero(free):
         step = np.zeros(at.size)
         step[j] = 1e-6
@@ -76,7 +76,7 @@ def test_threads_change_no_bit(objective, layout, rng) -> None:
     for n_threads in (1, 2, 5):
         with limit_threads(n_threads):
             cost, sums = objective._loss_pass(block, at, diagonal=True)
-        results.append([cost, sums.table, sums.gradient, sums.diagonal])
+        results.append([cost, sums.table, sums.by_sign, sums.diagonal])
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
 

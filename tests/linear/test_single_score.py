@@ -54,7 +54,7 @@ def test_sums_are_those_of_the_formula(rng) -> None:
         cost, sums = PoissonObjective()._loss_pass(block, params, diagonal=True, centre=centre if dense else None)
         by_sign = np.stack([weight * (r <= 0.0), weight * (r > 0.0)])
         np.testing.assert_allclose(sums.table, by_sign @ np.column_stack([ones, r * score, cost]))
-        np.testing.assert_allclose(sums.gradient, by_sign @ (r[:, None] * np.hstack([X, ones])))
+        np.testing.assert_allclose(sums.by_sign, by_sign @ (r[:, None] * np.hstack([X, ones])))
         square = np.hstack([(X - centre if dense else X) ** 2, ones])
         np.testing.assert_allclose(sums.diagonal[0], (weight * np.exp(score)) @ square)
 

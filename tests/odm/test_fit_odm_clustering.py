@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from running import run
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
-from running import run
 from tithe.storage.models import load_model
 
 X, Y = make_moons(120, noise=0.05, random_state=0)

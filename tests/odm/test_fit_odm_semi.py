@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from running import run
 from sklearn.datasets import make_moons
 
 import tithe
-from running import run
 from tithe.odm import SemiSupervisedODMClassifier
 from tithe.odm.report import unlabeled_text
 

@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-
-import tithe
 from figures import check_figure
 from running import PLAIN, run
+
+import tithe
 from tithe import load_model
 from tithe.online import PACO
 from tithe.online.command import View, curve

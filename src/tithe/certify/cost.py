@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tithe.certify.certificate import Certificate
-from tithe.core.contracts import Objective, SteppedObjective
+from tithe.core.contracts import Objective, ParamsT
 from tithe.core.data import Array, Block
 from tithe.core.params import POLISH, check_value
 from tithe.core.passes import DataPass
 
 AUTO_ROUNDS = 2  # rounds of polish="auto": on real data the first two bring nearly the whole gain
 AUTO_GAIN = 1e-3  # polish="auto" stops earlier if a round saves less than this share of the cost
+
+
+class StepSums(Protocol):
+    """What one pass for a step gives: the cost, and the labels of the rows of one block. Those of leaves add up."""
+
+    @property
+    def total(self) -> float: ...
+
+    @property
+    def labels(self) -> Array | None: ...
+
+    def __add__(self, other: Self, /) -> Self: ...
+
+
+StepT = TypeVar("StepT", bound=StepSums)
+
+
+class SteppedObjective(Objective[Array], Generic[StepT]):
+    """What `polish_by_steps` needs: results of leaves add up, and a step follows from the sum."""
+
+    @abstractmethod
+    def evaluate_for_step(self, block: Block, params: Array, *, last: bool = False) -> StepT:
+        """What one pass over a block gives; the ``last`` pass may leave out what `step` needs."""
+
+    @abstractmethod
+    def step(self, evaluation: StepT, params: Array) -> tuple[Array, float]:
+        """A solution that costs less than ``params``, and a lower bound on how much less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +53,7 @@ class Polished:
     ``passes`` is the number of passes over the data, ``n_rows`` the number of rows.
     """
 
-    params: Any
+    params: Array
     labels: Array | None
     curve: list[float]
     passes: int
@@ -40,7 +68,7 @@ def polish_rounds(polish: Any) -> tuple[int, float]:
     return int(polish), 0.0
 
 
-def polish_by_steps(objective: SteppedObjective, data: DataPass, params: Any, polish: Any) -> Polished:
+def polish_by_steps(objective: SteppedObjective[StepT], data: DataPass, params: Array, polish: Any) -> Polished:
     """Rounds of the objective's own steps over all rows, and the final assignment.
 
     A round is accepted only if the cost falls. The last pass gives labels and the exact cost, so a number of rounds
@@ -49,7 +77,7 @@ def polish_by_steps(objective: SteppedObjective, data: DataPass, params: Any, po
     rounds, min_gain = polish_rounds(polish)
     n_passes_before = data.n_passes
 
-    def make_pass(candidate: Any, *, last: bool) -> Any:
+    def make_pass(candidate: Array, *, last: bool) -> StepT:
         return data.total(lambda leaf: objective.evaluate_for_step(leaf, candidate, last=last))
 
     result = make_pass(params, last=rounds == 0)
@@ -77,19 +105,18 @@ def weighted_total(block: Block, cost: Array) -> float:
     return float(cost.sum() if block.sample_weight is None else block.sample_weight @ cost)
 
 
-def certify_cost(objective: Objective, data: DataPass, params: Any, coreset: Block) -> Certificate:
+def certify_cost(objective: Objective[ParamsT], data: DataPass, params: ParamsT, coreset: Block) -> Certificate:
     """The exact cost of a solution on all rows, and the error of its cost on the coreset."""
     full = total_cost(objective, data, params)
     return cost_certificate(full, coreset_cost(objective, coreset, params), data.n_rows, passes=1)
 
 
-def total_cost(objective: Objective, data: DataPass, params: Any) -> float:
+def total_cost(objective: Objective[ParamsT], data: DataPass, params: ParamsT) -> float:
     """The cost of a solution on all rows, in one pass."""
-    total: float = data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
-    return total
+    return data.total(lambda leaf: weighted_total(leaf, objective.cost(leaf, params)))
 
 
-def coreset_cost(objective: Objective, coreset: Block, params: Any) -> float:
+def coreset_cost(objective: Objective[ParamsT], coreset: Block, params: ParamsT) -> float:
     """The cost of a solution on the coreset."""
     return weighted_total(coreset, objective.cost(coreset, params))
 

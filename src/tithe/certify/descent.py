@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -104,13 +104,28 @@ class Metric:
         return 0.5 * float(np.vdot(gradient, self.solve(gradient)))
 
 
-class Descent:
+class Point(Protocol):
+    """A place of a `Descent`: the value there, and its gradient."""
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def gradient(self) -> Array: ...
+
+
+PointT = TypeVar("PointT", bound=Point)
+
+
+class Descent(Generic[PointT]):
     """Preconditioned L-BFGS, one round at a time; a round is accepted only if the value falls.
 
     ``evaluate`` maps parameters to a point with ``value`` and ``gradient``; ``n_evaluations`` counts its calls.
     """
 
-    def __init__(self, evaluate: Callable[[Array], Any], start: Array, metric: Metric, *, point: Any = None) -> None:
+    def __init__(
+        self, evaluate: Callable[[Array], PointT], start: Array, metric: Metric, *, point: PointT | None = None
+    ) -> None:
         self._evaluate = evaluate
         self.n_evaluations = 0
         self.params = start
@@ -118,7 +133,7 @@ class Descent:
         self.point = self._at(start) if point is None else point
         self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_MAX_PAIRS)
 
-    def _at(self, params: Array) -> Any:
+    def _at(self, params: Array) -> PointT:
         self.n_evaluations += 1
         return self._evaluate(params)
 
@@ -127,7 +142,7 @@ class Descent:
         self.metric = metric
         self._pairs.clear()
 
-    def recall(self, params: Array, point: Any) -> None:
+    def recall(self, params: Array, point: PointT) -> None:
         """Learn from the change between another point and the present one."""
         self._learn(self.params - params, self.point.gradient - point.gradient)
 
@@ -184,7 +199,7 @@ class Descent:
             length = float(np.clip(best, 0.1 * length, 0.5 * length))
         return False
 
-    def _remember(self, params: Array, point: Any) -> None:
+    def _remember(self, params: Array, point: PointT) -> None:
         self._learn(params - self.params, point.gradient - self.point.gradient)
         self.params, self.point = params, point
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from scipy.special import stdtrit
@@ -19,11 +20,13 @@ from tithe.certify.certificate import (
     rounding_certificate,
 )
 from tithe.certify.descent import Metric
-from tithe.core.contracts import ConvexObjective
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
+from tithe.core.linear_algebra import MAX_COORDINATES
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.passes import DataPass
 from tithe.core.seeding import uniform_of
+from tithe.core.tree import AddsUp
+from tithe.reduce.draws import InfluenceObjective
 
 CONFIDENCE = 0.95
 N_GROUPS = 8  # groups of a sample, left out one at a time (jackknife)
@@ -41,7 +44,100 @@ _MAX_MARGIN_CHANGE = 5.0  # mean change of a margin above which the curvature te
 _MAX_LOG_ERROR = 1.0  # standard error of the logarithm of the estimate, above which there is no interval
 _SAFETY_FACTOR = 100.0  # an estimate without a known curvature may be too small by this factor
 _CLOSE_BOUND = 2.0  # a bound of at most this multiple of the estimate is reported instead of it
+_ROWS_OF_USUAL_LOSS = 1000  # that show how large a usual loss is
 _HASH_KEY = 0x7A3C_91F5_0D2B_E864  # rows are chosen by their ids alone, independently of the fit
+
+
+class LossSums(Protocol):
+    """What one pass over rows gives. Those of several leaves add up.
+
+    With r the derivatives of a row's loss in its k scores, the weight of the rows is ``count`` (basic moments,), the
+    sum of r times (x, 1) is ``gradient`` (k, d + 1), and ``diagonal`` (k, d + 1) that of the curvature if it was asked
+    for.
+    """
+
+    @property
+    def count(self) -> Array: ...
+
+    @property
+    def gradient(self) -> Array: ...
+
+    @property
+    def diagonal(self) -> Array | None: ...
+
+    def __add__(self, other: Self, /) -> Self: ...
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    SumsT = TypeVarWithDefault("SumsT", bound=LossSums, default=Any)
+else:
+    SumsT = TypeVar("SumsT")
+
+
+class ConvexObjective(InfluenceObjective, Generic[SumsT]):
+    """What certificates of the excess loss and polish by descent need: a smooth sum of losses of linear scores.
+
+    A penalty may be added to the sum. `tithe.linear.objective.LinearModelObjective` defines all of it.
+    """
+
+    constant_curvature: ClassVar[bool] = False  # whether the second derivative is the same everywhere
+
+    @property
+    def convex(self) -> bool:
+        """Whether the sum is convex in the parameters; else a gap can be bounded but not estimated."""
+        return True
+
+    @abstractmethod
+    def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> SumsT:
+        """What one pass over a block gives."""
+
+    @abstractmethod
+    def evaluation(self, sums: SumsT, params: Array) -> Evaluation:
+        """Value, gradient, proved bound and totals of the moments, of all rows that were added up."""
+
+    def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
+        """`evaluation` of the rows of one block."""
+        return self.evaluation(self.sums(block, params, diagonal=diagonal), params)
+
+    @abstractmethod
+    def centre(self, block: Block) -> Array | None:
+        """Where columns are centred before their curvature is taken."""
+
+    @abstractmethod
+    def metric(
+        self,
+        block: Block,
+        params: Array,
+        *,
+        diagonal: Array | None = None,
+        centre: Array | None = None,
+        caution: float = 1.0,
+    ) -> Metric:
+        """The curvature of these rows with the penalty."""
+
+    @abstractmethod
+    def metric_of(self, hessian: Array, centre: Array | None = None) -> Metric:
+        """A curvature that is taken as it is, with the penalty."""
+
+    @abstractmethod
+    def curvature(
+        self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
+    ) -> Array | None:
+        """The second derivative of the losses of these rows, out of rows of ``total_weight``; None where too wide."""
+
+    @abstractmethod
+    def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
+        """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
+
+    @abstractmethod
+    def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
+        """How much the curvature along a Newton step changes on its way, as a share of itself."""
+
+    @abstractmethod
+    def least_support(self, block: Block, params: Array, centre: Array | None) -> float:
+        """The smallest effective number of rows that the curvature in a column comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +244,7 @@ class CurvatureRows:
     @classmethod
     def all_of(cls, objective: ConvexObjective, block: Block, params: Array) -> CurvatureRows:
         """All rows, which are in memory."""
-        return cls(rows=block, known=objective.convex and objective.keeps_curvature(params))
+        return cls(rows=block, known=objective.convex and params.size <= MAX_COORDINATES)
 
     @property
     def is_whole(self) -> bool:
@@ -195,10 +291,10 @@ class CurvatureDraw:
         n_seen = coreset.n_seen if isinstance(coreset, Coreset) else len(coreset)
         n_rows = n_seen if n_rows is None else n_rows
         cheap = params.size <= _MAX_EXACT_COEFFICIENTS or n_rows * params.size**2 <= _MAX_EXACT_WORK
-        self.adds_curvature = cheap and objective.constant_curvature and objective.keeps_curvature(params)
+        self.adds_curvature = cheap and objective.constant_curvature and params.size <= MAX_COORDINATES
         self.takes_all = n_rows <= self._size or n_rows * params.size**2 <= _MAX_WORK_ON_ALL_ROWS
         enough_rows = self.takes_all or self._size >= _MIN_ROWS_PER_COEFFICIENT * params.size
-        self.known = enough_rows and objective.convex and objective.keeps_curvature(params)
+        self.known = enough_rows and objective.convex and params.size <= MAX_COORDINATES
         if self.takes_all or self.adds_curvature or not self.known:
             return
         self._run = max(1, n_rows // _MAX_CANDIDATES)  # one candidate for each run of rows
@@ -208,19 +304,18 @@ class CurvatureDraw:
         self._weight = scale * coreset.total_weight
         self._diagonal = scale * self._diagonal
 
-    def among(self, leaf: Block) -> Any:
-        """Blocks of the rows drawn from this leaf, or its curvature. Results of several leaves add up (+).
+    def curvature_of(self, leaf: Block) -> Array | None:
+        """The curvature of the rows of this leaf, if it is added up."""
+        return self._objective.curvature(leaf, self._params, self._centre) if self.adds_curvature else None
 
-        Which rows are drawn depends on the rows alone.
-        """
-        if self.adds_curvature:
-            return self._objective.curvature(leaf, self._params, self._centre)
-        if not self.known:
+    def among(self, leaf: Block) -> list[Block]:
+        """Blocks of the rows drawn from this leaf. Which rows are drawn depends on the rows alone."""
+        if self.adds_curvature or not self.known:
             return []
         if self.takes_all:
             return [leaf]
         candidates = _one_row_of_each_run(leaf, self._run)
-        drawn: list[Any] = [None] * max(1, -(-len(candidates) // _CHUNK_ROWS))
+        drawn = [leaf] * max(1, -(-len(candidates) // _CHUNK_ROWS))
 
         def run(first: int, last: int) -> None:
             for number in range(first, last):
@@ -239,13 +334,13 @@ class CurvatureDraw:
         drawn = np.flatnonzero((uniform_of(rows.row_ids(), _HASH_KEY) < chance) & (weight > 0.0))
         return rows.take(drawn, weight[drawn] / chance[drawn])
 
-    def rows(self, parts: Any, coreset: Block) -> CurvatureRows:
-        """The rows drawn from all leaves; the coreset if the curvature is not known."""
+    def rows(self, drawn: list[Block], curvature: Array | None, coreset: Block) -> CurvatureRows:
+        """The rows drawn from all leaves; the coreset if the curvature was added up or is not known."""
         if self.adds_curvature:
-            return CurvatureRows(rows=coreset, hessian=parts)
+            return CurvatureRows(rows=coreset, hessian=curvature)
         if not self.known:
             return CurvatureRows(rows=coreset, known=False)
-        return CurvatureRows.of(concat(parts), drawn=not self.takes_all)
+        return CurvatureRows.of(concat(drawn), drawn=not self.takes_all)
 
 
 def _one_row_of_each_run(block: Block, length: int) -> Array:
@@ -265,14 +360,12 @@ def _one_row_of_each_run(block: Block, length: int) -> Array:
 
 
 @dataclass(frozen=True)
-class _LeafResult:
-    """Sums over the rows of some leaves, and the rows that `CurvatureDraw` draws from them."""
+class _LeafResult(AddsUp, Generic[SumsT]):
+    """Sums over the rows of some leaves, the rows that `CurvatureDraw` draws from them, and their curvature."""
 
-    sums: Any
-    drawn: Any
-
-    def __add__(self, other: _LeafResult) -> _LeafResult:
-        return _LeafResult(self.sums + other.sums, self.drawn + other.drawn)
+    sums: SumsT
+    drawn: list[Block]
+    curvature: Array | None
 
 
 def evaluate_all(
@@ -284,16 +377,23 @@ def evaluate_all(
 
 
 def evaluate_and_draw(
-    objective: ConvexObjective, data: DataPass, params: Array, coreset: Block, *, diagonal: bool, centre: Array | None
+    objective: ConvexObjective[SumsT],
+    data: DataPass,
+    params: Array,
+    coreset: Block,
+    *,
+    diagonal: bool,
+    centre: Array | None,
 ) -> tuple[Evaluation, CurvatureRows]:
     """The objective on all rows and rows for the curvature, in one pass."""
     draw = CurvatureDraw(objective, params, coreset, data.n_expected, centre)
 
-    def work(leaf: Block) -> _LeafResult:
-        return _LeafResult(objective.sums(leaf, params, diagonal=diagonal, centre=centre), draw.among(leaf))
+    def work(leaf: Block) -> _LeafResult[SumsT]:
+        sums = objective.sums(leaf, params, diagonal=diagonal, centre=centre)
+        return _LeafResult(sums, draw.among(leaf), draw.curvature_of(leaf))
 
     result = data.total(work)
-    return objective.evaluation(result.sums, params), draw.rows(result.drawn, coreset)
+    return objective.evaluation(result.sums, params), draw.rows(result.drawn, result.curvature, coreset)
 
 
 def gap_at(
@@ -327,8 +427,18 @@ def gap_at(
         estimate=min(estimate, evaluation.bound),
         interval=interval,
         exact=exact,
-        negligible=objective.negligible_loss(curvature.rows, params),
+        negligible=_negligible_loss(objective, curvature.rows, params),
     )
+
+
+def _negligible_loss(objective: ConvexObjective, rows: Block, params: Array) -> float:
+    """The loss on all rows up to which it is rounding; ``rows`` are some of them that weigh as much as all."""
+    step = -(-len(rows) // _ROWS_OF_USUAL_LOSS)
+    some = rows.take(np.arange(0, len(rows), step)) if step > 1 else rows
+    if not some.total_weight > 0.0:
+        return 0.0
+    some = replace(some, sample_weight=some.weights() * (rows.total_weight / some.total_weight), mean=None)
+    return objective.relative_rounding * objective.evaluate(some, objective.without_coefficients(params)).value
 
 
 def _interval(

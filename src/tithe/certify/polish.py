@@ -10,9 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify.cost import polish_rounds
 from tithe.certify.descent import Descent, Metric
-from tithe.certify.gap import Gap, evaluate_all, evaluate_and_draw, gap_at
-from tithe.core.contracts import ConvexObjective
-from tithe.core.data import Array, Coreset, Evaluation
+from tithe.certify.gap import ConvexObjective, Gap, evaluate_all, evaluate_and_draw, gap_at
+from tithe.core.data import Array, Coreset, Evaluation, Rng
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.reduce.calibration import calibrated
@@ -47,7 +46,7 @@ def polish_by_descent(
     polish: Any,
     tol: float,
     calibrate: bool,
-    rng: Any,
+    rng: Rng,
 ) -> Descended:
     """Calibrate at the solution, fit again, and descend on all rows.
 
@@ -120,14 +119,8 @@ class _DescentPolisher:
             return self._curvature.metric(self.objective, params, self._centre)[0]
         rows = self._curvature.rows if self._curvature.known else self.coreset
         drawn = self._exact and not self._curvature.is_whole
-        metric: Metric = self.objective.metric(
-            rows,
-            params,
-            diagonal=point.diagonal if drawn else None,
-            centre=self._centre,
-            caution=self._caution,
-        )
-        return metric
+        diagonal = point.diagonal if drawn else None
+        return self.objective.metric(rows, params, diagonal=diagonal, centre=self._centre, caution=self._caution)
 
     def gap(self) -> Gap:
         """The gap at the present parameters."""
@@ -160,7 +153,7 @@ class _DescentPolisher:
         self._renews_hessian, self._gap = True, None
         self.descent.renew(self._metric(self.descent.params, self.descent.point))
 
-    def step_by_calibration(self, rng: Any, *, move: bool) -> None:
+    def step_by_calibration(self, rng: Rng, *, move: bool) -> None:
         """Calibrate the coreset to the totals at the present parameters.
 
         With ``move``, go to the fit on it if that has a smaller loss. Where the curvature of all rows is known

@@ -165,8 +165,7 @@ def _about(
 
 def _checked(source: Any, coreset: Any, goal: Any, engine: Any, seed: int, stop: Stop, output: str) -> list[str]:
     """One more pass: the exact error of the coreset."""
-    from tithe.certify import certify_gap
-    from tithe.core.contracts import ConvexObjective
+    from tithe.certify.gap import ConvexObjective, certify_gap
     from tithe.core.passes import DataPass
     from tithe.core.seeding import rng_for
     from tithe.reduce.distortion import distortion, random_queries

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 
+from tithe.certify.cost import SteppedObjective
 from tithe.clustering.kernels import N_SUMS, assign, dz_seeds, point_costs
-from tithe.core.contracts import MeanPilotObjective, NearestObjective, SensitivityObjective, SteppedObjective
+from tithe.core.contracts import NearestObjective, SensitivityObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Rng, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
 from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional, expect
+from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
 
 _STEPS_BETWEEN_SELECTIONS = 4  # steps after which the worse half of the searches is dropped
@@ -44,14 +46,14 @@ class StepEvaluation:
     total: float
     sums: Array | None
 
-    def __add__(self, other: StepEvaluation) -> StepEvaluation:
+    def __add__(self, other: Self) -> Self:
         """The result for the rows of both."""
         sums = None if self.sums is None or other.sums is None else self.sums + other.sums
-        return StepEvaluation(labels=None, total=self.total + other.total, sums=sums)
+        return replace(self, labels=None, total=self.total + other.total, sums=sums)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjective, SteppedObjective):
+class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjective, SteppedObjective[StepEvaluation]):
     """f_C(x) = min_j |x - c_j|^z for k centres; z = 2 is k-means, z = 1 is k-median.
 
     Parameters

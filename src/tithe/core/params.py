@@ -48,7 +48,7 @@ class _AnyOf(Constraint):
 
 @dataclass(frozen=True)
 class WholeNumber(Constraint):
-    """An integer of at least ``least``; True and False are none."""
+    """An integer of at least ``least``; booleans are not accepted."""
 
     least: int = 0
 
@@ -78,12 +78,7 @@ class RealNumber(Constraint):
         return self.least <= number <= self.most and self.above < number < self.below
 
     def __str__(self) -> str:
-        named = (
-            ("of at least", self.least),
-            ("of at most", self.most),
-            ("above", self.above),
-            ("below", self.below),
-        )
+        named = (("of at least", self.least), ("of at most", self.most), ("above", self.above), ("below", self.below))
         bounds = " and ".join(f"{words} {bound:g}" for words, bound in named if not math.isinf(bound))
         text = "a positive number" if bounds == "above 0" else f"a number {bounds}" if bounds else "a finite number"
         return text if self.finite else f"{text} or infinity"
@@ -162,13 +157,13 @@ POLISH = OneOf("auto") | WholeNumber()
 
 
 def check_params(holder: object, constraints: Mapping[str, Constraint]) -> None:
-    """Refuse a parameter of ``holder`` that is none of the kinds it may be."""
+    """Raise ValueError for the first parameter that violates its constraint."""
     for name, constraint in constraints.items():
         check_value(name, getattr(holder, name), constraint)
 
 
 def check_value(name: str, value: Any, constraint: Constraint) -> None:
-    """Refuse a value that is none of the kinds that it may be."""
+    """Raise ValueError, naming the parameter and what it must be, for a value that violates its constraint."""
     if not constraint.accepts(value):
         raise ValueError(f"{name} must be {constraint}, got {value!r}.")
 

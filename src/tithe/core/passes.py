@@ -15,7 +15,7 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Function, OneOf, check_value
 from tithe.core.progress import Progress, ProgressBar
 from tithe.core.registry import make
-from tithe.core.tree import Merge, MergeTree, Sum, Tree, add_sums
+from tithe.core.tree import Merge, MergeTree, Sum, Tree, ValueT, add_sums
 
 T = TypeVar("T", bound=MergeTree[Any])
 
@@ -84,7 +84,7 @@ class DataPass:
         """See `Engine.warm_up`."""
         self._make_engine().warm_up(name, work)
 
-    def each(self, work: Callable[[Block], Any]) -> Iterator[Any]:
+    def each(self, work: Callable[[Block], ValueT]) -> Iterator[ValueT]:
         """``work(leaf)`` of every leaf that has rows, in order, in one pass."""
         with self._begin() as tell:
             if isinstance(self.rows, Block):
@@ -103,11 +103,11 @@ class DataPass:
         if not self.n_rows:
             raise NoRowsError("There are no rows: the source is empty.")
 
-    def total(self, work: Callable[[Block], Any]) -> Any:
+    def total(self, work: Callable[[Block], ValueT]) -> ValueT:
         """``work(leaf)``, added up over the leaves, in one pass. The order of the additions is that of the tree."""
         if isinstance(self.rows, Block):
             return next(self.each(work))
-        tree = self._fold(partial(_summed, work), add_sums, MergeTree[Any](), name="sum")
+        tree = self._fold(partial(_summed, work), add_sums, MergeTree[Sum[ValueT]](), name="sum")
         if not tree.slots:
             raise NoRowsError("There are no rows: the source is empty.")
         return tree.collapse(add_sums).value
@@ -158,9 +158,9 @@ class DataPass:
         return self.rows if isinstance(self.rows, Block) else coreset
 
 
-def _counted(work: Callable[[Block], Any], leaf: Block, key: tuple[int, int]) -> tuple[int, Any]:
+def _counted(work: Callable[[Block], ValueT], leaf: Block, key: tuple[int, int]) -> tuple[int, ValueT | None]:
     return len(leaf), work(leaf) if len(leaf) else None
 
 
-def _summed(work: Callable[[Block], Any], leaf: Block, key: tuple[int, int]) -> Sum | None:
+def _summed(work: Callable[[Block], ValueT], leaf: Block, key: tuple[int, int]) -> Sum[ValueT] | None:
     return Sum(work(leaf), len(leaf), key) if len(leaf) else None

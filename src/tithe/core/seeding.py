@@ -118,7 +118,7 @@ class Split:
 
 
 def hash_limit(size: int, n_rows: float | None) -> int:
-    """A hash that ``size`` of ``n_rows`` rows and a few more lie below, but for an accident of eight deviations.
+    """A threshold below which at least ``size`` of ``n_rows`` row hashes lie, except in an event of eight deviations.
 
     On a cluster a worker does not know the rows of the others. With it, hardly more than ``size`` rows travel.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tithe.core.data import Coreset
@@ -26,19 +26,29 @@ class Node(Protocol):
 
 
 N = TypeVar("N", bound=Node)
+ValueT = TypeVar("ValueT")
 Merge = Callable[[Any, Any, tuple[int, int]], Any]
 
 
 @dataclass(frozen=True)
-class Sum:
+class AddsUp:
+    """What one pass over rows gives: that of more rows is the sum, field by field, and None where either is None."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return replace(self, **{name: None if a is None or b is None else a + b for name, a, b in pairs})
+
+
+@dataclass(frozen=True)
+class Sum(Generic[ValueT]):
     """A node that holds a value which adds up."""
 
-    value: Any
+    value: ValueT
     n_seen: int
     key: tuple[int, int]
 
 
-def add_sums(left: Sum, right: Sum, key: tuple[int, int]) -> Sum:
+def add_sums(left: Sum[Any], right: Sum[Any], key: tuple[int, int]) -> Sum[Any]:
     """The sum of two nodes, for `MergeTree`."""
     return Sum(left.value + right.value, left.n_seen + right.n_seen, key)
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.clustering.kernels import point_costs
-from tithe.core.contracts import MeanPilotObjective, NearestObjective
+from tithe.core.contracts import NearestObjective
 from tithe.core.data import Array, Block, Coreset, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, WholeNumber, check_params, check_value
@@ -18,6 +18,7 @@ from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.dictionary.atom_kernels import subspace_errors
 from tithe.dictionary.solver import Coding, data_atoms, learn_dictionary, unit
+from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
 from tithe.theory.theorems import SizeQuestion, Theorem, TheoremObjective, by_bernstein
 

@@ -7,11 +7,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tithe.core.contracts import ClusterBoundedObjective, ClusterSet, Construction, Objective
+from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import warn_caller
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Number, Storable, check_fields
+from tithe.linear.logistic_objective import Clusters, LogisticObjective
 from tithe.reduce.draws import draw_rows
 from tithe.reduce.kernels import sample_rows
 
@@ -24,7 +25,7 @@ _WARNING_SAMPLE_ROWS = 65_536  # rows on which the mean sensitivity is taken for
 class Prepared(Storable):
     """What is learned once: the clusters, and the radius within which the bound holds."""
 
-    clusters: ClusterSet
+    clusters: Clusters
     radius: float
 
     def _check_state(self) -> None:
@@ -32,12 +33,7 @@ class Prepared(Storable):
 
 
 def find_radius(
-    radius: float | str,
-    block: Block,
-    sample: Block,
-    clusters: ClusterSet,
-    objective: ClusterBoundedObjective,
-    rng: Rng,
+    radius: float | str, block: Block, sample: Block, clusters: Clusters, objective: LogisticObjective, rng: Rng
 ) -> float:
     """R: the given number, the default of the objective for the clustered rows, or from a pilot fit."""
     if radius == "auto":
@@ -48,7 +44,7 @@ def find_radius(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clustered(Construction[ClusterBoundedObjective]):
+class Clustered(Construction[LogisticObjective]):
     n_clusters: int = 6
     radius: float | str = "auto"
     certified: bool = True
@@ -56,7 +52,7 @@ class Clustered(Construction[ClusterBoundedObjective]):
     prepared: Prepared | None = field(default=None, repr=False, compare=False)
 
     n_passes: ClassVar[int] = 2  # clusters and distances
-    requires: ClassVar[tuple[type[Objective], ...]] = (ClusterBoundedObjective,)
+    requires: ClassVar[tuple[type[Objective], ...]] = (LogisticObjective,)
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": WholeNumber(least=1),
         "radius": RADIUS,
@@ -67,7 +63,7 @@ class Clustered(Construction[ClusterBoundedObjective]):
     def __post_init__(self) -> None:
         check_params(self, self._constraints)
 
-    def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
+    def check_columns(self, n_features: int, objective: LogisticObjective) -> None:
         if self.prepared is not None:
             self.prepared.clusters.check_columns(n_features, objective.n_classes)
 
@@ -75,7 +71,7 @@ class Clustered(Construction[ClusterBoundedObjective]):
         """The rows that are clustered."""
         return block
 
-    def prepare(self, block: Block, objective: ClusterBoundedObjective, *, rng: Rng) -> Self:
+    def prepare(self, block: Block, objective: LogisticObjective, *, rng: Rng) -> Self:
         """The same construction, with clusters and radius found unless it has them."""
         if self.prepared is not None:
             return self
@@ -86,7 +82,7 @@ class Clustered(Construction[ClusterBoundedObjective]):
         ready._warn_if_useless(block, objective)
         return ready
 
-    def scores(self, block: Block, objective: ClusterBoundedObjective, *, codes: Array | None = None) -> Array:
+    def scores(self, block: Block, objective: LogisticObjective, *, codes: Array | None = None) -> Array:
         """The bounds s_n of all rows (n,), once prepared."""
         if self.prepared is None:
             raise ValueError("There are no clusters yet: call prepare() with the rows first.")
@@ -99,7 +95,7 @@ class Clustered(Construction[ClusterBoundedObjective]):
             codes=codes,
         )
 
-    def _warn_if_useless(self, block: Block, objective: ClusterBoundedObjective) -> None:
+    def _warn_if_useless(self, block: Block, objective: LogisticObjective) -> None:
         """Warn if the bounds are too large to be of use: once, when the clusters are found, not in each node."""
         assert self.prepared is not None
         step = -(-len(block) // _WARNING_SAMPLE_ROWS)
@@ -110,13 +106,13 @@ class Clustered(Construction[ClusterBoundedObjective]):
             warn_caller(
                 f"The mean sensitivity is {mean:.3g} for {len(sample)} rows at radius {self.prepared.radius:.3g}: "
                 "nearly every row may matter, and sampling by these bounds is near useless. Lower the radius, "
-                "standardise the columns, or use construction='influence'.",
+                "standardise the columns, or use construction='influence'."
             )
 
     def reduce(
         self,
         block: Block,
-        objective: ClusterBoundedObjective,
+        objective: LogisticObjective,
         size: int,
         *,
         pilot: Array | None,
@@ -160,14 +156,13 @@ class Cablr(Clustered):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Cablr
-    >>> from tithe.objectives import LogisticObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Cablr(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('cablr', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, X[:, 0] > 0, objective="logistic", construction="cablr", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     name: ClassVar[str] = "cablr"
@@ -191,14 +186,13 @@ class Acvs(Clustered):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Acvs
-    >>> from tithe.objectives import LogisticObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Acvs(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('acvs', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, X[:, 0] > 0, objective="logistic", construction="acvs", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     sample_size: int | None = None

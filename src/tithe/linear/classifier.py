@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.core.contracts import BoundedObjective, Source
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.labels import LabelledObjective
@@ -32,7 +32,7 @@ from tithe.fit.labels import (
 from tithe.fit.results import BarChart, column_names, named_coefficients
 from tithe.linear.learner import CoresetLinearModel
 from tithe.linear.objective import LabelledLinearObjective
-from tithe.linear.regressed import Regressed, SensitivityModel
+from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
 from tithe.rows.mapped import MappedSource
 
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
@@ -130,7 +130,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def _construction(self, rows: Any, seed: int) -> Any:
         """The construction. A model of the sensitivities is fitted here, so that it can be stored."""
         construction, objective = super()._construction(rows, seed), self._objective()
-        if not (isinstance(construction, Regressed) and isinstance(objective, BoundedObjective)):
+        if not (isinstance(construction, Regressed) and isinstance(objective, Bounded)):
             return construction  # the plan of the reduction refuses what does not fit the objective
         in_memory = isinstance(rows, Block)
         n_rows = len(rows) if in_memory else rows.n_rows

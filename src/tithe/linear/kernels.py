@@ -55,15 +55,7 @@ def _csr_scores(data, indices, indptr, codes, coef, bias, scale, norm_coef, low,
 
 
 def linear_scores(
-    X: Any,
-    codes: Array,
-    *,
-    coef: Array,
-    bias: Array,
-    scale: Array,
-    norm_coef: float,
-    low: float,
-    high: float,
+    X: Any, codes: Array, *, coef: Array, bias: Array, scale: Array, norm_coef: float, low: float, high: float
 ) -> tuple[Array, float]:
     """``bias[c] + scale[c] * x . coef + norm_coef * |(x, 1)|``, clipped to [low, high]: (n,), and the share clipped.
 

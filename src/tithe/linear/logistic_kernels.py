@@ -12,6 +12,7 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.parts import add_parts, part_rows
+from tithe.core.tree import AddsUp
 
 _FAST = {"contract", "reassoc", "nsz"}
 _TILE_ROWS = 512
@@ -341,14 +342,14 @@ def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, d
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LogisticSums:
+class LogisticSums(AddsUp):
     """The sums of one sweep; K classes, k = 1 margin for two classes and K for more.
 
     Parameters
     ----------
     count, loss, entropy : (K,)
         By the class of the row: weight, loss, and the entropy of the predicted probabilities.
-    gradient : (K, k, d + 1)
+    by_class : (K, k, d + 1)
         By the class of the row: residual (chance given minus class indicator) times (x, 1). With more
         than 32 classes (1, k, d + 1), all together: by class they would take K^2 (d + 1) numbers.
     diagonal : (k, d + 1) or None
@@ -358,18 +359,14 @@ class LogisticSums:
     count: Array
     loss: Array
     entropy: Array
-    gradient: Array
+    by_class: Array
     diagonal: Array | None
 
-    def __add__(self, other: LogisticSums) -> LogisticSums:
-        """The sums over the rows of both."""
-        return LogisticSums(
-            count=self.count + other.count,
-            loss=self.loss + other.loss,
-            entropy=self.entropy + other.entropy,
-            gradient=self.gradient + other.gradient,
-            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
-        )
+    @property
+    def gradient(self) -> Array:
+        """The gradient of the losses: (k, d + 1)."""
+        total: Array = self.by_class.sum(axis=0)
+        return total
 
 
 def logistic_sweep(
@@ -425,6 +422,6 @@ def logistic_sweep(
         count=total[:, 0],
         loss=total[:, 1],
         entropy=total[:, 2],
-        gradient=add_parts(gradients) if gradient else np.zeros((groups, size, d + 1)),
+        by_class=add_parts(gradients) if gradient else np.zeros((groups, size, d + 1)),
         diagonal=add_parts(diagonals) if diagonal else None,
     )

@@ -1,25 +1,24 @@
-"""Objectives that are a sum of losses of linear scores and a penalty, also those of labels."""
+"""Objectives that are a sum of losses of linear scores and a penalty, also those of labels, and queries for them."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 import numpy as np
 from scipy import sparse
 
 from tithe.certify.descent import Descent, Metric
-from tithe.core.contracts import ConvexObjective, InfluenceObjective
+from tithe.certify.gap import ConvexObjective, SumsT
 from tithe.core.data import Array, Block, Moments, Rng, Survey
 from tithe.core.labels import LabelledObjective, count_codes
-from tithe.core.linear_algebra import MAX_COORDINATES, curvature_blocks, curvature_cost, effective_support
+from tithe.core.linear_algebra import curvature_blocks, curvature_cost, effective_support
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional
-from tithe.linear.queries import hard_linear, random_linear
 from tithe.reduce.kernels import sample_rows
 
 _ROWS_EACH = 12  # drawn rows for each total: with fewer, calibration lost on all sets tried, with more it won
@@ -30,11 +29,22 @@ _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every ro
 _ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again
 _CURVATURE_WORK = 10_000_000_000  # products that a curvature may cost
 _CHUNK_ROWS = 2048
-_ROWS_OF_USUAL_LOSS = 1000  # that show how large a usual loss is
+
+# of queries
+_SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
+_CONSTANT = 1e-10  # deviation of a column, relative to its largest value, up to which it is constant
+_SAMPLE_FOR_FITS = 10_000  # rows that solutions are fitted on
+_STRENGTHS = (1e-3, 0.1, 10.0, 1e3)  # factors on the losses, relative to the penalty
+_SUBSET_ROWS = 20, 1000
+_SUBSET_ROWS_PER_COLUMN = 2  # of one more subset
+_FAR_ROWS = 100  # one of this many rows of largest norm is chosen
+_SCORES = (3.0, -3.0)  # of a far row, along its own direction
+_SPREADS = (0.3, 1.0, 3.0)  # of the scores along random directions
+_ROWS_OF_MISSING_CLASS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearModelObjective(ConvexObjective, InfluenceObjective):
+class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
     """A sum of losses of linear scores, and a penalty, with its curvature and a way to minimise it.
 
     Parameters are (k, d + 1), intercepts last: one row for each score of a row of data. With r the derivatives of a
@@ -49,9 +59,12 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
     (`rows_per_coefficient`), ``construction="auto"`` draws both ways, fits on each, and keeps the way with the smaller
     loss on the rows at hand. ``provenance["draw"]`` notes it.
 
-    A loss defines `n_scores`, `_loss_pass`, `_gradient_sums`, `evaluation`, `_residuals`, `_hessian_weights`,
-    `_penalty`, `strengthened` and `directional_curvature`. `SingleScoreObjective` is for one score and an elementwise
-    loss, `LabelledLinearObjective` for classes.
+    Where y holds classes, the basic moments are the count and the indicators of all classes but the first. With more
+    than two classes the loss must not change where all scores of a row change by the same number.
+
+    A loss defines `n_scores`, `_loss_pass`, `evaluation`, `_residuals`, `_hessian_weights`, `penalty`, `strengthened`,
+    `gradient_sizes` and `directional_curvature`. `SingleScoreObjective` is for one score and an elementwise loss,
+    `LabelledLinearObjective` for classes.
 
     Parameters
     ----------
@@ -84,12 +97,8 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         gradient: bool = True,
         diagonal: bool = False,
         centre: Array | None = None,
-    ) -> tuple[Any, Any]:
-        """Losses (n,), and sums with ``count`` (basic moments,), ``diagonal`` and the gradient of the losses."""
-
-    @abstractmethod
-    def _gradient_sums(self, sums: Any) -> Array:
-        """Sums of r times (x, 1): (k, d + 1)."""
+    ) -> tuple[Array | None, SumsT]:
+        """Losses (n,) and sums. What is not asked for is empty, zero or None."""
 
     @abstractmethod
     def _residuals(self, block: Block, params: Array) -> Array:
@@ -100,34 +109,28 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         """Weighted second derivatives of each row's loss: in each score (n, k), and for pairs of them, by rows."""
 
     @abstractmethod
-    def _penalty(self) -> tuple[float, float]:
+    def penalty(self) -> tuple[float, float]:
         """Second derivative of the penalty in a coefficient, and in an intercept."""
 
     @abstractmethod
-    def strengthened(self, factor: float) -> Self:
-        """The same objective with its losses counting ``factor`` times as much beside the penalty."""
+    def strengthened(self, factor: float) -> Self: ...
 
-    def _unit(self, weight: float) -> float:
+    @abstractmethod
+    def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
+        """Second derivative of each row's loss along ``direction`` (k, d + 1): (n,)."""
+
+    def unit(self, weight: float) -> float:
         """What the sum of the losses is multiplied by in the value, for rows of this weight."""
         return 1.0
 
     # -- what a subclass may define ------------------------------------------------------------
 
     @property
-    def n_basic_moments(self) -> int:
-        """Moments that calibration reproduces before all others."""
-        return 1
-
-    def _basic_moments(self, block: Block) -> Array:
-        """(n, n_basic_moments); the first column is 1."""
-        return np.ones((len(block), 1))
-
-    @property
     def n_scales(self) -> int:
         """How many of the scores, the last ones, are constants: they have an intercept and no coefficients."""
         return 0
 
-    def flat(self, block: Block) -> Array:
+    def start_params(self, block: Block) -> Array:
         """Parameters without coefficients, where `minimise` starts."""
         return np.zeros((self.n_scores, block.n_features + 1))
 
@@ -149,28 +152,9 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         free[:linear, -1] = self.fit_intercept
         return free
 
-    @property
-    def _shift_invariant(self) -> bool:
-        """Whether the losses stay the same where all scores of a row change by the same number."""
-        return False
-
-    def _coded(self, block: Block) -> tuple[Self, Block]:
+    def _with_label_codes(self, block: Block) -> tuple[Self, Block]:
         """The objective and the rows as `minimise` uses them, with y in the form that is quickest to read."""
         return self, block
-
-    def _rows_to_learn_from(self, block: Block, size: int) -> float:
-        """Rows that tell something about each coefficient, if ``size`` rows are drawn uniformly."""
-        return float(size)
-
-    def sample_for_query(self, block: Block, size: int, rng: Rng) -> Block:
-        """Random rows that a fit is possible on."""
-        return sample_rows(block, size, rng)
-
-    def query_direction(self, block: Block, row: int, along: Array) -> Array:
-        """Parameters (k, d + 1) with scores along ``along`` (d + 1,) for one row."""
-        direction = np.zeros((self.n_scores, len(along)))
-        direction[0] = along
-        return direction
 
     # -- what constructions and calibration need -----------------------------------------------
 
@@ -184,20 +168,30 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         rows = sample_rows(block, min(_SAMPLE, max(2000, 10 * (block.n_features + 1))), rng)
         scale = len(block) / rows.total_weight  # whatever the unit of the weights
         scaled = Block(X=rows.X, y=rows.y, sample_weight=rows.weights() * scale)
-        solution: Array = self.rough().solve(scaled, rng=rng)
-        return solution
+        return self.loose_tolerance().solve(scaled, rng=rng)
 
-    def rough(self) -> Self:
+    def loose_tolerance(self) -> Self:
         """The same objective, whose `solve` stops early."""
         return replace(self, tol=_ROUGH, max_iter=_ROUNDS)
 
     def rows_per_coefficient(self, block: Block, size: int) -> float:
-        """Rows among ``size`` drawn uniformly, for each column that occurs and the intercept."""
+        """Rows among ``size`` drawn uniformly, for each column that occurs and the intercept.
+
+        Where y holds classes, only rows of the smallest one count: with K classes of equal size these are the rows
+        for each of the K (d + 1) coefficients.
+        """
         columns = len(np.unique(block.X.indices)) if sparse.issparse(block.X) else block.n_features
-        return self._rows_to_learn_from(block, size) / (columns + 1)
+        codes, weight, rows = self.codes(block), block.sample_weight, float(size)
+        if codes is not None:
+            mass = count_codes(codes, self.n_classes)[:-1]
+            if weight is not None:
+                mass = np.bincount(codes, weights=weight, minlength=self.n_classes)
+            rows = float(size * mass[mass > 0.0].min() / mass.sum())
+        return rows / (columns + 1)
 
     def survey(self, block: Block, pilot: Array) -> Survey:
         cost, sums = self._loss_pass(block, pilot)
+        assert cost is not None
         return Survey(cost=cost, labels=None, totals=self.totals_of(sums))
 
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
@@ -205,9 +199,21 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         Floats(self.n_scores, columns).check("pilot", pilot, {})
         Optional(Floats(1, self._n_moments(block))).check("totals", totals, {})
 
-    def totals_of(self, sums: Any) -> Array:
+    @property
+    def n_basic_moments(self) -> int:
+        """Moments that calibration reproduces before all others: the count, and where y holds classes their counts."""
+        return max(1, self.n_classes)
+
+    def _basic_moments(self, block: Block) -> Array:
+        """(n, n_basic_moments); the first column is 1."""
+        ones, codes = np.ones((len(block), 1)), self.codes(block)
+        if codes is None:
+            return ones
+        return np.concatenate([ones, np.equal.outer(codes, np.arange(1, self.n_classes)).astype(np.float64)], axis=1)
+
+    def totals_of(self, sums: SumsT) -> Array:
         """The totals of the moments (1, q), from the sums of a sweep."""
-        along = self._gradient_sums(sums)
+        along = sums.gradient
         linear = along[: self.n_scores - self.n_scales, :-1]
         return np.concatenate([[sums.count.sum()], sums.count[1:], along[:, -1], linear.ravel()])[None]
 
@@ -249,18 +255,20 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
     # -- what a learner needs ------------------------------------------------------------------
 
     def cost(self, block: Block, params: Array) -> Array:
-        cost: Array = self._loss_pass(block, params, gradient=False)[0]
+        cost = self._loss_pass(block, params, gradient=False)[0]
+        assert cost is not None
         return cost
 
     def margins(self, X: Any, params: Array) -> Array:
+        """The scores: (n, k)."""
         scores: Array = np.asarray(X @ params[:, :-1].T) + params[:, -1]
         return scores
 
     def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Array]:
-        return random_linear(self, block, n_bases, rng)
+        return _random_queries(self, block, n_bases, rng)
 
     def hard_params(self, block: Block, *, rng: Rng) -> list[Array]:
-        return hard_linear(self, block, rng)
+        return _hard_queries(self, block, rng)
 
     def without_coefficients(self, params: Array) -> Array:
         """Parameters like these with all coefficients zero; scales, which must be positive, stay as they are."""
@@ -268,14 +276,6 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         n_linear = self.n_scores - self.n_scales
         zero[n_linear:] = params[n_linear:]
         return zero
-
-    def negligible_loss(self, rows: Block, params: Array) -> float:
-        step = -(-len(rows) // _ROWS_OF_USUAL_LOSS)
-        some = rows.take(np.arange(0, len(rows), step)) if step > 1 else rows
-        if not some.total_weight > 0.0:
-            return 0.0
-        some = replace(some, sample_weight=some.weights() * (rows.total_weight / some.total_weight), mean=None)
-        return self.relative_rounding * self.evaluate(some, self.without_coefficients(params)).value
 
     # -- curvature and minimisation ------------------------------------------------------------
 
@@ -285,11 +285,11 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         Sparse rows are not centred: they would become dense. Nor are rows if the intercept has a penalty, as this
         depends on the origin.
         """
-        if not self.fit_intercept or sparse.issparse(block.X) or self._penalty()[1] > 0.0:
+        if not self.fit_intercept or sparse.issparse(block.X) or self.penalty()[1] > 0.0:
             return None
         return column_means(block)
 
-    def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> Any:
+    def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> SumsT:
         return self._loss_pass(block, params, cost=False, diagonal=diagonal, centre=centre)[1]
 
     def metric(
@@ -307,7 +307,7 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         """
         k, size = params.shape
         sample = self._thinned(block)
-        unit = self._unit(sample.total_weight)
+        unit = self.unit(sample.total_weight)
         second, cross = self._hessian_weights(sample, params)
         hessian = curvature_blocks(sample, second, cross, centre)
         if hessian is not None:
@@ -317,31 +317,29 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
         if diagonal is None and hessian is not None and not drawn:
             diagonal = np.einsum("bss->bs", hessian).reshape(k, size)
         elif diagonal is None:
-            diagonal = unit * self._loss_pass(block, params, cost=False, diagonal=True, centre=centre)[1].diagonal
-        assert diagonal is not None
+            of_losses = self.sums(block, params, diagonal=True, centre=centre).diagonal
+            assert of_losses is not None
+            diagonal = unit * of_losses
         support = effective_support(sample.X, second, centre).ravel() / caution if drawn else None
         return self._metric(hessian, diagonal, support, centre)
 
     def _metric(self, hessian: Array | None, diagonal: Array, support: Array | None, centre: Array | None) -> Metric:
         """The metric of a curvature, with the penalty and without coordinates that are fixed."""
-        coefficient, intercept = self._penalty()
+        coefficient, intercept = self.penalty()
         penalty = np.full(diagonal.shape, coefficient)
         penalty[:, -1] = intercept
         penalty[len(penalty) - self.n_scales :] = 0.0
         free = self._free_coordinates(diagonal.shape)
-        balanced = self._shift_invariant
+        balanced = self.n_classes > 2
         free_diagonal = np.where(free, diagonal, 0.0)
         return Metric(hessian, free_diagonal.ravel(), penalty.ravel(), support, centre, balanced=balanced, free=free)
-
-    def keeps_curvature(self, params: Array) -> bool:
-        return params.size <= MAX_COORDINATES
 
     def curvature(
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
     ) -> Array | None:
         second, cross = self._hessian_weights(block, params)
         hessian = curvature_blocks(block, second, cross, centre)
-        unit = self._unit(block.total_weight if total_weight is None else total_weight)
+        unit = self.unit(block.total_weight if total_weight is None else total_weight)
         return None if hessian is None else unit * hessian
 
     def metric_of(self, hessian: Array, centre: Array | None = None) -> Metric:
@@ -371,8 +369,8 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
 
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
         """The result of `solve`, and its number of passes over the rows."""
-        flat = self.flat(block)
-        coded, block = self._coded(block)
+        flat = self.start_params(block)
+        coded, block = self._with_label_codes(block)
         start, renewals = flat, 1
         if init is not None:
             candidate = self._balanced(np.array(init, np.float64))
@@ -413,20 +411,12 @@ class LinearModelObjective(ConvexObjective, InfluenceObjective):
 
     def _balanced(self, params: Array) -> Array:
         """Parameters that add up to zero over the scores, where a common shift changes the penalty alone."""
-        return params - params.mean(axis=0) if self._shift_invariant else params
-
-
-_ROWS_OF_MISSING_CLASS = 3
+        return params - params.mean(axis=0) if self.n_classes > 2 else params
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledLinearObjective(LabelledObjective, LinearModelObjective):
-    """A `LinearModelObjective` whose y are classes.
-
-    There is k = 1 score for two classes, else one for each class. The basic moments are the count and the indicators
-    of all classes but the first. With more than two classes the loss must not change where all scores of a row
-    change by the same number.
-    """
+class LabelledLinearObjective(LabelledObjective, LinearModelObjective[SumsT]):
+    """A `LinearModelObjective` whose y are classes, with one score for two classes, else one for each class."""
 
     def __post_init__(self) -> None:
         LinearModelObjective.__post_init__(self)
@@ -437,64 +427,10 @@ class LabelledLinearObjective(LabelledObjective, LinearModelObjective):
         """k: one for two classes, else one for each class."""
         return 1 if self.n_classes == 2 else self.n_classes
 
-    @property
-    def n_basic_moments(self) -> int:
-        return self.n_classes
-
-    def _basic_moments(self, block: Block) -> Array:
-        indicators = np.equal.outer(self.codes(block), np.arange(1, self.n_classes)).astype(np.float64)
-        return np.concatenate([np.ones((len(block), 1)), indicators], axis=1)
-
-    @property
-    def _shift_invariant(self) -> bool:
-        return self.n_scores > 1
-
-    def _coded(self, block: Block) -> tuple[Self, Block]:
+    def _with_label_codes(self, block: Block) -> tuple[Self, Block]:
         """Class numbers in place of labels."""
         coded = Block(X=block.X, y=self.codes(block), sample_weight=block.sample_weight)
         return replace(self, classes=tuple(range(self.n_classes))), coded
-
-    def _rows_to_learn_from(self, block: Block, size: int) -> float:
-        """Rows of the smallest class.
-
-        With K classes of equal size this gives the rows for each of the K (d + 1) coefficients.
-        """
-        codes, weight = self.codes(block), block.sample_weight
-        if weight is None:
-            mass = count_codes(codes, self.n_classes)[:-1]
-        else:
-            mass = np.bincount(codes, weights=weight, minlength=self.n_classes)
-        return float(size * mass[mass > 0.0].min() / mass.sum())
-
-    def sample_for_query(self, block: Block, size: int, rng: np.random.Generator) -> Block:
-        """Random rows, and some of each class that would be missing."""
-        sample = sample_rows(block, size, rng)
-        codes, drawn = self.codes(block), self.codes(sample)
-        missing = np.setdiff1d(np.unique(codes), drawn)
-        if len(missing) == 0:
-            return sample
-        more = [rng.permutation(np.flatnonzero(codes == code))[:_ROWS_OF_MISSING_CLASS] for code in missing]
-        rows = rng.permutation(len(block))[:size]
-        return block.take(np.unique(np.concatenate([rows, *more])))
-
-    def signed_rows(self, block: Block) -> Any:
-        """Rows as features for a regression: z = +-(x, 1) for two classes, else x and indicators of the class."""
-        codes = self.codes(block)
-        if self.n_classes == 2:
-            return signed(block.X, 2.0 * codes - 1.0, 1.0)
-        truth = np.equal.outer(codes, np.arange(self.n_classes)).astype(block.X.dtype)
-        if sparse.issparse(block.X):
-            return sparse.hstack([block.X, sparse.csr_matrix(truth)], format="csr")
-        return np.hstack([block.X, truth])
-
-    def query_direction(self, block: Block, row: int, along: Array) -> Array:
-        """Parameters that move one row towards its own class."""
-        code = int(self.codes(block)[row])
-        if self.n_scores == 1:
-            return (along if code == 1 else -along)[None]
-        direction = np.zeros((self.n_scores, len(along)))
-        direction[code] = along
-        return direction
 
 
 def signed(X: Any, sign: Array, last: float) -> Any:
@@ -506,3 +442,94 @@ def signed(X: Any, sign: Array, last: float) -> Any:
     np.multiply(X, sign, out=rows[:, :-1])
     rows[:, -1:] = last * sign
     return rows
+
+
+def _random_queries(objective: LinearModelObjective, block: Block, n_bases: int, rng: Rng) -> list[Array]:
+    """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
+    sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
+    rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
+    scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
+    # the deviation of a column that is constant in the sample is 0, or what rounding leaves of it
+    varies = scale > _CONSTANT * np.append(np.abs(rows).max(axis=0), 1.0)
+    unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=varies) / np.sqrt(len(scale))
+    queries: list[Array] = []
+    for _ in range(n_bases):
+        base = objective.pilot(block, rng=rng)
+        queries.append(base)
+        queries += [base + distance * unit * rng.standard_normal(base.shape) for distance in (0.1, 1.0, 10.0)]
+        queries.append(100.0 * base)
+    return _with_scales(objective, queries, block)
+
+
+def _hard_queries(objective: LinearModelObjective, block: Block, rng: Rng) -> list[Array]:
+    """Parameters (k, d + 1) each: zero, solutions on subsets and with other penalties, far rows, random directions."""
+    sample = _sample_of_all_classes(objective, block, _SAMPLE_FOR_FITS, rng)
+    rough = objective.loose_tolerance()
+    stands = block.total_weight / sample.total_weight
+    scaled = Block(X=sample.X, y=sample.y, sample_weight=sample.weights() * stands)
+    base = rough.solve(scaled, rng=rng)
+    sizes = [*_SUBSET_ROWS, _SUBSET_ROWS_PER_COLUMN * (block.n_features + 1)]
+    subsets = [rough.solve(_sample_of_all_classes(objective, sample, size, rng), rng=rng) for size in sizes]
+    penalised = [rough.strengthened(factor).solve(scaled, rng=rng) for factor in _STRENGTHS]
+    queries = [0.0 * base, 0.1 * base, base, 10.0 * base, *subsets, *(10.0 * q for q in subsets), *penalised]
+    queries += [*_far_directions(objective, sample, base, rng), *_random_directions(sample, base, rng)]
+    return _with_scales(objective, queries, block)
+
+
+def _with_scales(objective: LinearModelObjective, queries: list[Array], block: Block) -> list[Array]:
+    """The same queries, with scales that are positive and have no coefficients."""
+    linear = objective.n_scores - objective.n_scales
+    scales = objective.start_params(block)[linear:]
+    for query in queries:
+        query[linear:] = np.where((scales > 0.0) & (query[linear:] > 0.0), query[linear:], scales)
+    return queries
+
+
+def _far_directions(objective: LinearModelObjective, sample: Block, base: Array, rng: Rng) -> list[Array]:
+    """Directions of the farthest row and of another far one, alone and against the solution ``base``."""
+    X = sample.X
+    norms = np.asarray(X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)).ravel()
+    order = np.argsort(-norms, kind="stable")
+    queries = []
+    for i in (order[0], rng.choice(order[: min(_FAR_ROWS, len(order))])):
+        row = X[[i]].toarray()[0] if sparse.issparse(X) else np.asarray(X[i], np.float64)
+        direction = np.append(row / max(float(norms[i]), 1e-300), 0.0)
+        away = _towards_own_class(objective, sample, int(i), direction)
+        queries += [score * away for score in _SCORES]
+        queries.append(base - 5.0 * away)
+    return queries
+
+
+def _random_directions(sample: Block, base: Array, rng: Rng) -> list[Array]:
+    """Random directions without intercept, two for each spread of the scores."""
+    X = sample.X
+    mean_square = float((X.multiply(X).sum() if sparse.issparse(X) else np.vdot(X, X)) / X.shape[0])
+    queries = []
+    for spread in _SPREADS:
+        for _ in range(2):
+            direction = rng.standard_normal(base.shape) * (spread / max(np.sqrt(mean_square), 1e-150))
+            direction[:, -1] = 0.0
+            queries.append(direction)
+    return queries
+
+
+def _sample_of_all_classes(objective: LinearModelObjective, block: Block, size: int, rng: Rng) -> Block:
+    """Random rows, and some of each class that would be missing."""
+    sample = sample_rows(block, size, rng)
+    codes, drawn = objective.codes(block), objective.codes(sample)
+    missing = np.empty(0) if codes is None or drawn is None else np.setdiff1d(np.unique(codes), drawn)
+    if len(missing) == 0:
+        return sample
+    more = [rng.permutation(np.flatnonzero(codes == code))[:_ROWS_OF_MISSING_CLASS] for code in missing]
+    rows = rng.permutation(len(block))[:size]
+    return block.take(np.unique(np.concatenate([rows, *more])))
+
+
+def _towards_own_class(objective: LinearModelObjective, block: Block, row: int, along: Array) -> Array:
+    """Parameters (k, d + 1) that move one row by ``along`` (d + 1,): towards its own class where y holds classes."""
+    codes, direction = objective.codes(block), np.zeros((objective.n_scores, len(along)))
+    if codes is None or objective.n_scores > 1:
+        direction[0 if codes is None else codes[row]] = along
+    else:
+        direction[0] = along if codes[row] == 1 else -along
+    return direction

@@ -16,14 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_array, column_or_1d
 
-from tithe.core.contracts import (
-    BoundedObjective,
-    ClusterBoundedObjective,
-    ClusterSet,
-    Construction,
-    Objective,
-    SensitivityObjective,
-)
+from tithe.core.contracts import Construction, Objective, SensitivityObjective
 from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
@@ -31,8 +24,12 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integer, Integers, Number, Optional, Storable, check_fields, expect
 from tithe.linear.cablr import RADIUS, find_radius
 from tithe.linear.kernels import linear_scores
-from tithe.reduce.draws import draw_rows
+from tithe.linear.logistic_objective import Clusters, LogisticObjective
+from tithe.linear.objective import LabelledLinearObjective, signed
+from tithe.reduce.draws import draw_rows, score_values
 from tithe.reduce.kernels import sample_rows
+
+Bounded = SensitivityObjective | LogisticObjective  # objectives that bound the sensitivities of rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,7 +42,7 @@ class SampleBound(Storable, ABC):
     def _check_state(self) -> None:
         check_fields(self, {"size": Integer(least=1), "weight": Number(least=0.0)})
 
-    def of_new(self, block: Block, objective: Any) -> Array:
+    def of_new(self, block: Block, objective: Bounded) -> Array:
         """m of rows that were not in the sample, as if each were one more row of mean weight: (n,)."""
         # the mean weight is also that of a sample without weights, where it is 1
         rows = Block(X=block.X, y=block.y, sample_weight=np.full(len(block), self.weight / self.size))
@@ -57,11 +54,11 @@ class SampleBound(Storable, ABC):
         return {}
 
     @abstractmethod
-    def _bounds(self, rows: Block, objective: Any) -> Array:
+    def _bounds(self, rows: Block, objective: Bounded) -> Array:
         """s of rows that have weights: (n,)."""
 
     @abstractmethod
-    def check_columns(self, n_features: int, objective: Any) -> None:
+    def check_columns(self, n_features: int, objective: Bounded) -> None:
         """Raise ValueError if a state from a file does not fit rows of ``n_features`` columns."""
 
 
@@ -69,7 +66,7 @@ class SampleBound(Storable, ABC):
 class ClusterSampleBound(SampleBound):
     """Clusters with the exact means of the sample, and the radius within which their bound holds."""
 
-    clusters: ClusterSet
+    clusters: Clusters
     radius: float
 
     def _check_state(self) -> None:
@@ -80,10 +77,12 @@ class ClusterSampleBound(SampleBound):
     def notes(self) -> dict[str, str | int | float]:
         return {"radius": self.radius}
 
-    def _bounds(self, rows: Block, objective: ClusterBoundedObjective) -> Array:
+    def _bounds(self, rows: Block, objective: Bounded) -> Array:
+        assert isinstance(objective, LogisticObjective)
         return objective.bound_of_new(rows, self.clusters, radius=self.radius)
 
-    def check_columns(self, n_features: int, objective: ClusterBoundedObjective) -> None:
+    def check_columns(self, n_features: int, objective: Bounded) -> None:
+        expect(isinstance(objective, LogisticObjective), "clusters are of another objective")
         self.clusters.check_columns(n_features, objective.n_classes)
 
 
@@ -94,11 +93,13 @@ class PilotSampleBound(SampleBound):
     pilot: Array
     totals: Array
 
-    def _bounds(self, rows: Block, objective: SensitivityObjective) -> Array:
+    def _bounds(self, rows: Block, objective: Bounded) -> Array:
+        assert isinstance(objective, SensitivityObjective)
         survey = objective.survey(rows, self.pilot)
-        return _values(objective.sensitivity_of_new(rows, survey, self.totals))
+        return score_values(objective.sensitivity_of_new(rows, survey, self.totals))
 
-    def check_columns(self, n_features: int, objective: SensitivityObjective) -> None:
+    def check_columns(self, n_features: int, objective: Bounded) -> None:
+        expect(isinstance(objective, SensitivityObjective), "a pilot is of another objective")
         label = None if objective.classes is None else np.array(objective.classes)[:1]
         row = Block(X=np.zeros((1, n_features)), y=label, sample_weight=np.ones(1))
         objective.check_pilot(self.pilot, None, row)
@@ -107,19 +108,12 @@ class PilotSampleBound(SampleBound):
 
 
 def bound_sample(
-    block: Block,
-    sample: Block,
-    objective: BoundedObjective,
-    *,
-    n_clusters: int,
-    radius: float | str,
-    certified: bool,
-    rng: Rng,
+    block: Block, sample: Block, objective: Bounded, *, n_clusters: int, radius: float | str, certified: bool, rng: Rng
 ) -> tuple[Array, SampleBound]:
     """m of the rows of a sample of the block (n,), all of positive weight, and what the bounds of new rows need."""
     about: dict[str, Any] = {"size": len(sample), "weight": sample.total_weight}
     known: SampleBound
-    if isinstance(objective, ClusterBoundedObjective):
+    if isinstance(objective, LogisticObjective):
         clustered = sample_rows(sample, 1000 * n_clusters, rng)
         clusters = objective.clusters(clustered, n_clusters, rng=rng)
         limit = find_radius(radius, block, clustered, clusters, objective, rng)
@@ -129,14 +123,10 @@ def bound_sample(
         assert isinstance(objective, SensitivityObjective)
         pilot = objective.pilot(block, rng=rng)
         survey = objective.survey(sample, pilot)
-        bound = _values(objective.sensitivity(sample, survey))
+        bound = score_values(objective.sensitivity(sample, survey))
         known = PilotSampleBound(pilot=pilot, totals=objective.sensitivity_totals(sample, survey), **about)
     # per unit of weight, and free of its scale: b s for rows of equal weight
     return bound * (sample.total_weight / sample.weights()), known
-
-
-def _values(scores: Scores | Array) -> Array:
-    return scores.at() if isinstance(scores, Scores) else scores
 
 
 _CHUNK_ROWS = 65_536  # rows whose features are written out at a time
@@ -182,7 +172,7 @@ class SensitivityModel(Storable):
         largest m that is predicted; the share of predictions outside these.
     """
 
-    objective: BoundedObjective
+    objective: Bounded
     regressor: Any
     linear: Linear | None
     log_shift: float | None
@@ -331,14 +321,27 @@ class OnlineInclusion:
         return self.n_checked_ >= _MIN_CHECKED and not _NO_DRIFT[0] <= self.drift_ <= _NO_DRIFT[1]
 
 
-def n_groups(objective: BoundedObjective) -> int:
+def n_groups(objective: Bounded) -> int:
     """The number of classes, each with an intercept of its own; 1 without classes."""
     return 1 if objective.classes is None else len(objective.classes)
 
 
-def features(objective: BoundedObjective, block: Block, norm_feature: bool) -> Any:
-    """The features of the regression: the objective's signed rows in float64, and |(x, 1)| if ``norm_feature``."""
-    rows = objective.signed_rows(block).astype(np.float64)
+def signed_rows(objective: Bounded, block: Block) -> Any:
+    """z = +-(x, 1) for a linear model of two classes, x and indicators of the class for one of more, else x."""
+    if not isinstance(objective, LabelledLinearObjective):
+        return block.X
+    codes = objective.codes(block)
+    if objective.n_classes == 2:
+        return signed(block.X, 2.0 * codes - 1.0, 1.0)
+    truth = np.equal.outer(codes, np.arange(objective.n_classes)).astype(block.X.dtype)
+    if sparse.issparse(block.X):
+        return sparse.hstack([block.X, sparse.csr_matrix(truth)], format="csr")
+    return np.hstack([block.X, truth])
+
+
+def features(objective: Bounded, block: Block, norm_feature: bool) -> Any:
+    """The features of the regression in float64: `signed_rows`, and |(x, 1)| if ``norm_feature``."""
+    rows = signed_rows(objective, block).astype(np.float64)
     if not norm_feature:
         return rows
     X = block.X
@@ -349,7 +352,7 @@ def features(objective: BoundedObjective, block: Block, norm_feature: bool) -> A
     )
 
 
-def as_linear(weights: Array, d: int, objective: BoundedObjective, norm_feature: bool) -> Linear:
+def as_linear(weights: Array, d: int, objective: Bounded, norm_feature: bool) -> Linear:
     """A linear function of the signed rows as one of the plain rows, with numbers for each class."""
     intercept, coef, rest = weights[0], weights[1 : d + 1], weights[d + 1 :]
     norm_coef = float(rest[-1]) if norm_feature else 0.0
@@ -379,7 +382,7 @@ class Known(Storable):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Regressed(Construction[BoundedObjective]):
+class Regressed(Construction[Bounded]):
     """p_n = (1 - mix) u_n m_n / sum(u m) + mix u_n / W, with m = N s predicted by a regression (RDSF).
 
     On a uniform sample of b rows, m = b s is computed from the bound of `Cablr` with clusters of the sample
@@ -414,14 +417,13 @@ class Regressed(Construction[BoundedObjective]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Regressed
-    >>> from tithe.objectives import LogisticObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Regressed(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('regressed', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, X[:, 0] > 0, objective="logistic", construction="regressed", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     regressor: Any = "ols"
@@ -436,7 +438,7 @@ class Regressed(Construction[BoundedObjective]):
     known: Known | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "regressed"
-    requires: ClassVar[tuple[type[Objective], ...]] = (BoundedObjective,)
+    requires: ClassVar[tuple[tuple[type[Objective], ...], ...]] = ((SensitivityObjective, LogisticObjective),)
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": WholeNumber(least=1),
         "radius": RADIUS,
@@ -468,19 +470,19 @@ class Regressed(Construction[BoundedObjective]):
         if not isinstance(regressor, str):
             regressor = type(regressor), joblib_hash(regressor.get_params())  # parameters may be arrays
         others = (f.name for f in fields(self) if f.compare and f.name != "regressor")
-        return regressor, *(vars(self)[name] for name in others)
+        return regressor, *(getattr(self, name) for name in others)
 
     def _check_state(self) -> None:
         super()._check_state()
         expect((self.known is None) == (self.sensitivity_model_ is None), "a part of the regression is missing")
 
-    def check_columns(self, n_features: int, objective: BoundedObjective) -> None:
+    def check_columns(self, n_features: int, objective: Bounded) -> None:
         model = self.sensitivity_model_
         if model is not None:
             same = model.n_features == n_features and n_groups(model.objective) == n_groups(objective)
             expect(same, "a regression of sensitivities is of other columns or classes")
 
-    def prepare(self, block: Block, objective: BoundedObjective, *, rng: Rng) -> Self:
+    def prepare(self, block: Block, objective: Bounded, *, rng: Rng) -> Self:
         """The same construction, its regression fitted on a sample of the rows unless it has one."""
         if self.sensitivity_model_ is not None:
             return self
@@ -489,22 +491,14 @@ class Regressed(Construction[BoundedObjective]):
         if sample.sample_weight is not None:
             sample = sample.take(np.flatnonzero(sample.sample_weight > 0.0))
         m, bound = bound_sample(
-            block,
-            sample,
-            objective,
-            n_clusters=self.n_clusters,
-            radius=self.radius,
-            certified=self.certified,
-            rng=rng,
+            block, sample, objective, n_clusters=self.n_clusters, radius=self.radius, certified=self.certified, rng=rng
         )
         model = self._fit(sample, objective, m, len(block), bound)
         ids = sample.row_ids()
         order = np.argsort(ids, kind="stable")
         return replace(self, sensitivity_model_=model, known=Known(ids=ids[order], values=m[order]))
 
-    def _fit(
-        self, sample: Block, objective: BoundedObjective, m: Array, n_rows: int, bound: SampleBound
-    ) -> SensitivityModel:
+    def _fit(self, sample: Block, objective: Bounded, m: Array, n_rows: int, bound: SampleBound) -> SensitivityModel:
         choice = self.regressor
         if isinstance(choice, str) and len(sample) < 2 * (sample.n_features + 1):
             choice = "ridge"
@@ -514,7 +508,7 @@ class Regressed(Construction[BoundedObjective]):
         target = np.log(m) if self.log else m
         regressor, weights, raw = _regress(choice, rows, target)
         low, high = float(np.quantile(m, 0.05)), float(n_rows)
-        if isinstance(objective, ClusterBoundedObjective):
+        if isinstance(objective, LogisticObjective):
             low = max(1.0, low)  # these bounds lie between 1 / N and 1
         else:
             high *= max(1.0, float(m.mean()))  # bounds up to a factor: the row would be drawn nearly always
@@ -553,14 +547,7 @@ class Regressed(Construction[BoundedObjective]):
         return m, clipped
 
     def reduce(
-        self,
-        block: Block,
-        objective: BoundedObjective,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
+        self, block: Block, objective: Bounded, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
         ready = self.prepare(block, objective, rng=rng)
         model = ready.sensitivity_model_

@@ -14,6 +14,7 @@ from tithe.core.data import Array, Block, Evaluation
 from tithe.core.parallel import over_parts
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.core.parts import add_parts, part_rows
+from tithe.core.tree import AddsUp
 from tithe.linear.kernels import add_run, poisson_terms, scores_of_run
 from tithe.linear.objective import LinearModelObjective
 
@@ -24,7 +25,12 @@ _SERIAL_NUMBERS = 100_000  # of X up to which one thread is quicker than two
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowTerms:
-    """Losses (n,) of some rows, their first and second derivatives in the score, and more columns (m, n) to add up."""
+    """Losses (n,) of some rows, their first and second derivatives in the score, and more columns (m, n) to add up.
+
+    >>> residual = np.array([0.5, -2.0])
+    >>> RowTerms(loss=0.5 * residual**2, first=residual, second=np.ones(2)).loss
+    array([0.125, 2.   ])
+    """
 
     loss: Array
     first: Array
@@ -33,28 +39,32 @@ class RowTerms:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ScoreSums:
+class ScoreSums(AddsUp):
     """What one pass adds up. Sums "by sign" are over the rows with r <= 0 and over those with r > 0.
 
     Parameters
     ----------
     table : (2, 3 + m)
         By sign: sums of the weight, of r times the score, of the loss, and of what the objective adds.
-    gradient : (2, d + 1)
-        By sign: sums of r times (x, 1).
+    by_sign : (2, d + 1)
+        Sums of r times (x, 1).
     diagonal : (1, d + 1) or None
         Sums of the second derivative times (x - centre, 1)^2.
     """
 
     table: Array
-    gradient: Array
+    by_sign: Array
     diagonal: Array | None
+
+    @property
+    def gradient(self) -> Array:
+        """Sums of r times (x, 1): (1, d + 1)."""
+        return np.add.reduce(self.by_sign, axis=0, keepdims=True)
 
     @property
     def count(self) -> Array:
         """Weight of the rows: (1,)."""
-        count: Array = self.table[:, 0].sum(keepdims=True)
-        return count
+        return np.add.reduce(self.table[:, 0], keepdims=True)
 
     @property
     def loss(self) -> Array:
@@ -68,20 +78,13 @@ class ScoreSums:
     def more(self) -> Array:
         return self.table[:, 3:]
 
-    def __add__(self, other: ScoreSums) -> ScoreSums:
-        return ScoreSums(
-            table=self.table + other.table,
-            gradient=self.gradient + other.gradient,
-            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class SingleScoreObjective(LinearModelObjective):
+class SingleScoreObjective(LinearModelObjective[ScoreSums]):
     """A sum of losses phi(z, y) of the score z = x . w + b, and a penalty on w.
 
-    A subclass defines `_terms` (the loss, which is convex in z and not negative, and its derivatives, for arrays of
-    scores and targets), `_penalty`, and `_unit` where the value is not a plain sum. It may refuse targets in
+    A subclass defines `row_terms` (the loss, which is convex in z and not negative, and its derivatives, for arrays of
+    scores and targets), `penalty`, and `unit` where the value is not a plain sum. It may refuse targets in
     `check_target`.
 
     Parameters
@@ -94,12 +97,27 @@ class SingleScoreObjective(LinearModelObjective):
 
     Notes
     -----
-    Bound. Write c_i for the weight of a row times `_unit`, lam / 2 |w|^2 for the penalty and phi* for the convex
+    Bound. Write c_i for the weight of a row times `unit`, lam / 2 |w|^2 for the penalty and phi* for the convex
     conjugate of a loss. For any r_i with sum c_i r_i = 0 (needed only with an intercept) no value is smaller than
     -|sum c_i r_i x_i|^2 / (2 lam) - sum c_i phi*(r_i). The derivatives r_i at a solution come close to that, and
     phi*(r) = r z - phi(z) there. To make their sum zero, those of one sign are multiplied by a share s <= 1, and
     phi*(s r) <= s phi*(r) since phi* is convex and phi*(0) <= 0. With sum c_i r_i = 0 the bound is
     |gradient|^2 / (2 lam). Without a penalty it is only that losses are not negative.
+
+    Examples
+    --------
+    >>> from tithe.objectives import RowTerms, SingleScoreObjective
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class LogCosh(SingleScoreObjective):
+    ...     name = "log_cosh"
+    ...     def row_terms(self, score, y, params):
+    ...         gap, slope = score - y, np.tanh(score - y)
+    ...         return RowTerms(loss=np.logaddexp(gap, -gap) - np.log(2.0), first=slope, second=1.0 - slope**2)
+    ...     def penalty(self):
+    ...         return self.alpha, 0.0
+    >>> rows = Block(X=np.arange(5.0)[:, None], y=3 * np.arange(5.0) + 1)
+    >>> LogCosh(alpha=0.0).solve(rows, rng=np.random.default_rng(0)).round(3)
+    array([[3., 1.]])
     """
 
     alpha: float = 1.0
@@ -118,7 +136,7 @@ class SingleScoreObjective(LinearModelObjective):
     # -- what a subclass defines ---------------------------------------------------------------
 
     @abstractmethod
-    def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
+    def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         """Losses of rows with these scores and targets, all float64 (n,), and their derivatives."""
 
     @classmethod
@@ -135,12 +153,12 @@ class SingleScoreObjective(LinearModelObjective):
         return replace(self, alpha=self.alpha / factor)
 
     def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
-        return np.abs(self._row_terms(block, params).first)
+        return np.abs(self._terms_at(block, params).first)
 
     def evaluation(self, sums: ScoreSums, params: Array) -> Evaluation:
-        unit = self._unit(float(sums.count[0]))
-        penalty = self._penalty()[0]
-        gradient = unit * self._gradient_sums(sums)
+        unit = self.unit(float(sums.count[0]))
+        penalty = self.penalty()[0]
+        gradient = unit * sums.gradient
         gradient[:, :-1] += penalty * params[:, :-1]
         gradient[~self._free_coordinates(gradient.shape)] = 0.0
         value = unit * float(sums.loss.sum()) + 0.5 * penalty * float(np.vdot(params[:, :-1], params[:, :-1]))
@@ -154,38 +172,34 @@ class SingleScoreObjective(LinearModelObjective):
         )
 
     def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
-        curvature: Array = self._row_terms(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
+        curvature: Array = self._terms_at(block, params).second * self.margins(block.X, direction)[:, 0] ** 2
         return curvature
 
-    def _gradient_sums(self, sums: ScoreSums) -> Array:
-        gradient: Array = sums.gradient.sum(axis=0)[None]
-        return gradient
-
     def _residuals(self, block: Block, params: Array) -> Array:
-        return self._row_terms(block, params).first[:, None]
+        return self._terms_at(block, params).first[:, None]
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
-        second = self._row_terms(block, params).second * block.weights()
+        second = self._terms_at(block, params).second * block.weights()
         return second[:, None], lambda a, b, at: second[at]
 
-    def _row_terms(self, block: Block, params: Array) -> RowTerms:
-        return self._terms(self.margins(block.X, params)[:, 0].astype(np.float64), _target(block), params)
+    def _terms_at(self, block: Block, params: Array) -> RowTerms:
+        return self.row_terms(self.margins(block.X, params)[:, 0].astype(np.float64), _target(block), params)
 
     def _shares(self, sums: ScoreSums) -> Array:
         """Shares (2,) of the derivatives of each sign that make their sum zero; see the class."""
         share = np.ones(2)
-        low, high = -float(sums.gradient[0, -1]), float(sums.gradient[1, -1])
+        low, high = -float(sums.by_sign[0, -1]), float(sums.by_sign[1, -1])
         if self.fit_intercept and low != high:
             share[int(high > low)] = min(low, high) / max(low, high)
         return share
 
     def _least(self, sums: ScoreSums, unit: float) -> float:
         """What no value is smaller than."""
-        penalty = self._penalty()[0]
+        penalty = self.penalty()[0]
         if not penalty > 0.0:
             return 0.0
         share = self._shares(sums)
-        mixed = unit * (share @ sums.gradient[:, :-1])
+        mixed = unit * (share @ sums.by_sign[:, :-1])
         return unit * float(share @ (sums.loss - sums.product)) - float(mixed @ mixed) / (2.0 * penalty)
 
     def _loss_pass(
@@ -225,7 +239,7 @@ class SingleScoreObjective(LinearModelObjective):
                         at = slice(start, min(start + length, stop))
                         score = scores[: at.stop - start]
                         scores_of_run(X, start, line, score)
-                        terms = self._terms(score, y[at], params)
+                        terms = self.row_terms(score, y[at], params)
                         if cost:
                             costs[at] = terms.loss
                         columns = (score, terms.first, terms.second, terms.loss, terms.more)
@@ -236,11 +250,11 @@ class SingleScoreObjective(LinearModelObjective):
         over_parts(run, n_parts, serial=entries < _SERIAL_NUMBERS)
         return costs, ScoreSums(
             table=add_parts(tables),
-            gradient=add_parts(gradients) if gradient else np.zeros((2, d + 1)),
+            by_sign=add_parts(gradients) if gradient else np.zeros((2, d + 1)),
             diagonal=add_parts(diagonals)[None] if diagonal else None,
         )
 
-    _n_more: ClassVar[int] = 0  # columns that `_terms` adds to be summed up
+    _n_more: ClassVar[int] = 0  # columns that `row_terms` adds to be summed up
 
 
 def _target(block: Block) -> Array:
@@ -269,14 +283,14 @@ class LeastSquaresObjective(SingleScoreObjective):
     relative_rounding: ClassVar[float] = 1e-24
     constant_curvature: ClassVar[bool] = True
 
-    def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
+    def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         residual = score - y
         return RowTerms(loss=0.5 * residual * residual, first=residual, second=np.ones(len(score)))
 
-    def _unit(self, weight: float) -> float:
+    def unit(self, weight: float) -> float:
         return 2.0
 
-    def _penalty(self) -> tuple[float, float]:
+    def penalty(self) -> tuple[float, float]:
         return 2.0 * self.alpha, 0.0
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
@@ -309,19 +323,19 @@ class PoissonObjective(SingleScoreObjective):
 
     name: ClassVar[str] = "poisson"
 
-    def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
+    def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         loss, first, second = poisson_terms(score, y)
         return RowTerms(loss=loss, first=first, second=second)
 
-    def _penalty(self) -> tuple[float, float]:
+    def penalty(self) -> tuple[float, float]:
         return self.alpha, 0.0
 
-    def _unit(self, weight: float) -> float:
+    def unit(self, weight: float) -> float:
         return 1.0 / weight if weight > 0.0 else 0.0
 
-    def flat(self, block: Block) -> Array:
+    def start_params(self, block: Block) -> Array:
         """The constant that fits best: coefficients 0, and the logarithm of the mean."""
-        flat = super().flat(block)
+        flat = super().start_params(block)
         if self.fit_intercept and block.y is not None:
             weight = block.weights()
             total = max(float(weight @ block.y), 0.5 * float(weight[weight > 0.0].min(initial=np.inf)))
@@ -336,6 +350,16 @@ class PoissonObjective(SingleScoreObjective):
 
 _SMALLEST_SCALE = 1e-15  # of rows that are fitted exactly: without it the scale would fall for ever
 _MIN_ROWS_PER_COEFFICIENT = 2  # rows with a curvature, with fewer of which an interval would not hold
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HuberSums(ScoreSums):
+    """Sums with those of the scale, which has a place of its own in the parameters: (2, d + 1)."""
+
+    @property
+    def gradient(self) -> Array:
+        scale = np.append(np.zeros(self.by_sign.shape[1] - 1), self.more[:, 0].sum())
+        return np.vstack([super().gradient, scale])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,7 +415,7 @@ class HuberObjective(SingleScoreObjective):
     def n_scales(self) -> int:
         return 1
 
-    def _terms(self, score: Array, y: Array, params: Array) -> RowTerms:
+    def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         scale = float(params[1, -1])
         if not scale > 0.0:
             endless = np.full(len(score), np.inf)
@@ -408,12 +432,12 @@ class HuberObjective(SingleScoreObjective):
             more=np.stack([1.0 - least - square, -2.0 * clipped * y, second * square + 2.0 * least / scale]),
         )
 
-    def _penalty(self) -> tuple[float, float]:
+    def penalty(self) -> tuple[float, float]:
         return 2.0 * self.alpha, 0.0
 
-    def flat(self, block: Block) -> Array:
+    def start_params(self, block: Block) -> Array:
         """A constant, and the scale about it: the medians of rows of all weights, or the spread where that is 0."""
-        flat = super().flat(block)
+        flat = super().start_params(block)
         y = np.zeros(1) if block.y is None else block.y[block.weights() > 0.0].astype(np.float64)
         flat[0, -1] = np.median(y) if self.fit_intercept else 0.0
         away = np.abs(y - flat[0, -1])
@@ -424,22 +448,17 @@ class HuberObjective(SingleScoreObjective):
 
     def _loss_pass(self, block: Block, params: Array, **what: Any) -> tuple[Array, ScoreSums]:
         cost, sums = super()._loss_pass(block, params, **what)
-        if sums.diagonal is None:
-            return cost, sums
-        scale = np.append(np.zeros(block.n_features), sums.more[:, 2].sum())
-        return cost, replace(sums, diagonal=np.vstack([sums.diagonal, scale]))
-
-    def _gradient_sums(self, sums: ScoreSums) -> Array:
-        gradient = np.zeros((2, sums.gradient.shape[1]))
-        gradient[0], gradient[1, -1] = sums.gradient.sum(axis=0), sums.more[:, 0].sum()
-        return gradient
+        diagonal = sums.diagonal
+        if diagonal is not None:
+            diagonal = np.vstack([diagonal, np.append(np.zeros(block.n_features), sums.more[:, 2].sum())])
+        return cost, HuberSums(table=sums.table, by_sign=sums.by_sign, diagonal=diagonal)
 
     def _residuals(self, block: Block, params: Array) -> Array:
-        terms = self._row_terms(block, params)
+        terms = self._terms_at(block, params)
         return np.column_stack([terms.first, terms.more[0]])
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
-        terms = self._row_terms(block, params)
+        terms = self._terms_at(block, params)
         weight, t = block.weights(), -0.5 * terms.first
         second, slope, scale_second = terms.second * weight, float(weight @ terms.more[0]), terms.more[2] * weight
         # a step of Newton may halve the scale, not more: with a scale near 0 all rows would be outliers
@@ -448,7 +467,7 @@ class HuberObjective(SingleScoreObjective):
         return np.column_stack([second, scale_second]), lambda a, b, at: second[at] * t[at]
 
     def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
-        terms = self._row_terms(block, params)
+        terms = self._terms_at(block, params)
         change = self.margins(block.X, direction)
         t = -0.5 * terms.first
         both = change[:, 0] ** 2 + 2.0 * t * change[:, 0] * change[:, 1]
@@ -460,7 +479,7 @@ class HuberObjective(SingleScoreObjective):
 
         Infinite where the scale would not stay positive, and with too few rows for an interval; see the class.
         """
-        within = np.count_nonzero(self._row_terms(block, params).second * block.weights())
+        within = np.count_nonzero(self._terms_at(block, params).second * block.weights())
         n_coefficients = np.count_nonzero(self._free_coordinates(params.shape))
         if not params[1, -1] > step[1, -1] or within < _MIN_ROWS_PER_COEFFICIENT * n_coefficients:
             return np.inf
@@ -479,5 +498,5 @@ class HuberObjective(SingleScoreObjective):
         square = float(share**2 @ (sums.table[:, 0] - sums.more[:, 0]))  # sum u rho^2 / 4, or more
         if square > sums.count[0]:
             share = share * np.sqrt(sums.count[0] / square)
-        mixed = share @ sums.gradient[:, :-1]
+        mixed = share @ sums.by_sign[:, :-1]
         return -float(share @ sums.more[:, 1]) - float(mixed @ mixed) / (4.0 * self.alpha)

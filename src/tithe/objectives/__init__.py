@@ -4,15 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from tithe.clustering.objective import KMeansObjective as KMeansObjective
 from tithe.clustering.objective import KMedianObjective as KMedianObjective
-from tithe.core.contracts import ClusterBoundedObjective as ClusterBoundedObjective
-from tithe.core.contracts import ConvexObjective as ConvexObjective
-from tithe.core.contracts import InfluenceObjective as InfluenceObjective
-from tithe.core.contracts import MeanPilotObjective as MeanPilotObjective
 from tithe.core.contracts import NearestObjective as NearestObjective
 from tithe.core.contracts import Objective as Objective
 from tithe.core.contracts import SampledObjective as SampledObjective
 from tithe.core.contracts import SensitivityObjective as SensitivityObjective
-from tithe.core.contracts import SteppedObjective as SteppedObjective
 from tithe.core.data import Evaluation as Evaluation
 from tithe.core.data import Moments as Moments
 from tithe.core.data import Scores as Scores
@@ -22,6 +17,8 @@ from tithe.linear.logistic_objective import LogisticObjective as LogisticObjecti
 from tithe.linear.regression_objectives import HuberObjective as HuberObjective
 from tithe.linear.regression_objectives import LeastSquaresObjective as LeastSquaresObjective
 from tithe.linear.regression_objectives import PoissonObjective as PoissonObjective
+from tithe.linear.regression_objectives import RowTerms as RowTerms
+from tithe.linear.regression_objectives import SingleScoreObjective as SingleScoreObjective
 from tithe.reduce.generic import GenericObjective as GenericObjective
 
 if TYPE_CHECKING:

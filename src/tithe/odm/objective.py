@@ -20,7 +20,7 @@ _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100  # the squares of parameters within
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginObjective(LabelledLinearObjective, TheoremObjective):
+class MarginObjective(LabelledLinearObjective[MarginSums], TheoremObjective):
     """f(x, y) = loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u of a row.
 
     Two classes: u = +-(x . w + b), + for the second. K > 2 classes: u = f_y - max_(l != y) f_l of the scores
@@ -165,7 +165,7 @@ class MarginObjective(LabelledLinearObjective, TheoremObjective):
         lower_bound = 0.5 * self.lam / (1.0 + self.lam * largest / (1.0 - self.theta) ** 2)
         root = np.sqrt(survey.cost) + np.sqrt(square) * distance
         scores: Array = root * root / max(dual, lower_bound) + 2.0 * square
-        return self._unit(weight) * block.weights() * scores
+        return self.unit(weight) * block.weights() * scores
 
     def _slope_squares(self, block: Block) -> Array:
         """b^2 of each row, the square of how fast the root of its loss can change: (n,)."""
@@ -175,9 +175,9 @@ class MarginObjective(LabelledLinearObjective, TheoremObjective):
     # -- what a learner needs ------------------------------------------------------------------
 
     def evaluation(self, sums: MarginSums, params: Array) -> Evaluation:
-        unit = self._unit(sums.count.sum())
+        unit = self.unit(sums.count.sum())
         value = self._value(sums, params)
-        coefficient, intercept = self._penalty()
+        coefficient, intercept = self.penalty()
         gradient = unit * sums.gradient
         gradient[:, :-1] += coefficient * params[:, :-1]
         gradient[:, -1] += intercept * params[:, -1]
@@ -225,20 +225,17 @@ class MarginObjective(LabelledLinearObjective, TheoremObjective):
             **what,
         )
 
-    def _gradient_sums(self, sums: MarginSums) -> Array:
-        return sums.gradient
-
-    def _penalty(self) -> tuple[float, float]:
+    def penalty(self) -> tuple[float, float]:
         return 1.0, self.intercept_scaling**-2.0 if self.fit_intercept else 0.0
 
-    def _unit(self, weight: float) -> float:
+    def unit(self, weight: float) -> float:
         """lam / (2 W (1 - theta)^2); 0 where nothing has weight."""
         return 0.5 * self.lam / (float(weight) * (1.0 - self.theta) ** 2) if weight > 0.0 else 0.0
 
     def _value(self, sums: MarginSums, params: Array) -> float:
-        coefficient, intercept = self._penalty()
+        coefficient, intercept = self.penalty()
         penalty = coefficient * np.vdot(params[:, :-1], params[:, :-1]) + intercept * params[:, -1] @ params[:, -1]
-        return float(0.5 * penalty + self._unit(sums.count.sum()) * sums.loss.sum())
+        return float(0.5 * penalty + self.unit(sums.count.sum()) * sums.loss.sum())
 
     def _margins(self, block: Block, params: Array, codes: Array) -> tuple[Array, Array]:
         """The derivatives of each margin in the scores (n, k): +-1 or e_y - e_rival; and the margins (n,)."""
@@ -274,7 +271,7 @@ class MarginObjective(LabelledLinearObjective, TheoremObjective):
     def _dual(self, sums: MarginSums, params: Array) -> tuple[float, float]:
         """A proved bound on the excess over the smallest value, and |w - w'| at the dual point w'."""
         convex = slice(0, 2 if self.n_classes == 2 else 1)  # with more classes only what is below the band
-        unit = self._unit(sums.count.sum())
+        unit = self.unit(sums.count.sum())
         k = len(params)
         sides = -unit * sums.sides[convex]
         groups = sides.reshape(-1, *params.shape)
@@ -350,7 +347,7 @@ class SmoothedMargin(MarginObjective):
     def evaluate(self, block: Block, params: Array, *, diagonal: bool = False) -> Evaluation:
         """Value and gradient; the bound is the value, and there are no totals."""
         codes, weight = self.codes(block), block.weights()
-        unit = self._unit(block.total_weight)
+        unit = self.unit(block.total_weight)
         value, gradient = 0.0, np.zeros_like(params)
         for start in range(0, len(block), _CHUNK_ROWS):
             at = slice(start, start + _CHUNK_ROWS)
@@ -360,7 +357,7 @@ class SmoothedMargin(MarginObjective):
             residuals = (2.0 * unit * weight[at] * (self.mu * above - below))[:, None] * slopes
             gradient[:, :-1] += (block.X[at].T @ residuals).T
             gradient[:, -1] += residuals.sum(axis=0)
-        penalty = np.array(self._penalty()).repeat([params.shape[1] - 1, 1])
+        penalty = np.array(self.penalty()).repeat([params.shape[1] - 1, 1])
         gradient += penalty * params
         if not self.fit_intercept:
             gradient[:, -1] = 0.0

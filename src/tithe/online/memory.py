@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tithe.clustering.objective import KMeansObjective, check_centers
-from tithe.core.contracts import MeanPilotObjective, SensitivityObjective
+from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Coreset, Moments, Survey
 from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, Storable, check_fields, expect
 from tithe.online.kernels import N, look_at_all
+from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.stream import CoresetStream, StreamState
 
 N_ATTRIBUTES = 2  # the last columns of a row: the loss when it was predicted, and the curb

@@ -37,14 +37,13 @@ class BallCover(Construction[Objective]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import BallCover
-    >>> from tithe.objectives import KMeansObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=BallCover(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('ball_cover', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, objective="kmeans", construction="ball_cover", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     radius: float | None = None
@@ -52,10 +51,7 @@ class BallCover(Construction[Objective]):
 
     name: ClassVar[str] = "ball_cover"
     unbiased: ClassVar[bool] = False
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "radius": OneOf(None) | RealNumber(least=0.0),
-        "leader": Boolean(),
-    }
+    _constraints: ClassVar[dict[str, Constraint]] = {"radius": OneOf(None) | RealNumber(least=0.0), "leader": Boolean()}
 
     def __post_init__(self) -> None:
         check_params(self, self._constraints)

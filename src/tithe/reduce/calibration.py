@@ -274,7 +274,5 @@ def _residual_moments(block: Block, objective: SampledObjective, pilot: Array, r
     z = moments.values[:, 2 : 2 + block.n_features]
     products = [r[:, None] * z for r in residual.T]
     return Moments(
-        values=np.column_stack([moments.values, residual, *products]),
-        groups=moments.groups,
-        n_basic=moments.n_basic,
+        values=np.column_stack([moments.values, residual, *products]), groups=moments.groups, n_basic=moments.n_basic
     )

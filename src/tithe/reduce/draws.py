@@ -1,7 +1,8 @@
-"""Constructions that draw rows: uniformly, by sensitivity, by influence or by leverage."""
+"""Constructions that draw rows: uniformly, by sensitivity, by influence or by leverage; and what these require."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -9,21 +10,43 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from tithe.core.contracts import (
-    Construction,
-    InfluenceObjective,
-    MeanPilotObjective,
-    Objective,
-    ObjectiveT,
-    SensitivityObjective,
-)
-from tithe.core.data import Array, Block, Rng, Scores, Survey
+from tithe.core.contracts import Construction, Objective, ObjectiveT, SampledObjective, SensitivityObjective
+from tithe.core.data import Array, Block, Evaluation, Rng, Scores, Survey
 from tithe.core.labels import count_codes
 from tithe.core.parallel import limit_threads, over_parts
 from tithe.core.state_checks import Floats, Storable, check_fields, expect
 from tithe.reduce.kernels import draw, draw_in_classes, sample_rows
 
 MIN_DRAWS_OF_A_CLASS = 10  # even if the scores of its rows are small
+
+
+class MeanPilotObjective(SampledObjective):
+    """What `Lightweight` needs: a survey at the column means, whose totals begin with count and cost."""
+
+    @abstractmethod
+    def mean_pilot(self, block: Block) -> Array:
+        """A solution from column means alone."""
+
+
+class InfluenceObjective(SampledObjective):
+    """What `Influence` needs of a sum of losses of linear scores: how strongly a row acts on the solution."""
+
+    @abstractmethod
+    def gradient_sizes(self, block: Block, params: Array, cost: Array) -> Array:
+        """The size of the derivative of each row's loss in its score: (n,); ``cost`` are these losses."""
+
+    @abstractmethod
+    def evaluate(self, block: Block, params: Array) -> Evaluation:
+        """The value that `solve` makes small, penalty included, of the rows of one block."""
+
+    def rows_per_coefficient(self, block: Block, size: int) -> float:
+        """Rows for each coefficient among ``size`` drawn uniformly; with few, "auto" tries a uniform draw as well."""
+        return float("inf")
+
+
+def score_values(scores: Scores | Array) -> Array:
+    """Scores of rows as one array: (n,)."""
+    return scores.at() if isinstance(scores, Scores) else scores
 
 
 def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, codes: Array | None = None) -> Block:
@@ -88,14 +111,11 @@ class Uniform(Construction[Objective]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Uniform
-    >>> from tithe.objectives import KMeansObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=Uniform(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('uniform', True, 2000)
+    >>> coreset = tithe.build_coreset(X, objective="kmeans", construction="uniform", coreset_size=100, random_state=0)
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     name: ClassVar[str] = "uniform"
@@ -125,14 +145,13 @@ class Sensitivity(Construction[SensitivityObjective]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Sensitivity
-    >>> from tithe.objectives import KMeansObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=Sensitivity(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('sensitivity', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, objective="kmeans", construction="sensitivity", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     name: ClassVar[str] = "sensitivity"
@@ -164,14 +183,13 @@ class Lightweight(Construction[MeanPilotObjective]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Lightweight
-    >>> from tithe.objectives import KMeansObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, objective=KMeansObjective(n_clusters=3), construction=Lightweight(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('lightweight', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, objective="kmeans", construction="lightweight", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     name: ClassVar[str] = "lightweight"
@@ -302,14 +320,13 @@ class Leverage(Construction[ObjectiveT]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Leverage
-    >>> from tithe.objectives import LogisticObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Leverage(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('leverage', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, X[:, 0] > 0, objective="logistic", construction="leverage", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     leverages: Leverages | None = field(default=None, repr=False, compare=False)
@@ -353,14 +370,13 @@ class Influence(Leverage[InfluenceObjective]):
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset
-    >>> from tithe.constructions import Influence
-    >>> from tithe.objectives import LogisticObjective
+    >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = build_coreset(X, X[:, 0] > 0, objective=LogisticObjective(), construction=Influence(),
-    ...                         coreset_size=100, random_state=0)
-    >>> coreset.provenance["construction"], len(coreset) <= 100, round(coreset.weights().sum())
-    ('influence', True, 2000)
+    >>> coreset = tithe.build_coreset(
+    ...     X, X[:, 0] > 0, objective="logistic", construction="influence", coreset_size=100, random_state=0
+    ... )
+    >>> len(coreset) <= 100, round(coreset.weights().sum())
+    (True, 2000)
     """
 
     name: ClassVar[str] = "influence"

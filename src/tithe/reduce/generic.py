@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import MeanPilotObjective, SensitivityObjective
+from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.parts import column_means, column_sums
 from tithe.core.state_checks import Floats, Integer, Optional, check_fields, expect
+from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
 
 _CHUNK_ROWS = 8192

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import Construction, ConvexObjective, Objective, SampledObjective
+from tithe.core.contracts import Construction, Objective, SampledObjective
 from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.registry import make, resolve
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Integer, Number, Optional, Storable, check_fields, expect
 from tithe.reduce.calibration import calibrated
+from tithe.reduce.draws import InfluenceObjective
 
 LEAF_ROWS = 65_536
 Notes = dict[str, str | int | float]
@@ -35,16 +36,20 @@ def node_rows_for(coreset_size: int, leaf_rows: int) -> int:
     return max(coreset_size, leaf_rows // 2)
 
 
-def check_contracts(objective: Any, contracts: Iterable[ABCMeta], *, needed_by: str) -> None:
-    """Raise ValueError, naming what is missing, unless ``objective`` implements all of the contracts."""
-    wanted: list[ABCMeta] = [Objective, *contracts]
+def check_contracts(objective: Any, contracts: Iterable[ABCMeta | tuple[ABCMeta, ...]], *, needed_by: str) -> None:
+    """Raise ValueError, naming what is missing, unless ``objective`` implements all of the contracts.
+
+    Of several contracts in a tuple one is enough.
+    """
+    wanted: list[ABCMeta | tuple[ABCMeta, ...]] = [Objective, *contracts]
     for contract in wanted:
         if not isinstance(objective, contract):
-            kind = type(objective)
-            missing = sorted(contract.__abstractmethods__ - set(dir(kind)))
+            kinds, kind = contract if isinstance(contract, tuple) else (contract,), type(objective)
+            missing = sorted(kinds[0].__abstractmethods__ - set(dir(kind)))
             lacks = f"lacks {', '.join(f'{name}()' for name in missing)}" if missing else "does not inherit it"
+            names = " or a ".join(f"{one.__name__} ({one.__module__})" for one in kinds)
             raise ValueError(
-                f"{needed_by} needs an objective that is a {contract.__name__} (tithe.core.contracts); "
+                f"{needed_by} needs an objective that is a {names}; "
                 f"{kind.__name__} {lacks}. construction='uniform' with calibrate=False works for every Objective."
             )
 
@@ -185,7 +190,7 @@ class Plan(Storable):
             if pilot is None and (totals or construction.needs_pilot):
                 pilot = self._new_pilot(at_hand, objective, construction, at_solution=totals, n_rows=n_rows)
         reducer = Reducer(plan=self, objective=objective, construction=construction, totals=totals, pilot=pilot)
-        if not self.auto or not isinstance(objective, ConvexObjective):
+        if not self.auto or not isinstance(objective, InfluenceObjective):
             return reducer
         return safe_with_few_rows(reducer, objective, at_hand, n_rows)
 
@@ -198,7 +203,7 @@ class Plan(Storable):
         at_solution: bool,
         n_rows: int | None,
     ) -> Array:
-        """A pilot from the rows at hand: their solution, if totals are taken and the objective wants them there."""
+        """A pilot from a sample: the exact solution on it if totals are taken at the solution, else a rough one."""
         rng = rng_for(self.seed, "pilot")
         if not (at_solution and objective.totals_at_solution):
             return construction.pilot(at_hand, objective, rng=rng)
@@ -403,7 +408,7 @@ _FEW_ROWS_PER_COEFFICIENT = 1.5  # rows per coefficient below which the default 
 _TRIAL_DRAWS = 3  # draws of each kind, if the rows at hand are a sample
 
 
-def safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: Block, n_rows: int | None) -> Reducer:
+def safe_with_few_rows(reducer: Reducer, objective: InfluenceObjective, at_hand: Block, n_rows: int | None) -> Reducer:
     """The reducer, or a uniform one if that gives the smaller loss; only with few rows per coefficient.
 
     If the rows at hand are all rows, the final draws are compared, otherwise three draws of each kind.
@@ -427,7 +432,7 @@ def safe_with_few_rows(reducer: Reducer, objective: ConvexObjective, at_hand: Bl
     return replace(reducer, rows_per_coefficient=rows_each)
 
 
-def _trial_loss(reducer: Reducer, objective: ConvexObjective, rows: Block) -> float:
+def _trial_loss(reducer: Reducer, objective: InfluenceObjective, rows: Block) -> float:
     """The loss on the rows of a fit on a draw from them."""
     coreset = reducer.leaf(rows, (0, 0))
     if coreset is None:

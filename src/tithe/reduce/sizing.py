@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tithe.core.contracts import ConvexObjective, Objective, SampledObjective, Source
+from tithe.core.contracts import Objective, SampledObjective, Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.params import OneOf, check_value
 from tithe.core.passes import DataPass
@@ -18,6 +18,7 @@ from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
+from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, check_contracts
 from tithe.rows.arrays import as_block
 
@@ -225,7 +226,7 @@ class _FitTrial(_Trial):
 
     @classmethod
     def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _FitTrial:
-        n_searches = 1 if isinstance(objective, ConvexObjective) else _N_SEARCHES
+        n_searches = 1 if isinstance(objective, InfluenceObjective) else _N_SEARCHES
         solutions = [objective.solve(block, rng=rng_for(seed, "full", i)) for i in range(n_searches)]
         return cls(block, objective, seed, float(max(total_costs(block, objective, solutions))))
 
@@ -233,7 +234,7 @@ class _FitTrial(_Trial):
         goal, rngs = self.objective, [rng_for(self.seed, "own", i) for i in range(len(coresets))]
         solutions = [goal.solve(coreset, rng=rng) for coreset, rng in zip(coresets, rngs, strict=True)]
         costs = total_costs(self.block, goal, solutions)
-        if isinstance(goal, ConvexObjective):
+        if isinstance(goal, InfluenceObjective):
             return [ratio_error(cost, self.best) for cost in costs]
         minima = [goal.solve(self.block, rng=rng, init=s) for s, rng in zip(solutions, rngs, strict=True)]
         least = total_costs(self.block, goal, minima)

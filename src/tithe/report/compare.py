@@ -14,9 +14,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import polish_by_descent, polish_by_steps
+from tithe.certify.cost import SteppedObjective
+from tithe.certify.gap import ConvexObjective
 from tithe.certify.held_out import held_out_split
 from tithe.clustering.objective import ClusteringObjective
-from tithe.core.contracts import Construction, ConvexObjective, Objective, Source, SteppedObjective
+from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset, concat, effective_sample_size
 from tithe.core.params import (
     CORESET_SIZE,
@@ -37,6 +39,7 @@ from tithe.fit.base import check_no_extra_arrays
 from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objective_for
 from tithe.fit.tables import block_of_rows
 from tithe.linear.logistic_objective import LogisticObjective
+from tithe.linear.objective import LinearModelObjective
 from tithe.linear.regression_objectives import SingleScoreObjective
 from tithe.linear.regressor import NumericTarget
 from tithe.reduce.build import reduce_rows
@@ -661,7 +664,7 @@ def _as_objects(sums: Sequence[Any]) -> Array:
 
 def quality_of(objective: Objective) -> tuple[str, bool]:
     """The score that says how well an objective's solutions do their job, and whether more of it is better."""
-    if objective.target == "class" and isinstance(objective, ConvexObjective):
+    if objective.target == "class" and isinstance(objective, LinearModelObjective):
         return "accuracy", True
     if objective.target == "number":
         return "R²" if objective.name == "least_squares" else "explained loss", True
@@ -688,7 +691,7 @@ class Judge:
     def scores(self, params: Any) -> tuple[float, float]:
         """The score of `quality_of`, and the mean loss of a row."""
         loss = self._mean(self.objective.cost(self.rows, params))
-        if self.objective.target == "class" and isinstance(self.objective, ConvexObjective):
+        if self.objective.target == "class" and isinstance(self.objective, LinearModelObjective):
             margins = self.objective.margins(self.rows.X, params)
             predicted = margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)
             return self._mean(predicted.astype(np.int32) == self.objective.codes(self.rows)), loss

@@ -82,12 +82,7 @@ class _Bench:
 
     def draw(self, size: int, seed: int) -> Block:
         return self.construction.reduce(
-            self.block,
-            self.objective,
-            size,
-            pilot=self.pilot,
-            survey=self.survey,
-            rng=np.random.default_rng(seed),
+            self.block, self.objective, size, pilot=self.pilot, survey=self.survey, rng=np.random.default_rng(seed)
         )
 
     def queries(self, n: int) -> Array:

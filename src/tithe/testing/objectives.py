@@ -10,15 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tithe.core.contracts import (
-    Construction,
-    ConvexObjective,
-    Objective,
-    SampledObjective,
-    SensitivityObjective,
-    SteppedObjective,
-)
-from tithe.core.data import Array, Block, Scores, Survey
+from tithe.certify.cost import SteppedObjective, StepT
+from tithe.certify.gap import ConvexObjective
+from tithe.core.contracts import Construction, Objective, SampledObjective, SensitivityObjective
+from tithe.core.data import Array, Block, Survey
+from tithe.reduce.draws import score_values
 from tithe.reduce.stream import CoresetStream
 from tithe.storage.models import object_bytes
 from tithe.testing.data import repeated, small_problem
@@ -84,10 +80,6 @@ def check_value(thing: Objective | Construction[Any]) -> None:
     assert same is True, "inherit a frozen dataclass, or define __eq__"
 
 
-def _values(scores: Scores | Array) -> Array:
-    return scores.at() if isinstance(scores, Scores) else scores
-
-
 def _surveyed(objective: SampledObjective, block: Block) -> tuple[Array, Survey]:
     pilot = objective.pilot(block, rng=np.random.default_rng(1))
     return pilot, objective.survey(block, pilot)
@@ -132,7 +124,7 @@ def _parts(objective: SampledObjective) -> None:
     np.testing.assert_allclose(summed, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
 
 
-def _steps(objective: SteppedObjective) -> None:
+def _steps(objective: SteppedObjective[StepT]) -> None:
     block = small_problem()
     halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
     # a solution for a few of the rows, which can be improved
@@ -169,8 +161,8 @@ def _weights(objective: SampledObjective) -> None:
     written_out = objective.survey(repeated(block), pilot)
     np.testing.assert_allclose(written_out.totals, survey.totals, rtol=1e-11, atol=1e-11 * np.abs(survey.totals).max())
     if isinstance(objective, SensitivityObjective):
-        score = _values(objective.sensitivity(block, survey))
-        repeated_score = _values(objective.sensitivity(repeated(block), written_out))
+        score = score_values(objective.sensitivity(block, survey))
+        repeated_score = score_values(objective.sensitivity(repeated(block), written_out))
         np.testing.assert_allclose(repeated_score.sum(), score.sum(), rtol=1e-9)
 
 
@@ -200,12 +192,12 @@ def _threads(objective: SampledObjective) -> None:
 def _sensitivity(objective: SensitivityObjective) -> None:
     block = small_problem()
     _, survey = _surveyed(objective, block)
-    score = _values(objective.sensitivity(block, survey))
+    score = score_values(objective.sensitivity(block, survey))
     assert score.shape == (len(block),)
     assert np.isfinite(score).all() and (score > 0).all()
     light = Block(X=block.X, y=block.y, sample_weight=np.where(np.arange(len(block)) == 3, 0.0, block.weights()))
     pilot = objective.pilot(block, rng=np.random.default_rng(1))
-    score = _values(objective.sensitivity(light, objective.survey(light, pilot)))
+    score = score_values(objective.sensitivity(light, objective.survey(light, pilot)))
     assert score[3] == 0.0, "a row of weight 0 must score 0"
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from tithe.clustering.objective import ClusteringObjective
-from tithe.core.contracts import ClusterBoundedObjective, Objective, SensitivityObjective, Source
-from tithe.core.data import Array, Block, Scores
-from tithe.core.params import Instance, OneOf, RealNumber, WholeNumber, check_value
+from tithe.core.contracts import Objective, SensitivityObjective, Source
+from tithe.core.data import Array, Block
+from tithe.core.params import Instance, RealNumber, WholeNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.linear.cablr import Clustered
+from tithe.linear.logistic_objective import LogisticObjective
+from tithe.reduce.draws import score_values
 from tithe.reduce.plan import check_contracts
 from tithe.rows.arrays import as_block
 from tithe.theory.theorems import (
@@ -117,8 +119,8 @@ def theoretical_size(
     177393
     """
     check_value("eps", eps, RealNumber(least=_MIN_EPS, below=1.0))
-    theorem = _theorem(objective, delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
-    return theorem.bound(eps)
+    options = (delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
+    return _theorem(objective, SizeQuestion(*options)).bound(eps)
 
 
 def eps_for(
@@ -142,7 +144,8 @@ def eps_for(
     True
     """
     check_value("size", size, WholeNumber(least=1))
-    theorem = _theorem(objective, delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
+    options = (delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
+    theorem = _theorem(objective, SizeQuestion(*options))
     low, high = math.log(_MIN_EPS), math.log1p(-1e-12)
     if theorem.bound(math.exp(high)).size > size:
         return math.inf
@@ -161,7 +164,7 @@ def known_theorems(objective: Objective) -> list[dict[str, Any]]:
     if isinstance(objective, ClusteringObjective):
         pairs = [(name, queries) for name in ("sensitivity", "lightweight", "rings") for queries in ("one", "all")]
         pairs.insert(2, ("sensitivity", "net"))
-    elif isinstance(objective, ClusterBoundedObjective):
+    elif isinstance(objective, LogisticObjective):
         pairs = [("cablr", "one"), ("cablr", "all")]
     elif isinstance(objective, TheoremObjective):
         pairs = [("sensitivity", "one"), ("sensitivity", "all")]
@@ -177,7 +180,7 @@ def needs_total_sensitivity(objective: Objective) -> bool:
     """Whether the theorems about an objective need a total sensitivity that was measured on rows."""
     if isinstance(objective, TheoremObjective):
         return objective.needs_total_sensitivity
-    return isinstance(objective, ClusterBoundedObjective)
+    return isinstance(objective, LogisticObjective)
 
 
 def measured_total_sensitivity(
@@ -211,7 +214,7 @@ def measured_total_sensitivity(
     else:
         block = as_block(X, y, sample_weight)
     goal = goal.for_rows(block)
-    if isinstance(goal, ClusterBoundedObjective):
+    if isinstance(goal, LogisticObjective):
         name = "cablr" if isinstance(construction, str) and construction == "auto" else construction
         made = make("construction", name)
         check_value("construction", made, Instance(Clustered, "'cablr', 'acvs' or an instance of these"))
@@ -220,8 +223,7 @@ def measured_total_sensitivity(
         check_contracts(goal, (SensitivityObjective,), needed_by="measured_total_sensitivity")
         assert isinstance(goal, SensitivityObjective)
         pilot = goal.pilot(block, rng=rng_for(seed, "pilot"))
-        scores = goal.sensitivity(block, goal.survey(block, pilot))
-        bounds = scores.at() if isinstance(scores, Scores) else scores
+        bounds = score_values(goal.sensitivity(block, goal.survey(block, pilot)))
     drawn = bounds[bounds > 0.0]
     return float(drawn.sum() * np.max(np.minimum(1.0, drawn) / drawn, initial=0.0))
 
@@ -245,25 +247,14 @@ def _weights(leaf: Block) -> tuple[float, float]:
     return float(weights.sum()), float(np.min(weights[weights > 0.0], initial=math.inf))
 
 
-def _theorem(
-    objective: str | Objective,
-    delta: float,
-    n_features: int,
-    construction: str,
-    queries: str,
-    n_rows: int | None,
-    total_sensitivity: float | None,
-    reference_factor: float | str | None,
-) -> Theorem:
+def _theorem(objective: str | Objective, question: SizeQuestion) -> Theorem:
+    """The theorem about an objective that answers the question."""
     goal: Objective = make("objective", objective)
-    check_value("delta", delta, RealNumber(above=0.0, below=1.0))
-    check_value("n_features", n_features, WholeNumber(least=1))
-    check_value("queries", queries, OneOf("one", "all", "net"))
-    check_value("n_rows", n_rows, OneOf(None) | WholeNumber(least=1))
-    check_value("total_sensitivity", total_sensitivity, OneOf(None) | RealNumber(above=0.0))
-    if total_sensitivity is not None and not needs_total_sensitivity(goal):
+    construction, queries = question.construction, question.queries
+    if question.total_sensitivity is not None and not needs_total_sensitivity(goal):
         raise ValueError(f"total_sensitivity is for logistic regression and margins, not for {goal.name!r}.")
-    if reference_factor is not None and not (isinstance(goal, TheoremObjective) and goal.takes_reference_factor):
+    takes_factor = isinstance(goal, TheoremObjective) and goal.takes_reference_factor
+    if question.reference_factor is not None and not takes_factor:
         raise ValueError(f"reference_factor is for dictionaries, not for {goal.name!r}.")
     theorems = known_theorems(goal)
     known = [theorem["construction"] for theorem in theorems]
@@ -278,21 +269,13 @@ def _theorem(
         )
     if not any(theorem["construction"] == construction and theorem["queries"] == queries for theorem in theorems):
         raise ValueError(f"queries={queries!r} is for clusterings and construction 'sensitivity': use 'one' or 'all'.")
-    one = queries == "one"
+    question = replace(question, construction=construction)
     if isinstance(goal, ClusteringObjective):
-        return about_clusters(goal, delta, n_features, construction, queries, n_rows)
+        return about_clusters(goal, question)
     if isinstance(goal, TheoremObjective):
-        return goal.size_theorem(
-            SizeQuestion(
-                delta=delta,
-                n_features=n_features,
-                one=one,
-                total_sensitivity=total_sensitivity,
-                reference_factor=reference_factor,
-            )
-        )
-    total = needed_total(goal.name, total_sensitivity)
+        return goal.size_theorem(question)
     n_classes = 2 if goal.lacks_classes else goal.n_classes
-    dimension = float((n_classes if n_classes > 2 else 1) * (n_features + 1))
-    theorem = by_sensitivities(one, total, dimension, delta, constant=_LOGISTIC_CONSTANT)
+    dimension = float((n_classes if n_classes > 2 else 1) * (question.n_features + 1))
+    total = needed_total(goal.name, question.total_sensitivity)
+    theorem = by_sensitivities(question.one, total, dimension, question.delta, constant=_LOGISTIC_CONSTANT)
     return replace(theorem, assumption=f"{DRAWN_BY} and the norm of parameters at most the radius of the construction")

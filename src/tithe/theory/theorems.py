@@ -11,7 +11,7 @@ from typing import ClassVar
 from tithe.clustering.objective import ClusteringObjective
 from tithe.clustering.rings import Rings, draws_per_ring
 from tithe.core.contracts import SensitivityObjective
-from tithe.core.params import RealNumber, check_value
+from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 
 _OPEN_CONSTANT = "at least as many as for one query, universal constant c taken as"
 
@@ -92,28 +92,41 @@ class Theorem:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SizeQuestion:
-    """What `theoretical_size` asks a `TheoremObjective`.
+_QUESTION: dict[str, Constraint] = {
+    "delta": RealNumber(above=0.0, below=1.0),
+    "n_features": WholeNumber(least=1),
+    "queries": OneOf("one", "all", "net"),
+    "n_rows": OneOf(None) | WholeNumber(least=1),
+    "total_sensitivity": OneOf(None) | RealNumber(above=0.0),
+}
 
-    Parameters
-    ----------
-    delta : float
-        The probability with which the error may be larger.
-    n_features : int
-    one : bool
-        Whether the error is that of one fixed solution; otherwise of all solutions at once.
-    total_sensitivity : float or None
-        Measured on rows, if the objective needs it.
-    reference_factor : float, "1/eps" or None
-        As in `theoretical_size`, if the objective takes it.
-    """
+
+@dataclass(frozen=True)
+class SizeQuestion:
+    """What a theorem is asked: arguments of `theoretical_size`, where they are described."""
 
     delta: float
     n_features: int
-    one: bool
+    construction: str
+    queries: str
+    n_rows: int | None
     total_sensitivity: float | None
     reference_factor: float | str | None
+
+    def __post_init__(self) -> None:
+        check_params(self, _QUESTION)
+
+    @property
+    def one(self) -> bool:
+        """Whether the error is that of one fixed solution; otherwise of all solutions at once."""
+        return self.queries == "one"
+
+    @property
+    def known_rows(self) -> int:
+        """``n_rows``, which must be given."""
+        if self.n_rows is None:
+            raise ValueError("rings and nets need n_rows: the number of layers grows with its logarithm.")
+        return self.n_rows
 
 
 class TheoremObjective(SensitivityObjective):
@@ -173,18 +186,16 @@ def by_sensitivities(
     )
 
 
-def about_clusters(
-    goal: ClusteringObjective, delta: float, d: int, construction: str, queries: str, n_rows: int | None
-) -> Theorem:
-    k, one = goal.n_clusters, queries == "one"
-    dimension = d * k * max(1.0, math.log(k))
+def about_clusters(goal: ClusteringObjective, question: SizeQuestion) -> Theorem:
+    k, delta = goal.n_clusters, question.delta
+    dimension = question.n_features * k * max(1.0, math.log(k))
     assumption = f"the pilot costs at most {goal.pilot_factor:.3g} times the smallest cost"
-    if construction == "rings":
-        return _about_rings(goal, delta, d, one, n_rows, assumption)
-    if queries == "net":
-        return _sensitivities_of_all(goal, delta, d, n_rows, assumption)
-    if construction == "sensitivity":
-        return by_sensitivities(one, goal.total_sensitivity, dimension, delta, assumption=assumption)
+    if question.construction == "rings":
+        return _about_rings(goal, question, assumption)
+    if question.queries == "net":
+        return _sensitivities_of_all(goal, question, assumption)
+    if question.construction == "sensitivity":
+        return by_sensitivities(question.one, goal.total_sensitivity, dimension, delta, assumption=assumption)
     total = 16.0 if goal.power == 2 else 4.0
     fixed_query = Theorem(
         rows=lambda eps: 4.0 * total * (1.0 + eps / 6.0) * math.log(2.0 / delta) / eps**2,
@@ -193,7 +204,7 @@ def about_clusters(
         formula="4 S (1 + eps/6) ln(2/delta) / eps^2, additive, one fixed query",
         proved=True,
     )
-    if one:
+    if question.one:
         return fixed_query
     return Theorem(
         rows=lambda eps: max((dimension + math.log(1.0 / delta)) / eps**2, fixed_query.rows(eps)),
@@ -249,9 +260,7 @@ class Net:
         return self.goal.n_clusters * (log_points + math.log1p(math.exp(-log_points)))
 
 
-def _sensitivities_of_all(
-    goal: ClusteringObjective, delta: float, d: int, n_rows: int | None, assumption: str
-) -> Theorem:
+def _sensitivities_of_all(goal: ClusteringObjective, question: SizeQuestion, assumption: str) -> Theorem:
     """All solutions at once, by Bernstein's inequality with e = eps / 3 for a net and some more functions.
 
     Let B be the near clusters of a solution C and C' its point in the net, a = 1. Rows of B have
@@ -262,8 +271,8 @@ def _sensitivities_of_all(
 
         error <= (e (1 + w b) + w (b + (1 + e) 2 f + 1)) / (1 - w) + (1 + e) (1 + far) - 1.
     """
-    factor, p = goal.pilot_factor, goal.n_pilot_centers
-    net = Net(goal, d, Rings(alpha=1.0).last_layer(_known(n_rows), goal.power))
+    factor, p, d = goal.pilot_factor, goal.n_pilot_centers, question.n_features
+    net = Net(goal, d, Rings(alpha=1.0).last_layer(question.known_rows, goal.power))
     total = goal.total_sensitivity
 
     def rows(eps: float) -> float:
@@ -275,7 +284,7 @@ def _sensitivities_of_all(
 
         log_queries = p * math.log(2.0) + net.log_size(error, eps)
         log_queries += math.log1p((p + 1.0) * math.exp(-log_queries))
-        return 2.0 * total * (1.0 + e / 3.0) * (math.log(2.0 / delta) + log_queries) / e**2
+        return 2.0 * total * (1.0 + e / 3.0) * (math.log(2.0 / question.delta) + log_queries) / e**2
 
     return Theorem(
         rows=rows,
@@ -288,23 +297,15 @@ def _sensitivities_of_all(
     )
 
 
-def _known(n_rows: int | None) -> int:
-    if n_rows is None:
-        raise ValueError("rings and nets need n_rows: the number of layers grows with its logarithm.")
-    return n_rows
-
-
-def _about_rings(
-    goal: ClusteringObjective, delta: float, d: int, one: bool, n_rows: int | None, assumption: str
-) -> Theorem:
+def _about_rings(goal: ClusteringObjective, question: SizeQuestion, assumption: str) -> Theorem:
     """x draws from each ring. All solutions: errors of eps / 2 within rings, and a net.
 
     Weights of rings are exact, so far clusters have no other error than the difference of their costs. Added up over
     the rows and over the drawn rows, the changes of near clusters are at most w (b + error) K, with b = f (3 + 3/a) + 2
     for z = 1 and f (5 + 3/a) + 2 for z = 2: error <= (eps/2 (1 + w b) + w b) / (1 - w) + far.
     """
-    rings = Rings()
-    last = rings.last_layer(_known(n_rows), goal.power)
+    rings, one, delta, d = Rings(), question.one, question.delta, question.n_features
+    last = rings.last_layer(question.known_rows, goal.power)
     n_rings = goal.n_pilot_centers * (last + 1)
     factor = rings.error_factor(goal.power, goal.pilot_factor)
     b = goal.pilot_factor * ((3.0 if goal.power == 1 else 5.0) + 3.0 / rings.alpha) + 2.0
