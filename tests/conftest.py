@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 
 from tithe import Block
-from tithe.rows import file_access, stores
+from tithe.rows import stores
 
 
 @pytest.fixture
@@ -44,6 +44,6 @@ def bucket(tmp_path, monkeypatch) -> Iterator[Path]:
     folder.mkdir(parents=True)
     system = fs.SubTreeFileSystem(str(folder.parent), fs.LocalFileSystem())
     monkeypatch.setattr(stores, "_file_system", lambda location: (system, None, location.authority))
-    file_access._store.cache_clear()
+    stores._store.cache_clear()
     yield folder
-    file_access._store.cache_clear()
+    stores._store.cache_clear()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.report.compare import compare as compare
     from tithe.rows.files import open_dataset as open_dataset
-    from tithe.rows.limits import Limits as Limits
+    from tithe.rows.stores import Limits as Limits
     from tithe.storage.coresets import load_coreset as load_coreset
     from tithe.storage.coresets import save_coreset as save_coreset
     from tithe.storage.models import load_model as load_model
@@ -67,7 +67,7 @@ else:
         "tithe.reduce.stream": ("CoresetStream",),
         "tithe.report.compare": ("compare",),
         "tithe.rows.files": ("open_dataset",),
-        "tithe.rows.limits": ("Limits",),
+        "tithe.rows.stores": ("Limits",),
         "tithe.storage.coresets": ("load_coreset", "save_coreset"),
         "tithe.storage.models": ("load_model", "save_model"),
     }

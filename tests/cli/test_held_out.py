@@ -18,7 +18,7 @@ from tithe import CoresetLogisticRegression, load_coreset, load_model, open_data
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Split, key_of, uniform_of
 from tithe.report.scores import held_out_scores
-from tithe.rows.mapped import SplitSource
+from tithe.rows.leaves import SplitSource
 
 COLUMNS = ["c0", "c1", "c2", "c3"]
 

@@ -58,7 +58,7 @@ def folder(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(autouse=True)
 def _small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tithe.reduce.plan.LEAF_ROWS", 1000)
-    monkeypatch.setattr("tithe.rows.dask_source._PLACED_LEAF_ROWS", 1000)
+    monkeypatch.setattr("tithe.rows.dask_collections._PLACED_LEAF_ROWS", 1000)
 
 
 def _open(folder: Path, target: str | None) -> Any:

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tithe.engines import spark
-from tithe.engines.groups import Failure, call_task
-from tithe.engines.workers import kind_of_worker, warn_if_kinds_differ
+from tithe.engines.groups import Failure, call_task, kind_of_worker, warn_if_kinds_differ
 
 
 def test_workers_of_one_kind_are_no_reason_to_warn() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import Pool, table
-from plain_rows import Choice, open_dataset
+from plain_rows import ColumnSelection, open_dataset
 from source_inputs import (
     arrow_streams,
     damaged_npy,
@@ -77,7 +77,7 @@ def _file_reader(ending: str, **options: Any) -> Callable[[bytes, bool], None]:
 def _pipe_reader(format: str, n_features: int | None = None, **options: Any) -> Callable[[bytes, bool], None]:
     def read(data: bytes, build: bool) -> None:
         def opened(**how: Any) -> Any:
-            return open_piped(io.BytesIO(data), format, Choice(**how, **options), n_features)
+            return open_piped(io.BytesIO(data), format, ColumnSelection(**how, **options), n_features)
 
         _both_ways(opened, data, build)
 

@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tithe import CoresetEstimator, load_model, open_dataset, save_model
 from tithe.core.data import Block
 from tithe.rows.learn import learn_schema
-from tithe.rows.view import frame_view
+from tithe.rows.schema import frame_view
 
 SMALL: dict[str, Any] = {"coreset_size": 300, "random_state": 0}
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tithe import CoresetRidge, open_dataset
-from tithe.rows.all_rows import scaled_features, uncertain_features
-from tithe.rows.learn import SAMPLE_ROWS, learn_schema
+from tithe.rows.learn import SAMPLE_ROWS, learn_schema, scaled_features, uncertain_features
 
 N = 2 * SAMPLE_ROWS
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from plain_rows import Choice, open_dataset
+from plain_rows import ColumnSelection, open_dataset
 
 from tithe import FileFormatError
 from tithe.rows.piped import open_piped
@@ -247,6 +247,6 @@ def test_a_sample_finds_the_few_good_rows(tmp_path) -> None:
 
 def test_pipes_of_bad_rows() -> None:
     with pytest.raises(ValueError, match="All rows of standard input are bad"):
-        open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000), "csv", Choice(bad_rows="skip"), None)
-    source = open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000 + b"1,2\n"), "csv", Choice(bad_rows="skip"), None)
+        open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000), "csv", ColumnSelection(bad_rows="skip"), None)
+    source = open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000 + b"1,2\n"), "csv", ColumnSelection(bad_rows="skip"), None)
     assert source.sample(None, rng=np.random.default_rng(0)).row_ids().tolist() == [9000]

@@ -15,7 +15,7 @@ from tithe.core.data import Coreset
 from tithe.objectives import KMeansObjective
 from tithe.odm import ODMClassifierCV, ODMClustering, SemiSupervisedODMClassifier
 from tithe.online import PACO
-from tithe.rows.dask_source import DaskSource
+from tithe.rows.dask_collections import DaskSource
 
 dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'tithe[dask]'")
 pytest.importorskip("distributed")
@@ -56,7 +56,7 @@ def _same(a: Coreset, b: Coreset) -> bool:
 
 
 def _small_leaves(monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
-    monkeypatch.setattr("tithe.rows.dask_source._PLACED_LEAF_ROWS", n_rows)
+    monkeypatch.setattr("tithe.rows.dask_collections._PLACED_LEAF_ROWS", n_rows)
     monkeypatch.setattr("tithe.reduce.plan.LEAF_ROWS", n_rows)
 
 

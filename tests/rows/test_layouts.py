@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from plain_rows import Choice, open_dataset
+from plain_rows import ColumnSelection, open_dataset
 
 from tithe import FileFormatError
 from tithe.core.data import Block, concat
-from tithe.rows import csv_block
-from tithe.rows.dialect import TextLayout
-from tithe.rows.limits import Limits
+from tithe.rows import delimited
 from tithe.rows.piped import open_piped
+from tithe.rows.stores import Limits
+from tithe.rows.text import TextLayout
 
 ROWS = [[i / 4, i, -i] for i in range(300)]
 
@@ -46,7 +46,7 @@ def test_delimiter_and_header_are_found(tmp_path, delimiter, header, mark) -> No
     np.testing.assert_array_equal(rows.X, ROWS)
     np.testing.assert_array_equal(rows.row_ids(), np.arange(300))
     assert len(source.sample(10, rng=np.random.default_rng(0))) == 10
-    piped = open_piped(io.BytesIO(data), "csv", Choice(), None)
+    piped = open_piped(io.BytesIO(data), "csv", ColumnSelection(), None)
     assert piped.feature_names == source.feature_names
     np.testing.assert_array_equal(all_rows(piped).X, ROWS)
 
@@ -243,9 +243,7 @@ def test_odd_values_of_a_number_are_gaps(tmp_path, n, leaf_rows) -> None:
 
 def test_columns_that_are_text_in_more_than_a_few_rows_stay_text() -> None:
     def learned(values: list[str]) -> pa.DataType:
-        data = "\n".join(values).encode() + b"\n"
-        tables = csv_block.text_tables([csv_block.Probe("t", csv_block.Dialect(("a",), ","), data)])
-        return csv_block.learn_types(tables, ["a"])["a"]
+        return delimited.learn_types({"a": pa.chunked_array([values])}, ["a"])["a"]
 
     assert learned(["1"] * 95 + ["x"] * 5) == pa.int64()
     assert learned(["1.5"] * 95 + ["x"] * 5) == pa.float64()
@@ -268,7 +266,7 @@ def test_every_kind_of_bad_row_in_one_block(tmp_path) -> None:
         read = all_rows(source)
         np.testing.assert_array_equal(read.row_ids(), np.delete(np.arange(1000), missing))
         np.testing.assert_array_equal(np.abs(read.X[:, 0]), read.row_ids())
-    for i, message in ((70, "quote"), (5, "2 values instead of 3"), (6, "'t' is not text in UTF-8")):
+    for i, message in ((5, "2 values instead of 3"), (6, "'t' is not text in UTF-8"), (70, "quote")):
         with pytest.raises(ValueError, match=rf"row {i} .*{message}"):
             all_rows(open_dataset(tmp_path / "t.csv", columns=["a", "t", "c"], categories="hash"))
         rows[i] = f"{i},t{i},{-i}".encode()
@@ -276,10 +274,10 @@ def test_every_kind_of_bad_row_in_one_block(tmp_path) -> None:
 
 
 def test_piped_rows_without_a_header() -> None:
-    source = open_piped(io.BytesIO(b"1;2\n3;4\n"), "csv", Choice(), None, layout=TextLayout(header=False))
+    source = open_piped(io.BytesIO(b"1;2\n3;4\n"), "csv", ColumnSelection(), None, layout=TextLayout(header=False))
     assert all_rows(source).X.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(ValueError, match=r"standard input', row 1 .*3 values"):
-        all_rows(open_piped(io.BytesIO(b"7;2\n3;4;5\n"), "csv", Choice(), None))
+        all_rows(open_piped(io.BytesIO(b"7;2\n3;4;5\n"), "csv", ColumnSelection(), None))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 from example_table import text_table, typed_table
 
-from tithe.rows.learn import SAMPLE_ROWS, learn_schema, spread_rows
-from tithe.rows.options import TableOptions
+from tithe.rows.learn import SAMPLE_ROWS, TableOptions, learn_schema, spread_rows
 from tithe.rows.schema import WIDEST_DENSE
 
 
@@ -30,7 +29,7 @@ def test_texts_and_types_give_the_same_schema_and_rows():
 
 def test_frames_give_the_same_schema_and_rows():
     polars = pytest.importorskip("polars")
-    from tithe.rows.frame_tables import frame_table
+    from tithe.rows.schema import frame_table
 
     typed = typed_table()
     schema = learn_schema(typed)

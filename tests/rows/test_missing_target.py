@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from plain_rows import Choice, open_dataset
+from plain_rows import ColumnSelection, open_dataset
 
 from tithe import CoresetLogisticRegression, CoresetRidge
 from tithe.core.data import Block, concat
@@ -42,7 +42,7 @@ def sources(folder, frame: pd.DataFrame, **how):
     yield open_dataset(folder / "rows.csv", target="y", **how)
     yield open_dataset(folder / "rows.parquet", target="y", **how)
     yield open_dataset(frame, target="y", **how)
-    yield open_piped(io.BytesIO((folder / "rows.csv").read_bytes()), "csv", Choice(target="y", **how), None)
+    yield open_piped(io.BytesIO((folder / "rows.csv").read_bytes()), "csv", ColumnSelection(target="y", **how), None)
 
 
 @pytest.mark.parametrize("kind", TARGETS)

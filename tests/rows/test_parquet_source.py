@@ -12,7 +12,7 @@ import pytest
 from plain_rows import open_dataset
 
 from tithe.core.data import Block, concat
-from tithe.rows import row_groups
+from tithe.rows import datasets
 
 
 def a_frame(rng: np.random.Generator, n: int) -> pd.DataFrame:
@@ -68,8 +68,8 @@ def test_rows_and_ids_are_those_of_the_files_under_one_another(tmp_path, seed, l
 @pytest.mark.parametrize("huge_bytes", [600, 10**9])
 def test_leaves_come_again_from_any_number_on(tmp_path, monkeypatch, rng, huge_bytes) -> None:
     write_pieces(a_frame(rng, 700), tmp_path, rng, n_files=3)
-    monkeypatch.setattr(row_groups, "HUGE_BYTES", huge_bytes)
-    monkeypatch.setattr(row_groups, "BATCH_ROWS", 23)
+    monkeypatch.setattr(datasets, "HUGE_BYTES", huge_bytes)
+    monkeypatch.setattr(datasets, "BATCH_ROWS", 23)
     source = open_dataset(tmp_path, target="y", weight="w")
     once = [task() for task in source.tasks(leaf_rows=37)]
     with ThreadPoolExecutor(4) as pool:
@@ -86,8 +86,8 @@ def test_leaves_come_again_from_any_number_on(tmp_path, monkeypatch, rng, huge_b
 def test_a_huge_row_group_is_streamed_to_the_same_rows(tmp_path, monkeypatch, rng, leaf_rows) -> None:
     write_pieces(a_frame(rng, 900), tmp_path, rng, n_files=2)
     usual = all_rows(open_dataset(tmp_path, target="y", weight="w"))
-    monkeypatch.setattr(row_groups, "HUGE_BYTES", 100)
-    monkeypatch.setattr(row_groups, "BATCH_ROWS", 16)
+    monkeypatch.setattr(datasets, "HUGE_BYTES", 100)
+    monkeypatch.setattr(datasets, "BATCH_ROWS", 16)
     source = open_dataset(tmp_path, target="y", weight="w")
     assert_same(all_rows(source, leaf_rows), usual)
     assert max(len(task()) for task in source.tasks(leaf_rows=leaf_rows)) <= leaf_rows
@@ -177,9 +177,9 @@ def test_leaves_are_cut_once_for_all_tasks(tmp_path, monkeypatch, rng) -> None:
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=10)
     source = open_dataset(tmp_path)
     cuts: list[int] = []
-    joined = row_groups.joined
+    joined = datasets.joined
     monkeypatch.setattr(
-        row_groups, "joined", lambda units, *options: (cuts.append(len(units)), joined(units, *options))[1]
+        datasets, "joined", lambda units, *options: (cuts.append(len(units)), joined(units, *options))[1]
     )
     for first in range(source.n_leaves(20)):
         assert next(source.tasks(first, 20))().row_ids()[0] == 20 * first

@@ -11,7 +11,7 @@ import pytest
 from tithe import open_dataset
 from tithe.core.tree import MergeTree, Sum, add_sums
 from tithe.engines.spark import PartitionWork
-from tithe.rows.columns import Choice, resolve_columns
+from tithe.rows.columns import ColumnSelection, resolve_columns
 from tithe.rows.spark_frames import PartitionReader, is_spark_frame, open_numbers
 
 TABLE = pa.table({"a": np.arange(25.0), "b": np.arange(25.0) % 3, "y": np.arange(25) % 2})
@@ -19,7 +19,7 @@ LENGTHS = (0, 7, 0, 18)
 
 
 def reader(leaf_rows: int, table: Any = TABLE, **options: Any) -> PartitionReader:
-    choice = Choice(target="y", scale="none", impute="none", **options)
+    choice = ColumnSelection(target="y", scale="none", impute="none", **options)
     columns = resolve_columns(table.schema, TABLE.to_batches(), choice)
     return PartitionReader(columns, LENGTHS, leaf_rows)
 

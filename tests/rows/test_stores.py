@@ -30,7 +30,7 @@ from stored_rows import a_table, write_years
 
 from tithe import CoresetKMeans, FileFormatError, build_coreset, open_dataset, save_coreset, save_model
 from tithe.core.data import concat
-from tithe.rows import file_access
+from tithe.rows import stores
 from tithe.storage.blocks import rows_bytes
 
 SECRET = "a-secret-that-nobody-writes"
@@ -89,7 +89,7 @@ def upload(s3_address, monkeypatch) -> Iterator[Callable[[Path, str], str]]:
         "AWS_EC2_METADATA_DISABLED": "true",
     }.items():
         monkeypatch.setenv(name, value)
-    file_access._store.cache_clear()
+    stores._store.cache_clear()
     client = boto3.client("s3")
     client.create_bucket(Bucket="rows")
 
@@ -103,7 +103,7 @@ def upload(s3_address, monkeypatch) -> Iterator[Callable[[Path, str], str]]:
     for held in client.list_objects_v2(Bucket="rows").get("Contents", []):
         client.delete_object(Bucket="rows", Key=held["Key"])
     client.delete_bucket(Bucket="rows")
-    file_access._store.cache_clear()
+    stores._store.cache_clear()
 
 
 # -- S3 ------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_s3_server_that_goes_away(upload, tmp_path, monkeypatch) -> None:
     folder = write_years(tmp_path / "years")
     with moto_process() as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        file_access._store.cache_clear()
+        stores._store.cache_clear()
         boto3.client("s3").create_bucket(Bucket="rows")
         upload_there = boto3.client("s3").upload_file
         for file in folder.rglob("*.parquet"):

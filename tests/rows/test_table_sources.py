@@ -9,7 +9,7 @@ from example_table import typed_table
 
 from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, build_coreset, open_dataset, save_coreset
 from tithe.core.errors import FileFormatError
-from tithe.rows import parquet
+from tithe.rows import datasets
 from tithe.rows.learn import SAMPLE_ROWS
 from tithe.storage.coresets import load_schema
 
@@ -81,14 +81,14 @@ def test_a_sample_of_many_row_groups_reads_their_beginnings(tmp_path, monkeypatc
     table = pa.table({"x": np.arange(n) % 1000 / 7, "part": np.repeat(np.arange(32), n // 32).astype(str)})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=n // 32)
     read = []
-    batches = parquet.ParquetSource._batches
+    batches = datasets.DatasetSource._batches
 
     def counted(self, *args, **options):
         for batch in batches(self, *args, **options):
             read.append(batch.num_rows)
             yield batch
 
-    monkeypatch.setattr(parquet.ParquetSource, "_batches", counted)
+    monkeypatch.setattr(datasets.DatasetSource, "_batches", counted)
     source = open_dataset(tmp_path, columns=["x", "part"], scale="none")
     assert sum(read) == SAMPLE_ROWS == source.schema.n_rows
     few = open_dataset(pq.read_table(tmp_path / "t.parquet"), columns=["x", "part"])

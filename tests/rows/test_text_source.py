@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from plain_rows import Choice, open_dataset
+from plain_rows import ColumnSelection, open_dataset
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from tithe import FileFormatError
 from tithe.core.data import Block, concat
-from tithe.rows import delimited, leaves, libsvm, lines
+from tithe.rows import delimited, leaves, libsvm, text
 from tithe.rows.columns import Numbered
-from tithe.rows.limits import Limits
 from tithe.rows.piped import open_piped
+from tithe.rows.stores import Limits
 
 TEXTS = ["plain", "with, comma", 'with "quotes"', "two\nlines", "two\r\nlines", ""]
 
@@ -70,7 +70,7 @@ def test_leaves_of_compressed_csv_are_not_counted(frame, tmp_path) -> None:
 def test_csv_rows_whatever_the_leaves_and_chunks(frame, tmp_path, monkeypatch, chunk, leaf_rows) -> None:
     if 1 in (chunk, leaf_rows):
         frame = frame[:40]
-    monkeypatch.setattr(lines, "_CHUNK", chunk)
+    monkeypatch.setattr(text, "_CHUNK", chunk)
     for i, (start, stop) in enumerate([(0, 20), (20, 20), (20, 31), (31, len(frame))]):
         frame[start:stop].to_csv(tmp_path / f"{i}.csv", index=False, lineterminator=["\n", "\r\n"][i % 2])
     source = open_dataset(tmp_path, target="y", weight="w", categories="hash", impute="median")
@@ -137,7 +137,7 @@ def test_ragged_rows_are_named_or_skipped(tmp_path, n: int, wrong: str) -> None:
     found = all_rows(source)
     np.testing.assert_array_equal(found.row_ids(), np.delete(np.arange(n), at))
     np.testing.assert_array_equal(found.X, np.stack([found.row_ids(), found.row_ids() / 8], axis=1))
-    piped = open_piped(io.BytesIO((tmp_path / "t.csv").read_bytes()), "csv", Choice(bad_rows="skip"), None)
+    piped = open_piped(io.BytesIO((tmp_path / "t.csv").read_bytes()), "csv", ColumnSelection(bad_rows="skip"), None)
     np.testing.assert_array_equal(all_rows(piped).X, found.X)
 
 
@@ -254,7 +254,7 @@ def test_a_wrong_column_number_is_named_before_it_costs_memory(tmp_path) -> None
 def test_pipes(frame, svm, tmp_path, monkeypatch, leaf_rows) -> None:
     monkeypatch.setattr(leaves, "LEAF_ROWS", leaf_rows)
     frame = pd.concat([frame] * 20, ignore_index=True)
-    choice = Choice(target="y", weight="w", categories="hash", impute="median")
+    choice = ColumnSelection(target="y", weight="w", categories="hash", impute="median")
     table = io.BytesIO()
     with pa.ipc.new_stream(table, pa.Table.from_pandas(frame).schema) as writer:
         writer.write_table(pa.Table.from_pandas(frame), max_chunksize=999)
@@ -272,18 +272,18 @@ def test_pipes(frame, svm, tmp_path, monkeypatch, leaf_rows) -> None:
     assert len(source.sample(6000, rng=np.random.default_rng(0))) == 6000
     assert [len(task()) for task in source.tasks(1, leaf_rows=6000)] == ([4000] if leaf_rows == 4096 else [])
     lines_ = b"".join(f.read_bytes() for f in sorted(tmp_path.iterdir()))
-    rows = all_rows(open_piped(io.BytesIO(lines_), "libsvm", Choice(), 30))
+    rows = all_rows(open_piped(io.BytesIO(lines_), "libsvm", ColumnSelection(), 30))
     assert abs(rows.X - svm[0]).max() < 1e-12
 
 
 def test_pipes_that_cannot_be_read() -> None:
     for data, format, choice, message in [
-        (b"", "csv", Choice(), "is empty"),
-        (b"a,b\n", "csv", Choice(), "is empty"),
-        (b"", "libsvm", Choice(), "n_features"),
-        (b"nothing", "arrow", Choice(), "Arrow IPC"),
-        (b"a\nx\ny\n", "csv", Choice(), "is text"),
-        (b"a\n1\nnan\n", "csv", Choice(), "standard input', row 1 "),
+        (b"", "csv", ColumnSelection(), "is empty"),
+        (b"a,b\n", "csv", ColumnSelection(), "is empty"),
+        (b"", "libsvm", ColumnSelection(), "n_features"),
+        (b"nothing", "arrow", ColumnSelection(), "Arrow IPC"),
+        (b"a\nx\ny\n", "csv", ColumnSelection(), "is text"),
+        (b"a\n1\nnan\n", "csv", ColumnSelection(), "standard input', row 1 "),
     ]:
         with pytest.raises(ValueError, match=message):
             all_rows(open_piped(io.BytesIO(data), format, choice, None))
@@ -291,9 +291,9 @@ def test_pipes_that_cannot_be_read() -> None:
     with pa.ipc.new_stream(table, pa.schema({"a": pa.float64()})) as writer:
         writer.write_table(pa.table({"a": np.zeros(5000)}), max_chunksize=1000)
     with pytest.raises(FileFormatError, match="broke off"):
-        all_rows(open_piped(io.BytesIO(table.getvalue()[:-3000]), "arrow", Choice(), None))
+        all_rows(open_piped(io.BytesIO(table.getvalue()[:-3000]), "arrow", ColumnSelection(), None))
     with pytest.raises(ValueError, match="classes"):
-        open_piped(io.BytesIO(b"a\n1\n"), "csv", Choice(), None).classes()
+        open_piped(io.BytesIO(b"a\n1\n"), "csv", ColumnSelection(), None).classes()
     with pytest.raises(ValueError, match="cannot be parquet"):
         open_dataset("-", format="parquet")
 

@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored_rows import a_table, write_years
+from stored_rows import write_years
 
 from tithe import FileFormatError, build_coreset, open_dataset
 from tithe.core.data import concat
-from tithe.rows import file_access, held_parts, stores
-from tithe.rows.held_parts import hold_parts
+from tithe.rows import stores
 from tithe.rows.paths import find_files
-from tithe.rows.urls import local_path, parse_url, plain_name
+from tithe.rows.stores import local_path, parse_url, plain_name
 from tithe.storage.blocks import rows_bytes
 
 
@@ -61,7 +60,7 @@ def test_credentials_in_a_url_are_refused(url: str) -> None:
 
 def test_what_to_install_is_said(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    file_access._store.cache_clear()
+    stores._store.cache_clear()
     with pytest.raises(ValueError, match="http:// is read by another package: pip install fsspec aiohttp"):
         open_dataset("http://localhost/rows.csv")
 
@@ -184,31 +183,3 @@ def test_a_broken_connection_in_the_middle(bucket, monkeypatch) -> None:
     monkeypatch.setattr(stores.StoreFiles, "open", fail)
     with pytest.raises(ConnectionError, match="cannot be reached"):
         rest[-1]()
-
-
-# -- parts in memory -----------------------------------------------------------------------------
-
-
-def test_parts_are_read_from_memory(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(held_parts, "_MAX_GAP", 10)
-    monkeypatch.setattr(held_parts, "_REQUEST_BYTES", 64)
-    data = np.random.default_rng(0).bytes(3000)
-    (tmp_path / "file").write_bytes(data)
-    plain = pa.OSFile(str(tmp_path / "file"))
-    with hold_parts(plain, [(700, 900), (100, 300), (305, 400), (2900, 4000)], n_threads=4) as held:
-        for start, n_bytes in [(100, 300), (120, 3), (0, 50), (390, 20), (2950, 500), (700, 200), (3000, 5), (0, 3000)]:
-            held.seek(start)
-            assert held.read(n_bytes) == data[start : start + n_bytes]
-        assert held.size() == 3000
-    assert plain.closed
-
-
-def test_columns_that_are_read_come_in_few_requests(bucket, monkeypatch) -> None:
-    pq.write_table(a_table(20_000, 0), bucket / "rows.parquet", compression="zstd", data_page_size=2000)
-    source = open_dataset("s3://bucket/rows.parquet", columns=["a", "c"])
-    requests = []
-    fetch = held_parts._HeldParts._fetch
-    monkeypatch.setattr(held_parts._HeldParts, "_fetch", lambda self, r: requests.append(r[1]) or fetch(self, r))
-    monkeypatch.setattr(held_parts._HeldParts, "_read_from_store", None)  # neither pages nor rows take another one
-    list(map(call, source.tasks()))
-    assert len(requests) == 1

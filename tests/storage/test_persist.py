@@ -250,7 +250,7 @@ def test_a_model_that_would_run_code_is_refused(tmp_path) -> None:
         ("tithe.fit.base.Coreset", False),  # only imported there
         ("tithe.core.files.os", False),
         ("tithe.core.files.replacing", False),
-        ("tithe.rows.parquet.ParquetSource", False),  # opens files
+        ("tithe.rows.datasets.DatasetSource", False),  # opens files
         ("tithe.core.files.os.system", False),
         ("tithe.no_such_module.Thing", False),
         ("os.system", False),

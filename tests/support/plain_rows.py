@@ -8,4 +8,4 @@ import tithe.rows.files
 AS_THEY_ARE = {"scale": "none", "impute": "none", "categories": "error"}
 
 open_dataset = partial(tithe.rows.files.open_dataset, **AS_THEY_ARE)
-Choice = partial(tithe.rows.columns.Choice, **AS_THEY_ARE)
+ColumnSelection = partial(tithe.rows.columns.ColumnSelection, **AS_THEY_ARE)

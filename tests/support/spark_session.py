@@ -14,7 +14,7 @@ import pytest
 import tithe
 from tithe.core.data import Block
 from tithe.core.tree import Sum
-from tithe.rows.mapped import MappedSource
+from tithe.rows.leaves import MappedSource
 
 MASTER = "local-cluster[2,1,1024]"
 PATHS = (str(Path(tithe.__file__).parents[1]), str(Path(__file__).parent))

@@ -377,7 +377,7 @@ class ScoredRows:
         if not share or not source.replayable:
             return cls(source=source, training=source, how=how)
         from tithe.certify.held_out import held_out_split
-        from tithe.rows.mapped import SplitSource
+        from tithe.rows.leaves import SplitSource
 
         learned, apart = held_out_split(source, share, seed, has_classes=has_classes)
         return cls(
@@ -418,7 +418,7 @@ class ScoredRows:
         from tithe.core.errors import NoRowsError
         from tithe.core.passes import DataPass
         from tithe.report.run import report_of
-        from tithe.rows.urls import plain_name
+        from tithe.rows.stores import plain_name
 
         rows, words = self.held_out, self.words
         if self.test is not None:

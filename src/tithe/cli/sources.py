@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tithe.core.params import Target
-from tithe.rows.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
+from tithe.rows.learn import CATEGORIES, DATES, IMPUTATIONS, SCALES
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
@@ -69,7 +69,7 @@ class SourceOptions(dict[str, Any]):
     @staticmethod
     def plain_names(where: Sequence[str]) -> list[str]:
         """The names of files, without the keys that a URL may hold."""
-        from tithe.rows.urls import plain_name
+        from tithe.rows.stores import plain_name
 
         return [plain_name(name) for name in where]
 
@@ -125,7 +125,7 @@ def _as_limits(context: Any, param: Any, texts: Sequence[str]) -> Any:
     """The limits that ``NAME=NUMBER`` describe; None where none is given."""
     if not texts:
         return None
-    from tithe.rows.limits import Limits
+    from tithe.rows.stores import Limits
 
     names = list(Limits.__dataclass_fields__)
     values: dict[str, int] = {}
@@ -218,8 +218,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def on_this_machine(path: str) -> Iterator[str]:
     """The path of a small file; of one that a URL names, that of a copy which is removed afterwards."""
-    from tithe.rows.file_access import access_to
-    from tithe.rows.urls import local_path, parse_url, plain_name
+    from tithe.rows.stores import access_to, local_path, parse_url, plain_name
 
     path = local_path(path)
     if parse_url(path) is None:
@@ -247,7 +246,7 @@ def checked_output(output: str, where: Sequence[str]) -> str:
 
 def check_apart(output: str, where: Sequence[str]) -> None:
     """Refuse an output that is part of the input, or would be in the next run."""
-    from tithe.rows.urls import local_path
+    from tithe.rows.stores import local_path
 
     target = Path(os.path.abspath(output))
     for name in map(local_path, where):

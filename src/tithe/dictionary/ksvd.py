@@ -40,7 +40,7 @@ from tithe.fit.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Tran
 from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.results import MAX_BARS, BarChart, column_names
 from tithe.reduce.kernels import sample_rows
-from tithe.rows.mapped import MappedSource
+from tithe.rows.leaves import MappedSource
 
 _CHUNK_ROWS = 1 << 15  # rows coded at a time, which limits the memory for their codes
 MEANS = ("none", "global", "row")

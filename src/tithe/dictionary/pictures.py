@@ -17,8 +17,7 @@ import numpy as np
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
-from tithe.rows.file_access import check_regular
-from tithe.rows.limits import Limits
+from tithe.rows.stores import Limits, check_regular
 
 # rows: the sum of the colours, red against blue, green against both; orthogonal, so white noise stays white
 _COLOUR_MATRIX = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])

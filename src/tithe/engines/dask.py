@@ -16,8 +16,7 @@ from tithe.core.engine import Engine, LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
 from tithe.core.tree import Merge, MergeTree
-from tithe.engines.groups import FAN_IN, FoldWork, call_task, checked, group_edges
-from tithe.engines.workers import kind_of_worker, warn_if_kinds_differ
+from tithe.engines.groups import FAN_IN, FoldWork, call_task, checked, group_edges, kind_of_worker, warn_if_kinds_differ
 
 try:
     import cloudpickle

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from threadpoolctl import threadpool_info
+
 from tithe.core.engine import LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.tree import Merge, MergeTree
+from tithe.core.version import __version__
 
 GROUP_BYTES = 2**32  # of X in a group at most: a task of seconds, of which a scheduler can hold many
 GROUPS_PER_THREAD = 8  # at least, so that all workers end at about the same time
@@ -107,3 +116,28 @@ def group_edges(leaves: Leaves, stop: int, n_threads: int, leaves_per_task: int 
     size = 2 ** (leaves_per_task.bit_length() - 1)
     inner = range((leaves.first // size + 1) * size, stop, size)
     return [leaves.first, *inner, stop] if n_leaves > 0 else []
+
+
+Kind = tuple[str, ...]
+
+
+def kind_of_worker() -> Kind:
+    """What decides the last bits of a result in this process: versions, and the CPU that code is compiled for."""
+    # a new worker may not have loaded all libraries yet, so each kind counts once
+    blas = sorted({str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas"})
+    cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+    return __version__, np.__version__, numba.__version__, platform.machine(), cpu, *blas
+
+
+def warn_if_kinds_differ(workers: Iterable[tuple[str, Kind]]) -> None:
+    """Warn if workers, given by name and kind, are of several kinds."""
+    kinds: dict[Kind, str] = {}
+    for name, kind in workers:
+        kinds.setdefault(kind, name)
+    if len(kinds) > 1:
+        listed = "; ".join(f"{name}: {' '.join(kind)}" for kind, name in kinds.items())
+        warnings.warn(
+            f"Workers have different CPUs or versions ({listed}). Results may differ in their last bits from run to "
+            "run. Start all workers with OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=haswell to make them equal.",
+            stacklevel=2,
+        )

@@ -30,8 +30,9 @@ from tithe.engines.groups import (
     checked,
     group_edges,
     join_trees,
+    kind_of_worker,
+    warn_if_kinds_differ,
 )
-from tithe.engines.workers import kind_of_worker, warn_if_kinds_differ
 
 _MAX_TREES = 16  # of a fold that reach the driver
 _GROUPS_PER_STEP = 64  # for each thread, at least: threads that wait for the end of a job waste little of its time

@@ -17,7 +17,7 @@ from tithe.core.labels import LabelledObjective, distinct_labels, encode_labels
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.reduce.generic import GenericObjective
-from tithe.rows.mapped import MappedSource
+from tithe.rows.leaves import MappedSource
 
 _MAX_LOGISTIC_CLASSES = 20  # a logistic regression of more takes long, and needs more rows
 

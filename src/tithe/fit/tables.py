@@ -11,12 +11,9 @@ from sklearn.utils.validation import validate_data
 
 from tithe.core.contracts import Source
 from tithe.core.data import Block
-from tithe.rows.all_rows import learn_from_all_rows, scaled_features
 from tithe.rows.arrays import as_block, is_frame
-from tithe.rows.frame_tables import frame_table
-from tithe.rows.learn import learn_schema
-from tithe.rows.options import TableOptions
-from tithe.rows.schema import TableSchema
+from tithe.rows.learn import TableOptions, learn_from_all_rows, learn_schema, scaled_features
+from tithe.rows.schema import TableSchema, frame_table
 
 
 def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:

@@ -33,7 +33,7 @@ from tithe.fit.results import BarChart, column_names, named_coefficients
 from tithe.linear.learner import CoresetLinearModel
 from tithe.linear.objective import LabelledLinearObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
-from tithe.rows.mapped import MappedSource
+from tithe.rows.leaves import MappedSource
 
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
 

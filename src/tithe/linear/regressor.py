@@ -18,7 +18,7 @@ from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.results import BarChart, column_names, named_coefficients
 from tithe.linear.learner import CoresetLinearModel
 from tithe.linear.regression_objectives import SingleScoreObjective
-from tithe.rows.mapped import MappedSource
+from tithe.rows.leaves import MappedSource
 
 CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 

@@ -54,8 +54,8 @@ from tithe.meta.other_estimators import (
 )
 from tithe.reduce.calibration import recalibrated
 from tithe.rows.arrays import is_frame
-from tithe.rows.mapped import MappedSource
-from tithe.rows.view import can_view
+from tithe.rows.leaves import MappedSource
+from tithe.rows.schema import can_view
 
 
 class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstimatorMixin, BaseEstimator):

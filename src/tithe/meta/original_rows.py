@@ -15,9 +15,7 @@ from tithe.fit.fitted import FittedAttribute
 from tithe.fit.tables import schema_of
 from tithe.meta.other_estimators import takes_weights
 from tithe.rows.arrays import is_frame
-from tithe.rows.frame_tables import frame_table
-from tithe.rows.schema import TableSchema
-from tithe.rows.view import frame_view
+from tithe.rows.schema import TableSchema, frame_table, frame_view
 
 
 @dataclass(frozen=True, kw_only=True)

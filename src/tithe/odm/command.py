@@ -22,7 +22,7 @@ from tithe.fit.base import note_columns
 from tithe.odm.clustering import ODMClustering
 from tithe.odm.report import clustering_run, semi_supervised_run
 from tithe.odm.semi_supervised import SemiSupervisedODMClassifier, encoded_partly
-from tithe.rows.mapped import MappedSource
+from tithe.rows.leaves import MappedSource
 
 _KINDS = {"must": "must", "must-link": "must", "1": "must", "cannot": "cannot", "cannot-link": "cannot", "-1": "cannot"}
 _MIN_LABELS = 2  # of a class that stay when others are held out

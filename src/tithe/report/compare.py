@@ -49,7 +49,7 @@ from tithe.reduce.plan import Plan, resolve_pair
 from tithe.report.comparison import PHASES, Comparison
 from tithe.report.recommend import recommend
 from tithe.rows.dask_collections import dask_source, is_dask_collection
-from tithe.rows.mapped import MappedSource, SplitSource
+from tithe.rows.leaves import MappedSource, SplitSource
 from tithe.rows.spark_frames import is_spark_frame, open_numbers
 
 USUAL_SIZES = (0.001, 0.01, 0.05)

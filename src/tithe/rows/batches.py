@@ -14,7 +14,7 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, Text, check_fields, expect
 from tithe.rows.arrays import as_block, check_weights, column_names, is_frame, plain_weights, with_columns
-from tithe.rows.leaves import Loaded
+from tithe.rows.leaves import InMemoryTask
 
 _MAX_ROW_ID = 2**62  # sums with it must not overflow
 
@@ -203,9 +203,9 @@ class BatchSource(Source):
         while leaf is not None:
             number, block = leaf
             for _ in range(expected, number):  # all rows of these weigh nothing
-                yield Loaded(block.cut(0, 0))
+                yield InMemoryTask(block.cut(0, 0))
             if number >= first:
-                yield Loaded(block)
+                yield InMemoryTask(block)
                 expected = number + 1
             leaf = next(self._leaves, None)
 

@@ -15,11 +15,8 @@ import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.params import Constraint, OneOf, check_params
-from tithe.rows.all_rows import uncertain_features
-from tithe.rows.categories import CategoryEncoding
-from tithe.rows.kinds import NumberEncoding
-from tithe.rows.learn import learn_schema
-from tithe.rows.options import TableOptions
+from tithe.rows.encodings import CategoryEncoding, NumberEncoding
+from tithe.rows.learn import TableOptions, learn_schema, uncertain_features
 from tithe.rows.schema import TableSchema
 from tithe.rows.values import is_date, is_text, value_type
 
@@ -28,7 +25,7 @@ _MAX_NAMES_SHOWN = 30  # columns that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(TableOptions):
+class ColumnSelection(TableOptions):
     """The options of the caller about columns and rows; those about features are those of `TableOptions`.
 
     Parameters
@@ -74,10 +71,12 @@ class Choice(TableOptions):
         """Whether anything was said about how columns become features."""
         return self.options != TableOptions()
 
-    def with_schema(self, schema: TableSchema) -> Choice:
+    def with_schema(self, schema: TableSchema) -> ColumnSelection:
         """The same, with a schema in place of the options about features."""
-        options = (option.name for option in fields(Choice) if option.name not in TableOptions.__dataclass_fields__)
-        return Choice(**{**{name: getattr(self, name) for name in options}, "schema": schema})
+        options = (
+            option.name for option in fields(ColumnSelection) if option.name not in TableOptions.__dataclass_fields__
+        )
+        return ColumnSelection(**{**{name: getattr(self, name) for name in options}, "schema": schema})
 
     @property
     def keeps_gaps(self) -> bool:
@@ -125,7 +124,7 @@ class Numbered(Sequence[str]):
 class Columns:
     """The columns of a table as rows of X, by a schema, y and weights."""
 
-    choice: Choice
+    choice: ColumnSelection
     schema: TableSchema
     target_type: pa.DataType | None
     uncertain: Array = field(default_factory=lambda: np.empty(0, np.int64))  # see `uncertain_features`
@@ -165,7 +164,7 @@ class Columns:
 
 
 def resolve_columns(
-    fields: pa.Schema, sample: Iterable[Any], choice: Choice, sample_fields: pa.Schema | None = None
+    fields: pa.Schema, sample: Iterable[Any], choice: ColumnSelection, sample_fields: pa.Schema | None = None
 ) -> Columns:
     """The columns of a table.
 
@@ -175,7 +174,7 @@ def resolve_columns(
         What the files agree on: see `common_fields`.
     sample : iterable of pyarrow.RecordBatch
         Rows from all over the table, from which a schema is learned unless the choice has one.
-    choice : Choice
+    choice : ColumnSelection
     sample_fields : pyarrow.Schema or None
         The types of the columns of the sample, if they are others.
     """
@@ -204,7 +203,7 @@ def _cast(batch: Any, fields: pa.Schema) -> Any:
     return pa.record_batch(arrays, schema=fields)
 
 
-def common_fields(schemas: Mapping[str, pa.Schema], choice: Choice) -> pa.Schema:
+def common_fields(schemas: Mapping[str, pa.Schema], choice: ColumnSelection) -> pa.Schema:
     """The columns that are read, and one type for each; ``schemas`` maps the name of a file to its schema.
 
     Raises ValueError unless every file has them once, and with values of one kind.
@@ -224,7 +223,7 @@ def _names_shown(missing: str, names: Sequence[str]) -> str:
     return f"{meant}Its columns are {', '.join(names[:_MAX_NAMES_SHOWN])}{', ...' * (len(names) > _MAX_NAMES_SHOWN)}."
 
 
-def _names(schemas: Mapping[str, pa.Schema], choice: Choice) -> list[str]:
+def _names(schemas: Mapping[str, pa.Schema], choice: ColumnSelection) -> list[str]:
     first = next(iter(schemas))
     present = {file: Counter(schema.names) for file, schema in schemas.items()}
     everything = choice.schema is None and choice.columns is None

@@ -1,115 +1,171 @@
-"""Arrow datasets, such as tables of Delta Lake: files with partitions and filters, fragment by fragment."""
+"""Parquet files and Arrow datasets, row group by row group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import lru_cache, partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
+from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.rows.columns import Choice, common_fields
-from tithe.rows.file_access import ACCESS_ERRORS, FileStatus
-from tithe.rows.paths import DataFile, identity_of, no_rows
-from tithe.rows.row_groups import Group, RowGroupSource, batch_rows
-from tithe.rows.stores import clear_errors
+from tithe.rows.blocks import BatchCutter, BlockBuilder, TableSource, row_of, target_classes
+from tithe.rows.columns import ColumnSelection, common_fields, resolve_columns
+from tithe.rows.learn import SAMPLE_ROWS as SCHEMA_ROWS
+from tithe.rows.learn import SAMPLE_RUNS, spread_rows
+from tithe.rows.leaves import (
+    SAMPLE_ROWS,
+    InMemoryTask,
+    fair_shares,
+    joined,
+    nonempty_sample,
+)
+from tithe.rows.paths import Constants, DataFile, identity_of, map_files, no_rows, partition_values, with_constants
+from tithe.rows.stores import ACCESS_ERRORS, FileStatus, clear_errors
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds  # which takes a second to load
+
+HUGE_BYTES = 2**27  # of X: a row group that is larger is never read whole
+SAMPLE_GROUPS = 8
+BATCH_ROWS = 16_384
 
 NAME = "the dataset"
 
+_ID_BYTES = 8  # of a row
+_BATCH_BYTES = 2**25
+_READ_BYTES = 2**16  # of a column chunk at a time: chunks need not fit into memory
+_ALL_READ_BYTES = 2**25  # of all column chunks
 _WHOLE = -1  # in place of the number of a row group: all of a file that has none
 _FOOTERS_AT_ONCE = 16
 
 
-class DatasetSource(RowGroupSource):
-    """Rows of a `pyarrow.dataset.Dataset`, in the order of its fragments.
+class Group(NamedTuple):
+    """A row group: file number, its number in the file, and the positions of its first row in the file and in all."""
 
-    Row groups of Parquet files are read by themselves, fragments of other formats as a whole. Where the dataset has a
-    filter, its columns are read once to count the rows that it keeps; row ids count these.
+    file: int
+    number: int
+    first_in_file: int
+    first: int
+    n_rows: int
+
+
+def batch_rows(n_rows: int | None, n_columns: int) -> int:
+    """Rows of a batch: ``n_rows`` (None: `BATCH_ROWS`), or fewer where there are many columns."""
+    return max(1, min(n_rows or BATCH_ROWS, _BATCH_BYTES // (8 * max(1, n_columns))))
+
+
+class TableFile(ABC):
+    """A file of a table, which is read row group by row group."""
+
+    file: DataFile
+
+    @abstractmethod
+    def batches(
+        self, group: int, names: Sequence[str], coded: Sequence[str], *, use_threads: bool, n_rows: int | None
+    ) -> Iterator[Any]:
+        """The record batches of a row group, read piece by piece.
+
+        Columns that are ``coded`` may be read as dictionaries. Errors of Arrow are left to the caller.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse to go on with a file that is not the one that was opened."""
+
+
+class Opened(NamedTuple):
+    """A file that was opened: what messages about columns call it, its columns, row groups and numbers of rows."""
+
+    table: TableFile
+    name: str
+    fields: pa.Schema
+    groups: list[tuple[int, int]]
+
+
+class ParquetFile(TableFile):
+    """A Parquet file.
 
     Parameters
     ----------
-    dataset : pyarrow.dataset.Dataset
-    choice : Choice
+    file : DataFile
+    constants : dict
+        The columns that have one value in the whole file.
     """
 
-    def __init__(self, dataset: ds.Dataset, choice: Choice) -> None:
-        self._filter, dataset = _without_filter(dataset)
-        self._table_schema = dataset.schema
-        self._fragments = list(dataset.get_fragments(filter=self._filter))
-        with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
-            try:
-                self._files = list(threads.map(_file_of, self._fragments))
-                counts = list(threads.map(self._counted, self._fragments))
-            except ACCESS_ERRORS:
-                raise
-            except (pa.ArrowException, OSError) as error:
-                raise FileFormatError(f"A file of the dataset cannot be read: {error}") from error
-        self._groups = _groups(counts)
-        if not self._groups:
-            raise no_rows(self._files or [DataFile(NAME, NAME, 0, 0)])
-        self._learn(common_fields({NAME: dataset.schema}, choice), choice)
-        about = {**self._columns.about, "files": self._files, "filter": str(self._filter)}
-        self.identity = identity_of("dataset", [], about, self.n_rows)
+    def __init__(self, file: DataFile, constants: Constants) -> None:
+        self.file, self._constants = file, constants
 
-    def _counted(self, fragment: Any) -> list[tuple[int, int]]:
-        """The numbers of the row groups of a fragment, and of their rows that the filter keeps."""
-        if not isinstance(fragment, ds.ParquetFileFragment):
-            return [(_WHOLE, self._kept_rows(fragment))]
-        parts = [part for part in fragment.row_groups if part.num_rows]
-        if self._filter is None:
-            return [(part.id, part.num_rows) for part in parts]
-        return [(part.id, self._kept_rows(fragment.subset(row_group_ids=[part.id]))) for part in parts]
-
-    def _kept_rows(self, fragment: Any) -> int:
-        # count_rows of Arrow counts all row groups of a file where it need not read them
-        batches = fragment.to_batches(schema=self._table_schema, columns=[], filter=self._filter)
-        return sum(batch.num_rows for batch in batches)
-
-    def _batches(
-        self, group: Group, names: Sequence[str], *, use_threads: bool = False, n_rows: int | None = None
+    def batches(
+        self, group: int, names: Sequence[str], coded: Sequence[str], *, use_threads: bool, n_rows: int | None
     ) -> Iterator[Any]:
-        """The record batches of a row group."""
-        fragment = self._fragments[group.file]
-        self._check(group.file)
-        try:
-            part = fragment if group.number == _WHOLE else fragment.subset(row_group_ids=[group.number])
-            yield from part.to_batches(
-                schema=self._table_schema,
-                columns=list(names),
-                filter=self._filter,
-                batch_size=batch_rows(n_rows, len(names)),
-                use_threads=use_threads,
+        in_file = [name for name in names if name not in self._constants]
+        coded = [name for name in coded if name in in_file]
+        with self.file.open() as stream:
+            # not by a dataset: its scanner decodes whole row groups, in three times the memory
+            reader = pq.ParquetFile(
+                stream,
+                metadata=_metadata(self.file),
+                pre_buffer=not self.file.is_local,  # few requests to a store
+                buffer_size=max(4096, min(_READ_BYTES, _ALL_READ_BYTES // len(names))),
+                read_dictionary=coded,
+                page_checksum_verification=True,
             )
-        except ACCESS_ERRORS:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            self._check(group.file)
-            raise self._broken(group, error) from error
+            size = batch_rows(n_rows, len(names))
+            for batch in reader.iter_batches(size, row_groups=[group], columns=in_file, use_threads=use_threads):
+                for name in coded:
+                    batch.column(name).validate(full=True)  # Arrow gives codes as they are, also those of no value
+                yield with_constants(batch, names, self._constants) if self._constants else batch
 
-    def _check(self, number: int) -> None:
-        """Refuse to go on with a file that is not the one that was opened."""
-        now = _file_of(self._fragments[number])
-        self._files[number].compare(FileStatus(now.size, now.modified))
-
-    def _locate(self, row_id: int) -> str:
-        where = super()._locate(row_id)
-        return where if self._filter is None else f"{where} of those that the filter keeps"
+    def check(self) -> None:
+        self.file.check()
 
 
-def _without_filter(dataset: ds.Dataset) -> tuple[Any, ds.Dataset]:
-    """The filter of a dataset, and the dataset without it: Arrow gives the fragments of no other."""
-    options = dataset._scan_options
-    if not options:
-        return None, dataset
-    plain = dataset.replace_schema(dataset.schema)  # a copy
-    plain._scan_options = {}
-    return options.get("filter"), plain
+@lru_cache(maxsize=8)
+def _metadata(file: DataFile) -> Any:
+    """The parsed footer: leaves of one file follow one another, so a few are enough."""
+    with file.open() as stream:
+        return pq.read_metadata(stream)
+
+
+class Fragment(TableFile):
+    """A file of an Arrow dataset: in row groups if it is Parquet, else as a whole; or rows in memory.
+
+    Parameters
+    ----------
+    fragment : pyarrow.dataset.Fragment
+    fields : pyarrow.Schema
+        Of the dataset.
+    """
+
+    def __init__(self, fragment: ds.Fragment, fields: pa.Schema) -> None:
+        self.file, self._fragment, self._fields = _file_of(fragment), fragment, fields
+
+    def batches(
+        self, group: int, names: Sequence[str], coded: Sequence[str], *, use_threads: bool, n_rows: int | None
+    ) -> Iterator[Any]:
+        self.check()
+        part = self._fragment if group == _WHOLE else self._fragment.subset(row_group_ids=[group])
+        size = batch_rows(n_rows, len(names))
+        yield from part.to_batches(schema=self._fields, columns=list(names), batch_size=size, use_threads=use_threads)
+
+    def check(self) -> None:
+        now = _file_of(self._fragment)
+        self.file.compare(FileStatus(now.size, now.modified))
 
 
 def _file_of(fragment: Any) -> DataFile:
-    if not isinstance(fragment, ds.FileFragment):  # rows in memory
+    from pyarrow.dataset import FileFragment
+
+    if not isinstance(fragment, FileFragment):  # rows in memory
         return DataFile(NAME, NAME, 0, 0)
     with clear_errors(fragment.path):
         status = fragment.filesystem.get_file_info(fragment.path)
@@ -118,7 +174,270 @@ def _file_of(fragment: Any) -> DataFile:
     return DataFile(fragment.path, fragment.path, status.size, str(status.mtime_ns))
 
 
-def _groups(counts: Sequence[Sequence[tuple[int, int]]]) -> list[Group]:
+def parquet_source(files: Sequence[DataFile], choice: ColumnSelection) -> DatasetSource:
+    """The rows of Parquet files. All schemas are compared before the first row is read."""
+    values = dict(zip(files, partition_values(files), strict=True))
+    return DatasetSource("parquet", map_files(lambda file: _open_parquet(file, values[file]), files), choice)
+
+
+def _open_parquet(file: DataFile, folder_values: Constants) -> Opened:
+    """A Parquet file, of which the footer is read; folders give the columns that it lacks."""
+    try:
+        with file.open() as stream:
+            opened = pq.ParquetFile(stream)
+            fields, footer = opened.schema_arrow, opened.metadata
+            names = fields.names  # which must be text in UTF-8
+    except ACCESS_ERRORS:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{file.path!r} is not a whole Parquet file: {error}") from error
+    constants = {name: value for name, value in folder_values.items() if name not in names}
+    fields = pa.schema([*fields, *(pa.field(name, value.type) for name, value in constants.items())])
+    groups = [(number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
+    for number, n_rows in groups:
+        if not 0 <= n_rows <= footer.num_rows:
+            raise FileFormatError(f"{file.path!r}, row group {number}: {n_rows:,} rows cannot be.")
+    return Opened(ParquetFile(file, constants), file.path, fields, groups)
+
+
+def dataset_source(dataset: ds.Dataset, choice: ColumnSelection) -> DatasetSource:
+    """The rows of a `pyarrow.dataset.Dataset` without a filter, in the order of its fragments."""
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
+        try:
+            opened = list(threads.map(partial(_open_fragment, fields=dataset.schema), dataset.get_fragments()))
+        except ACCESS_ERRORS:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise FileFormatError(f"A file of the dataset cannot be read: {error}") from error
+    return DatasetSource("dataset", opened, choice)
+
+
+def _open_fragment(fragment: Any, fields: pa.Schema) -> Opened:
+    from pyarrow.dataset import ParquetFileFragment
+
+    table = Fragment(fragment, fields)
+    if isinstance(fragment, ParquetFileFragment):
+        groups = [(part.id, part.num_rows) for part in fragment.row_groups]
+    else:
+        groups = [(_WHOLE, fragment.count_rows())]
+    return Opened(table, NAME, fields, groups)
+
+
+class DatasetSource(TableSource):
+    """Rows of the row groups of some files, in their order.
+
+    Small consecutive row groups are joined into a leaf. A leaf is read when its task is called; only row groups of
+    more than `HUGE_BYTES` are read while tasks are iterated over, in leaves of equal size.
+
+    Parameters
+    ----------
+    format : str
+        What the files are, for the identity.
+    opened : sequence of Opened
+    choice : ColumnSelection
+    """
+
+    def __init__(self, format: str, opened: Sequence[Opened], choice: ColumnSelection) -> None:
+        self._tables = [one.table for one in opened]
+        self._files = [table.file for table in self._tables]
+        self._groups = _row_groups([one.groups for one in opened])
+        if not self._groups:
+            raise no_rows(self._files or [DataFile(NAME, NAME, 0, 0)])
+        used = sorted({group.file for group in self._groups})
+        fields = common_fields({opened[i].name: opened[i].fields for i in used}, choice)
+        self._coded: list[str] = []  # columns that are read as codes and values
+        last = self._groups[-1]
+        self.n_rows = last.first + last.n_rows
+        self._set_columns(resolve_columns(fields, self._schema_sample(fields.names), choice), self._files)
+        self._coded = self._columns.texts
+        self.n_bytes = sum(file.size for file in self._files)
+        self._cuts: dict[int, list[tuple[int, tuple[Group, ...]]]] = {}  # the last cut into leaves, by their size
+        files, about = self._files, self._columns.about
+        if format == "dataset":  # versions are enough: files may lie anywhere
+            files, about = [], {**about, "files": self._files}
+        self.identity = identity_of(format, files, about, self.n_rows)
+
+    def _batches(
+        self, group: Group, names: Sequence[str], *, use_threads: bool = False, n_rows: int | None = None
+    ) -> Iterator[Any]:
+        """The record batches of a row group, read piece by piece."""
+        table = self._tables[group.file]
+        try:
+            yield from table.batches(group.number, names, self._coded, use_threads=use_threads, n_rows=n_rows)
+        except ACCESS_ERRORS:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            table.check()
+            raise self._broken(group, error) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cuts": {}}
+
+    def _leaves(self, leaf_rows: int) -> list[tuple[int, tuple[Group, ...]]]:
+        """The number of a leaf and its row groups. A huge row group stands alone, with the first of its several leaves.
+
+        The list is kept: on a cluster every task asks for some of the leaves.
+        """
+        if leaf_rows not in self._cuts:
+            leaves, number = [], 0
+            for huge, groups in groupby(self._groups, self._is_huge):
+                for together in joined(list(groups), lambda g: g.n_rows, 0 if huge else leaf_rows):
+                    leaves.append((number, together))
+                    number += -(-together[0].n_rows // leaf_rows) if huge else 1
+            self._cuts = {leaf_rows: leaves}
+        return self._cuts[leaf_rows]
+
+    def _is_huge(self, group: Group) -> bool:
+        return group.n_rows * max(_ID_BYTES, self.row_bytes) > HUGE_BYTES
+
+    def n_leaves(self, leaf_rows: int | None = None) -> int:
+        size = self.leaf_rows if leaf_rows is None else leaf_rows
+        number, groups = self._leaves(size)[-1]
+        return number + (-(-groups[0].n_rows // size) if self._is_huge(groups[0]) else 1)
+
+    def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
+        leaves = self._leaves(leaf_rows)
+        for number, groups in leaves[bisect_right(leaves, first, key=itemgetter(0)) - 1 :]:
+            if self._is_huge(groups[0]):
+                yield from map(InMemoryTask, self._streamed(groups[0], leaf_rows, max(0, first - number)))
+            elif number >= first:
+                yield partial(self._load, groups)
+
+    def _load(self, groups: Sequence[Group]) -> Block:
+        rows = BlockBuilder(self._columns, sum(group.n_rows for group in groups))
+        for group in groups:
+            for batch in self._batches(group, self._columns.read):
+                self._add(rows, batch, group)
+        return self._block(rows, np.arange(groups[0].first, groups[0].first + rows.n_rows), groups[0])
+
+    def _streamed(self, group: Group, leaf_rows: int, skip: int) -> Iterator[Block]:
+        """A huge row group in leaves of ``leaf_rows`` rows, the first ``skip`` of them left out."""
+        cutter = BatchCutter(self._batches(group, self._columns.read))
+        for start in range(0, group.n_rows, leaf_rows):
+            rows = BlockBuilder(self._columns, min(leaf_rows, group.n_rows - start))
+            for batch in cutter.pieces(rows.n_rows):
+                if start >= skip * leaf_rows:
+                    self._add(rows, batch, group)
+            if start >= skip * leaf_rows:
+                ids = np.arange(group.first + start, group.first + start + rows.n_rows)
+                yield self._block(rows, ids, group)
+
+    def _add(self, rows: BlockBuilder, batch: Any, group: Group) -> None:
+        try:
+            rows.add(batch)
+        except (ValueError, pa.ArrowException) as error:
+            raise self._broken(group, error) from error
+
+    def _block(self, rows: BlockBuilder, ids: Array, group: Group) -> Block:
+        try:
+            return rows.block(ids, self._locate)
+        except FileFormatError as error:
+            raise self._broken(group, error) from error
+
+    def _locate(self, row_id: int) -> str:
+        group = self._groups[bisect_right(self._groups, row_id, key=lambda g: g.first) - 1]
+        return row_of(self._files[group.file].path, row_id - group.first + group.first_in_file)
+
+    def _broken(self, group: Group, error: Exception) -> FileFormatError:
+        return FileFormatError(f"{self._files[group.file].path!r}, row group {group.number}: {error}")
+
+    def _schema_sample(self, names: Sequence[str]) -> Iterator[Any]:
+        """Rows from all over the data. Of many row groups only beginnings are read, which takes little time."""
+        n_groups = len(self._groups)
+        if n_groups < SAMPLE_GROUPS or (self.n_rows or 0) <= SCHEMA_ROWS:
+            runs = spread_rows(self.n_rows or 0)
+        else:
+            chosen = [self._groups[i * n_groups // SAMPLE_RUNS] for i in range(SAMPLE_RUNS)]
+            groups = list(dict.fromkeys(chosen))
+            runs = [(g.first, g.first + min(g.n_rows, SCHEMA_ROWS // len(groups))) for g in groups]
+        for group in self._groups:
+            inside = [(max(a, group.first), min(b, group.first + group.n_rows)) for a, b in runs]
+            wanted = [(a - group.first, b - group.first) for a, b in inside if a < b]
+            if wanted:
+                yield from self._runs_of(group, wanted, names)
+
+    def _validated(self, batch: Any, group: Group) -> Any:
+        """Validate the batch now; otherwise invalid UTF-8 is only detected when the value is used."""
+        try:
+            batch.validate(full=True)
+        except (ValueError, pa.ArrowException) as error:
+            raise self._broken(group, error) from error
+        return batch
+
+    def _runs_of(self, group: Group, runs: Sequence[tuple[int, int]], names: Sequence[str]) -> Iterator[Any]:
+        """Runs of neighbouring rows of a row group, which is read as far as the last of them."""
+        first = 0
+        for batch in self._batches(group, names, use_threads=True, n_rows=min(BATCH_ROWS, max(1, runs[-1][1]))):
+            for start, stop in runs:
+                part = batch[max(0, start - first) : max(0, stop - first)]
+                if part.num_rows:
+                    yield self._validated(part, group)
+            first += batch.num_rows
+            if first >= runs[-1][1]:
+                return
+
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, as they stand in the files, and their ids."""
+        for group in self._groups:
+            passed = group.first
+            for batch in self._batches(group, names, use_threads=True):
+                yield np.arange(passed, passed + batch.num_rows), batch
+                passed += batch.num_rows
+
+    def classes(self) -> Array:
+        """All values of the target, in ascending order, from a pass over that column."""
+
+        def batches_of(names: list[str]) -> Iterator[Any]:
+            for group in self._groups:
+                for batch in self._batches(group, names, use_threads=True):
+                    yield self._validated(batch, group)
+
+        return target_classes(self._columns, batches_of)
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` rows (None: 65,536) from row groups spread evenly over all of the data.
+
+        Of many large row groups, each gives rows of another part of it, and is read no further: half of their bytes.
+        """
+        size = SAMPLE_ROWS if size is None else size
+        n_groups = len(self._groups)
+        n_rows = self.n_rows or 0
+        wanted = max(SAMPLE_GROUPS, n_groups // 16, -(-size * n_groups // n_rows))
+        if wanted < n_groups:
+            at = (np.arange(wanted) + rng.random()) * n_groups / wanted
+            groups = [self._groups[int(i)] for i in at]
+        else:
+            groups = self._groups
+        held = [group.n_rows for group in groups]
+        shares = fair_shares(held, min(size, sum(held)), rng.random())
+        n_parts = len(groups) if wanted < n_groups and min(held) >= 2 * max(shares) * len(groups) else 1
+        parts = rng.permutation(len(groups)) % n_parts
+        drawn = []
+        for group, share, part in zip(groups, shares, parts, strict=True):
+            first, last = (group.n_rows * edge // n_parts for edge in (part, part + 1))
+            if share:
+                chosen = rng.choice(last - first, share, replace=False, shuffle=False)
+                drawn.append(self._drawn(group, first + np.sort(chosen)))
+        return nonempty_sample(concat(drawn), self, self._files, size)
+
+    def _drawn(self, group: Group, positions: Array) -> Block:
+        """The rows at ascending ``positions`` of a row group."""
+        rows = BlockBuilder(self._columns, len(positions))
+        passed = 0
+        for batch in self._batches(group, self._columns.read, use_threads=True):
+            start, stop = np.searchsorted(positions, (passed, passed + batch.num_rows))
+            self._add(rows, batch.take(pa.array(positions[start:stop] - passed)), group)
+            passed += batch.num_rows
+            if passed > positions[-1]:
+                break
+        return self._block(rows, group.first + positions, group)
+
+
+_ALL_READ_BYTES = 2**25  # of all column chunks at a time: chunks need not fit into memory
+
+
+def _row_groups(counts: Sequence[Sequence[tuple[int, int]]]) -> list[Group]:
+    """The row groups that have rows; ``counts`` are numbers and rows of those of each file."""
     groups, first = [], 0
     for file, parts in enumerate(counts):
         in_file = 0

@@ -1,307 +1,173 @@
-"""Delimited text: CSV and TSV files, also compressed or in zip archives, read in order."""
+"""CSV and TSV files, also compressed or in zip archives, read in order: text becomes numbers, and rows of X."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.rows.columns import Choice, common_fields, resolve_columns
-from tithe.rows.csv_block import CsvRows, Probe, comma_columns, learn_types, text_tables, with_decimal_points
-from tithe.rows.dialect import Dialect, TextLayout, read_dialect
+from tithe.core.errors import FileFormatError
+from tithe.rows.blocks import BlockBuilder, TableSource, fault, row_of
+from tithe.rows.columns import Columns, ColumnSelection, common_fields, resolve_columns
 from tithe.rows.learn import SAMPLE_ROWS as SCHEMA_ROWS
-from tithe.rows.leaves import SAMPLE_ROWS, at_least_one, text_bytes, unless_all_bad, usual_leaf_rows
-from tithe.rows.limits import Limits
-from tithe.rows.lines import BYTE_ORDER_MARK, RowReader
-from tithe.rows.partitions import Constants, partition_values
-from tithe.rows.paths import DataFile, identity_of, map_files, no_rows
-from tithe.rows.rows import row_of, target_classes
-from tithe.rows.text_files import TextFile, text_files
+from tithe.rows.leaves import SAMPLE_ROWS, Task, nonempty_sample, text_bytes
+from tithe.rows.paths import DataFile, identity_of, map_files, no_rows, partition_values
+from tithe.rows.stores import Limits
+from tithe.rows.text import (
+    GAPS,
+    UNREADABLE,
+    Dialect,
+    TextFile,
+    TextLayout,
+    TextReader,
+    TextSpan,
+    file_dialect,
+    parse_rows,
+    readable,
+    row_ends,
+    text_files,
+)
 
-_MAX_PROBES = 64  # blocks from which types are inferred and a sample is drawn
+_PARSE_BYTES = 2**22  # of a block that Arrow parses
+_MIN_PARSED = 0.95  # share of the values of a column from which on the others are gaps
+_COMMA_NUMBER = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?\s*$"  # such as 7, 1.234,56 and 4,4e-05
+_MAY_BE_THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"  # such as 4,282: a number of thousands, or of decimals
+_GROUPED = r"^\s*[+-]?\d{1,3}(\.\d{3})+(,\d+)?\s*$"  # such as 1.234 and 1.234,56
+_PATTERNS = {  # what is parsed to a type, the types in the order in which they are tried
+    pa.int64(): r"^-?0*(\d{1,18}|[1-8]\d{18}|[xX][0-9a-fA-F]{1,15})$",
+    pa.float64(): r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf(inity)?|nan(\(\w*\))?))$",
+    pa.bool_(): r"^(?i:true|false|[01])$",
+}
+_GAPS = pa.array(GAPS)
+_MAX_PROBES = 64  # pieces from which types are inferred and a sample is drawn
 _PROBE_BYTES = 2**16
 _PROBE_ROWS = 4096
-_THINNED_BYTES = 2**26  # bytes of text from which a sample of compressed files is drawn
+_THINNED_BYTES = 2**26  # of text from which a sample of compressed files is drawn
 
 
-class TextBlock(NamedTuple):
-    """Consecutive rows of a file as text."""
-
-    file: TextFile
-    data: bytes
-    first_in_file: int
-    first: int
-    n_rows: int
-
-    @property
-    def ids(self) -> Array:
-        return np.arange(self.first, self.first + self.n_rows)
-
-    def locate(self, row_id: int) -> str:
-        """The file and row number of the row with an id, for messages."""
-        return row_of(self.file.path, row_id - self.first + self.first_in_file)
+# -- types of columns ------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """Where consecutive rows of a file stand: from the offset ``at`` on."""
+def parse_column(texts: Any, type_: pa.DataType) -> Any:
+    """Texts, null where they are gaps, as numbers or Booleans; odd values are null.
 
-    file: TextFile
-    at: int
-    n_bytes: int
-    first_in_file: int
-    n_rows: int
-
-    def read(self, before: int) -> TextBlock:
-        """The rows; ``before`` is the number of rows in all files before this one."""
-        with self.file.open() as stream:
-            stream.seek(self.at)
-            data = stream.read(self.n_bytes)
-        return TextBlock(self.file, data, self.first_in_file, before + self.first_in_file, self.n_rows)
-
-
-class Piece(NamedTuple):
-    """Whole lines of a file: ``at`` is their offset in it, ``before`` the size of all files before it."""
-
-    file: TextFile
-    data: bytes
-    at: int
-    before: int
-
-
-def _about(block: TextBlock, row_id: int) -> str:
-    """The file and approximate number of a row of a sample, for messages."""
-    return f"{block.file.path!r}, about row {row_id - block.first + block.first_in_file:,}"
-
-
-class DelimitedSource(Source):
-    """Rows of delimited text with a header line, in the order of the files.
-
-    Types are inferred from blocks spread over the files; a column of whole numbers there may hold fractions
-    elsewhere. Lines are cut into leaves while tasks are iterated over, and parsed when a task is called. The number
-    of many rows is known only at the end. For clusters, `n_leaves` reads all files once to tell where leaves begin;
-    workers then read and parse them. Files that are compressed cannot be read from the middle, so their leaves travel.
-
-    Parameters
-    ----------
-    files : list of DataFile
-    choice : Choice
-    limits : Limits
+    >>> parse_column(pa.array(["1", " 2.5 ", "oops", "?"]), pa.float64()).to_pylist()
+    [1.0, 2.5, None, None]
     """
-
-    def __init__(self, files: Sequence[DataFile], choice: Choice, layout: TextLayout, limits: Limits) -> None:
-        self._limits = limits
-        self._data_files = list(files)
-        texts = text_files(files)
-        constants = dict(zip(files, partition_values(files), strict=True))
-        learned = map_files(partial(_dialect, layout=layout, limits=limits, constants=constants), texts)
-        dialects = {text.path: dialect for text, dialect in zip(texts, learned, strict=True)}
-        self._files = [text for text in texts if dialects[text.path].names]
-        if not self._files:
-            raise no_rows(files)
-        self._dialects = {text.path: dialects[text.path] for text in self._files}
-        self._probe_bytes = max(_PROBE_BYTES, 256 * max(len(dialect.names) for dialect in self._dialects.values()))
-        pieces = list(self._pieces(self._probe_bytes, 0.0))
-        self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
-        self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
-        probes, self.n_rows = self._schema_sample(pieces, known=choice.schema is not None)
-        self.is_sampled = self.n_rows is None
-        self._rows = csv_rows(self._dialects, probes, choice)
-        self.n_bytes = sum(file.size for file in files)
-        self.schema, self.uncertain = self._rows.columns.schema, self._rows.columns.uncertain
-        self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
-        self.row_bytes = self.schema.row_bytes
-        self.leaf_rows = usual_leaf_rows(self.row_bytes)
-        self.identity = identity_of("csv", files, {**self._rows.columns.about, **asdict(layout)}, None)
-        self._places: dict[int, list[tuple[Place, int]]] = {}  # of the leaves, by their size, with the rows before
-
-    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
-        """Loaders of the leaves from number ``first`` on; earlier leaves are read but not parsed."""
-        tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
-        if first or not self._rows.columns.leaves_rows_out:
-            return tasks
-        return unless_all_bad(tasks, self, self._data_files)
-
-    def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
-        if leaf_rows in self._places:
-            yield from (partial(self._load_from, *place) for place in self._places[leaf_rows][first:])
-            return
-        for number, block in enumerate(self._cut(leaf_rows)):
-            if number >= first:
-                yield partial(self._load, block)
-
-    def n_leaves(self, leaf_rows: int | None = None) -> int | None:
-        """The number of leaves, for which all files are read once; None if any of them is compressed."""
-        if any(file.compression for file in self._files):
-            return None
-        size = self.leaf_rows if leaf_rows is None else leaf_rows
-        if size not in self._places:
-            in_files = map_files(partial(self._places_in, n_rows=size), self._files)
-            before = accumulate((sum(place.n_rows for place in places) for places in in_files), initial=0)
-            self._places = {size: [(place, n) for places, n in zip(in_files, before, strict=False) for place in places]}
-        if not self._places[size]:
-            raise no_rows(self._data_files)
-        return len(self._places[size])
-
-    def _places_in(self, file: TextFile, n_rows: int) -> list[Place]:
-        return [Place(file, at, len(data), first, n) for at, data, first, n in self._cut_file(file, n_rows)]
-
-    def _load_from(self, place: Place, before: int) -> Block:
-        return self._load(place.read(before))
-
-    def _load(self, block: TextBlock) -> Block:
-        return self._rows.load(block.data, self._dialects[block.file.path], block.ids, block.locate)
-
-    def count(self) -> int:
-        """The number of rows, bad ones included; all files are read."""
-        return sum(block.n_rows for block in self._cut(self.leaf_rows))
-
-    def _cut(self, n_rows: int) -> Iterator[TextBlock]:
-        """All rows in blocks of ``n_rows``, or fewer where rows are long."""
-        before = 0
-        for file in self._files:
-            in_file = 0
-            for _, data, first, n_taken in self._cut_file(file, n_rows):
-                yield TextBlock(file, data, first, before + first, n_taken)
-                in_file = first + n_taken
-            before += in_file
-        if not before:
-            raise no_rows(self._data_files)
-
-    def _cut_file(self, file: TextFile, n_rows: int) -> Iterator[tuple[int, bytes, int, int]]:
-        """The rows of a file in such blocks: the offset of each, its text, the number of its first row and of rows."""
-        n_bytes, first = text_bytes(n_rows, self.row_bytes), 0
-        header = self._dialects[file.path].header
-        with file.open() as stream:
-            reader = RowReader(stream, file.path, header=header, limits=self._limits)
-            if header:
-                reader.take(1)
-            while True:
-                data, n_taken = reader.take(n_rows, n_bytes)
-                if not n_taken:
-                    break
-                yield reader.n_bytes_taken - len(data), data, first, n_taken
-                first += n_taken
-        file.file.check()
-
-    def _pieces(self, n_bytes: int, offset: float) -> Iterator[Piece]:
-        """Whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
-        ends = np.cumsum([file.size for file in self._files])
-        n_places = int(np.clip(ends[-1] // n_bytes, 1, _MAX_PROBES))
-        for place in (np.arange(n_places) + offset) * (ends[-1] / n_places):
-            number = int(np.searchsorted(ends, place, side="right"))
-            file = self._files[number]
-            at = 0 if file.compression else int(place) - int(ends[number]) + file.size
-            with file.open() as stream:
-                if at:
-                    stream.seek(at)
-                data = stream.read(n_bytes)
-            whole_lines = data if len(data) < n_bytes else data[: data.rfind(b"\n") + 1]
-            lines = self._after_header(whole_lines, file) if at == 0 else whole_lines.partition(b"\n")[2]
-            if lines:
-                yield Piece(file, lines, at + len(whole_lines) - len(lines), int(ends[number]) - file.size)
-
-    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> tuple[list[Probe], int | None]:
-        """Lines from which a schema is learned, and their number; None if these are blocks from all over the files.
-
-        If it is ``known``, only types are told, and the ``pieces`` that were read are enough.
-        """
-        probes: list[Probe] = []
-        n_rows = 0
-        for block in () if known else self._cut(SCHEMA_ROWS):
-            probes.append(Probe(block.file.path, self._dialects[block.file.path], block.data))
-            n_rows += block.n_rows
-            if n_rows > SCHEMA_ROWS:
-                break
-        if 0 < n_rows <= SCHEMA_ROWS:
-            return probes, n_rows
-        if not known:
-            n_bytes = max(self._probe_bytes, int(self._bytes_per_row * SCHEMA_ROWS) // _MAX_PROBES)
-            pieces = list(self._pieces(n_bytes, 0.0))
-        return [Probe(piece.file.path, self._dialects[piece.file.path], piece.data) for piece in pieces], None
-
-    def _after_header(self, data: bytes, file: TextFile) -> bytes:
-        """The beginning of a file without its header and byte-order mark."""
-        data = data.removeprefix(BYTE_ORDER_MARK)
-        header = self._dialects[file.path].header and self._reader(data, file, header=True).take(1)[0]
-        return data[len(header or b"") :]
-
-    def _reader(self, data: bytes, file: TextFile, *, header: bool = False) -> RowReader:
-        """The rows of a piece of a file."""
-        return RowReader(io.BytesIO(data), file.path, header=header, limits=self._limits)
-
-    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
-        """All rows of some columns, parsed, bad rows left out or refused, and their ids."""
-        for block in self._cut(SAMPLE_ROWS):
-            dialect = self._dialects[block.file.path]
-            table, ids = self._rows.table(block.data, dialect, block.ids, block.locate, names)
-            for batch in table.to_batches():
-                yield ids[: batch.num_rows], batch
-                ids = ids[batch.num_rows :]
-
-    def classes(self) -> Array:
-        """All values of the target, in ascending order, from a pass over that column."""
-        return target_classes(self._rows.columns, lambda names: (batch for _, batch in self.numbered_batches(names)))
-
-    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """``size`` rows (None: 65,536) of blocks spread evenly over all of the data.
-
-        Row ids are those of `tasks`, except for blocks from the middle of files that are not compressed. The number
-        of rows before these is not known, so their ids are estimated from the length of rows. They are distinct and
-        ascend, but may be the ids of other rows.
-        """
-        size = SAMPLE_ROWS if size is None else size
-        n_bytes = max(self._probe_bytes, int(1.5 * size * self._bytes_per_row) // _MAX_PROBES)
-        if any(file.compression for file in self._files):
-            blocks = [self._load(block) for block in self._thinned()]
-        elif 2 * n_bytes * _MAX_PROBES >= (self.n_bytes or 0):
-            blocks = [task() for task in self.tasks()]
-        else:
-            blocks = list(self._spread(n_bytes, rng.random())) or [next(self.tasks())()]
-        rows = at_least_one(concat(blocks), self, self._data_files, size)
-        if len(rows) <= size:
-            return rows
-        return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))
-
-    def _spread(self, n_bytes: int, offset: float) -> Iterator[Block]:
-        """Rows of blocks spread over all files. A block that starts inside quotes cannot be parsed and is left out."""
-        after = 0
-        for file, data, at, before in self._pieces(n_bytes, offset):
-            first = max(after, int((before + at) / self._bytes_per_row))
-            try:
-                _, n_rows = self._reader(data, file).take(len(data))
-                block = TextBlock(file, data, int(at / self._bytes_per_row), first, n_rows)
-                yield self._rows.load(data, self._dialects[file.path], block.ids, partial(_about, block))
-                after = first + n_rows
-            except ValueError:
-                if b'"' not in data:
-                    raise
-
-    def _thinned(self) -> list[TextBlock]:
-        """Evenly spaced blocks of files that can only be read in order."""
-        blocks: list[TextBlock] = []
-        step = 1
-        for number, block in enumerate(self._cut(_PROBE_ROWS)):
-            if number % step == 0:
-                blocks.append(block)
-            while len(blocks) > _MAX_PROBES or (len(blocks) > 1 and sum(len(b.data) for b in blocks) > _THINNED_BYTES):
-                blocks, step = blocks[::2], 2 * step
-        return blocks
+    if pa.types.is_string(type_):
+        return texts
+    try:
+        values = texts.cast(type_)
+        if not pa.types.is_floating(type_) or not pc.any(pc.is_nan(values)).as_py():
+            return values
+    except pa.ArrowInvalid:
+        pass
+    trimmed = pc.utf8_trim(texts, " \t")
+    fits = pc.match_substring_regex(trimmed, _PATTERNS[type_])
+    fits = pc.and_(fits, pc.invert(pc.is_in(texts, value_set=_GAPS)))
+    return pc.if_else(fits, trimmed, pa.scalar(None, pa.string())).cast(type_)
 
 
-def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: Choice) -> CsvRows:
+def learn_types(columns: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The types of some columns of text: whole numbers, numbers, Booleans, or text.
+
+    It is the first type that all values parse to, gaps aside, or else the first that 95 % parse to.
+    """
+    return {name: _learn_type(columns[name]) for name in names if name in columns}
+
+
+def _learn_type(texts: Any) -> pa.DataType:
+    trimmed = pc.utf8_trim(texts, " \t")
+    values = pc.filter(trimmed, pc.invert(pc.is_in(trimmed, value_set=_GAPS, skip_nulls=True))).drop_null()
+    if not len(values):
+        return pa.float64()
+    for type_ in _PATTERNS:
+        try:
+            values.cast(type_)
+            return type_
+        except pa.ArrowInvalid:
+            continue
+    for type_, pattern in _PATTERNS.items():
+        if _share(pc.match_substring_regex(values, pattern)) >= _MIN_PARSED:
+            return type_
+    return pa.string()
+
+
+def comma_columns(columns: Mapping[str, Any], is_read: Callable[[str], bool]) -> frozenset[str]:
+    """The columns of text that are numbers, some with a decimal comma.
+
+    Columns that are read are refused if commas may group thousands in each of them.
+    """
+    examples = {name: _comma_numbers(texts) for name, texts in columns.items()}
+    with_commas = {name: numbers for name, numbers in examples.items() if len(numbers)}
+    if all(pc.all(pc.match_substring_regex(numbers, _MAY_BE_THOUSANDS)).as_py() for numbers in with_commas.values()):
+        for name in filter(is_read, with_commas):
+            raise ValueError(
+                f"Column {name!r} has numbers such as {with_commas[name][0].as_py().strip()!r}, of which the comma may "
+                "group thousands or begin decimals. Write them without commas, or leave the column out (exclude)."
+            )
+    return frozenset(with_commas)
+
+
+def _comma_numbers(texts: Any) -> Any:
+    """The numbers with a comma in a column of numbers; none if it is no such column."""
+    values = pc.filter(texts, pc.invert(pc.is_in(pc.utf8_trim(texts, " \t"), value_set=_GAPS))).drop_null()
+    fits = pc.match_substring_regex(values, _COMMA_NUMBER)
+    numbers = pc.filter(values, fits)
+    return pc.filter(numbers, pc.match_substring(numbers, ",")) if _share(fits) >= _MIN_PARSED else texts[:0]
+
+
+def with_decimal_points(table: Any, columns: Collection[str]) -> Any:
+    """A table of text with the numbers of some columns written with decimal points, and without points in groups.
+
+    >>> with_decimal_points(pa.table({"a": ["1,5", "-1.234,5", "1.234", "7", "4,4e-5"]}), ["a"])["a"].to_pylist()
+    ['1.5', '-1234.5', '1234', '7', '4.4e-5']
+    """
+    for at, name in enumerate(table.column_names):
+        texts = table.column(name)
+        if name in columns and pa.types.is_string(texts.type):
+            whole = pc.if_else(pc.match_substring_regex(texts, _GROUPED), pc.replace_substring(texts, ".", ""), texts)
+            pointed = pc.replace_substring_regex(whole, r"^(\s*[+-]?\d+),(\d+(?:[eE][+-]?\d+)?\s*)$", r"\1.\2")
+            table = table.set_column(at, name, pointed)
+    return table
+
+
+def _share(flags: Any) -> float:
+    return float(pc.mean(flags).as_py() or 0.0)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+class Probe(NamedTuple):
+    """Whole lines of a file from which types are learned."""
+
+    dialect: Dialect
+    data: bytes
+
+
+def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: ColumnSelection) -> CsvRows:
     """The columns of the files with these dialects, by path; schema and types are learned from the probes."""
-    tables = text_tables(probes)
-    with_commas = comma_columns(probes, tables, choice.reads)
-    tables = [with_decimal_points(table, with_commas) for table in tables]
-    types = learn_types(tables, [name for name in choice.special if name != choice.row_id])
+    tables = _text_tables(probes)
+    texts: dict[str, list[Any]] = {}
+    for table in tables:
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_string(column.type):
+                texts.setdefault(name, []).extend(column.chunks)
+    columns = {name: pa.chunked_array(chunks, pa.string()) for name, chunks in texts.items()}
+    has_commas = any(probe.dialect.delimiter != "," for probe in probes)
+    with_commas = comma_columns(columns, choice.reads) if has_commas else frozenset()
+    columns = {
+        name: with_decimal_points(pa.table({name: column}), with_commas)[name] for name, column in columns.items()
+    }
+    types = learn_types(columns, [name for name in choice.special if name != choice.row_id])
     if choice.weight is not None and types.get(choice.weight) == pa.int64():
         types[choice.weight] = pa.float64()  # what is a whole number here may have a fraction elsewhere
     schemas = {}
@@ -310,17 +176,372 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
         schemas[file] = pa.schema([*in_file, *((name, value.type) for name, value in dialect.constants.items())])
     fields = common_fields(schemas, choice)
     as_text = pa.schema([(name, pa.string() if name in types else fields.field(name).type) for name in fields.names])
+    tables = [with_decimal_points(table, with_commas) for table in tables]
     batches = [batch for table in tables for batch in table.to_batches()]
-    columns = resolve_columns(fields, batches, choice, as_text)
-    parsed = {name: fields.field(name).type for name in fields.names} | columns.number_types
-    return CsvRows(columns, parsed, with_commas)
+    resolved = resolve_columns(fields, batches, choice, as_text)
+    parsed = {name: fields.field(name).type for name in fields.names} | resolved.number_types
+    return CsvRows(resolved, parsed, with_commas)
 
 
-def _dialect(text: TextFile, *, layout: TextLayout, limits: Limits, constants: dict[DataFile, Constants]) -> Dialect:
-    if layout.delimiter is None and ".tsv" in text.path.lower():
-        layout = replace(layout, delimiter="\t")
-    with text.open() as stream:
-        dialect = read_dialect(stream, text.path, layout, limits)
-    return replace(
-        dialect, constants={name: v for name, v in constants[text.file].items() if name not in dialect.names}
-    )
+def _text_tables(probes: Sequence[Probe]) -> list[Any]:
+    """The columns of some lines as tables of text, values of whole files among them.
+
+    Rows that are too long or too short are ignored here and refused when they are read.
+    """
+    sound: list[Any] = []
+    unsound: list[Any] = []
+    for probe in probes:
+        table, wrong = parse_rows(readable(probe.data), probe.dialect, dict.fromkeys(probe.dialect.names, pa.string()))
+        for name, value in probe.dialect.constants.items():
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+        # a piece that was cut inside quotes has rows of wrong length; it is used only if there is no better one
+        (unsound if wrong and b'"' in probe.data else sound).append(table)
+    return sound if any(table.num_rows for table in sound) else unsound
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """Spans of text as rows: the columns, the type that each is parsed to, and those that have decimal commas."""
+
+    columns: Columns
+    types: dict[str, Any]
+    with_commas: frozenset[str] = frozenset()
+
+    def table(
+        self, span: TextSpan, dialect: Dialect, ids: Array, locate: Callable[[int], str], only: Sequence[str]
+    ) -> tuple[Any, Array]:
+        """Some columns of rows with these ids, wrong ones included, and the ids of the rows that are not bad."""
+        text = readable(span.data)
+        in_file = [name for name in only if name not in dialect.constants]
+        try:
+            table, wrong, marked = self._parsed(text, dialect, in_file, is_marked=text is not span.data)
+        except pa.ArrowException as error:
+            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}") from error
+        if table.num_rows + len(wrong) != span.n_rows:
+            return self._in_halves(span, dialect, ids, locate, only)
+        faults = {at: f"it has {n} values instead of {len(dialect.names)}" for at, n in wrong}
+        good = np.delete(np.arange(span.n_rows), list(faults))
+        if marked:
+            faults |= {int(good[at]): f"column {name!r} is not text in UTF-8" for at, name in marked.items()}
+            is_sound = np.ones(len(good), bool)
+            is_sound[list(marked)] = False
+            table, good = table.filter(pa.array(is_sound)), good[is_sound]
+        self._check(faults, ids, locate)
+        columns = [
+            pa.repeat(dialect.constants[name], len(good)) if name in dialect.constants else table.column(name)
+            for name in only
+        ]
+        return pa.table(columns, names=list(only)), ids[good]
+
+    def _check(self, faults: Mapping[int, str], ids: Array, locate: Callable[[int], str]) -> None:
+        """Refuse the first bad row, unless such rows are skipped."""
+        if faults and self.columns.choice.bad_rows == "error":
+            first = min(faults)
+            raise fault(locate(int(ids[first])), faults[first])
+
+    def _in_halves(
+        self, span: TextSpan, dialect: Dialect, ids: Array, locate: Callable[[int], str], only: Sequence[str]
+    ) -> tuple[Any, Array]:
+        """The table of a span in which Arrow finds other rows than were counted: each half is parsed by itself.
+
+        In the end there is one row, which has a quote in the middle of a value, or a return.
+        """
+        if span.n_rows > 1:
+            first, rest = span.halves()
+            at = first.n_rows
+            parts = [
+                self.table(first, dialect, ids[:at], locate, only),
+                self.table(rest, dialect, ids[at:], locate, only),
+            ]
+            return pa.concat_tables([table for table, _ in parts]), np.concatenate([good for _, good in parts])
+        self._check({0: "it has a quote or a line end inside a value"}, ids, locate)
+        return pa.schema([(name, self.types[name]) for name in only]).empty_table(), ids[:0]
+
+    def _parsed(
+        self, data: bytes, dialect: Dialect, only: Sequence[str], *, is_marked: bool
+    ) -> tuple[Any, list[tuple[int, int]], dict[int, str]]:
+        """The table, the wrong rows that it lacks, and those of its rows with bytes that are not UTF-8, by column."""
+        types = {name: self.types[name] for name in only} or {dialect.names[0]: pa.string()}
+        with_fractions = {name for name, type_ in types.items() if pa.types.is_floating(type_)}
+        commas = with_fractions & self.with_commas
+        if not is_marked and (
+            not commas or commas == with_fractions
+        ):  # Arrow takes all columns to have commas, or none
+            try:
+                table, wrong = parse_rows(data, dialect, types, block=_PARSE_BYTES, decimal="," if commas else ".")
+                return with_decimal_points(table, self.with_commas), wrong, {}
+            except pa.ArrowInvalid:
+                pass  # a value is no number, or a row is longer than a block
+        texts, wrong = parse_rows(data, dialect, dict.fromkeys(types, pa.string()))
+        texts = with_decimal_points(texts, self.with_commas)
+        table = pa.table({name: parse_column(texts.column(name), type_) for name, type_ in types.items()})
+        return table, wrong, self._unreadable(texts, table) if is_marked else {}
+
+    def _unreadable(self, texts: Any, table: Any) -> dict[int, str]:
+        """The rows with bytes that are not UTF-8 in a value that is text or could not be parsed, and its column."""
+        unreadable: dict[int, str] = {}
+        for name, values in zip(table.column_names, table.columns, strict=True):
+            odd = np.arange(len(values)) if pa.types.is_string(values.type) else np.flatnonzero(pc.is_null(values))
+            has_mark = pc.match_substring(texts.column(name).take(pa.array(odd)), UNREADABLE).fill_null(False)
+            unreadable |= dict.fromkeys(odd[np.asarray(has_mark)].tolist(), name)
+        return unreadable
+
+    def load(self, span: TextSpan, dialect: Dialect, ids: Array, locate: Callable[[int], str]) -> Block:
+        """The rows of a span with these ids, checked."""
+        table, ids = self.table(span, dialect, ids, locate, self.columns.read)
+        rows = BlockBuilder(self.columns, len(ids))
+        try:
+            for batch in table.to_batches():
+                rows.add(batch)
+        except (ValueError, pa.ArrowException) as error:
+            raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}") from error
+        return rows.block(ids, locate)
+
+
+# -- source ----------------------------------------------------------------------------------------
+
+
+class Leaf(NamedTuple):
+    """Rows of a file, and how many rows the files before it have."""
+
+    file: TextFile
+    before: int
+    rows: TextSpan
+
+    @property
+    def ids(self) -> Array:
+        first = self.before + self.rows.first
+        return np.arange(first, first + self.rows.n_rows)
+
+    def locate(self, row_id: int) -> str:
+        """The file and row number of the row with an id, for messages."""
+        return row_of(self.file.path, row_id - self.before)
+
+
+class Place(NamedTuple):
+    """A leaf whose text is read where it begins, and the number of its bytes."""
+
+    leaf: Leaf
+    n_bytes: int
+
+
+class Piece(NamedTuple):
+    """Whole lines from the middle of a file: ``at`` is their offset in it, ``before`` the size of all files before."""
+
+    file: TextFile
+    data: bytes
+    at: int
+    before: int
+
+
+class DelimitedSource(TableSource):
+    """Rows of delimited text with a header line, in the order of the files.
+
+    Types are inferred from pieces spread over the files; a column of whole numbers there may hold fractions
+    elsewhere. While tasks are iterated over, text is cut into values and leaves; the values are parsed when a task is
+    called. The number of many rows is known only at the end. For clusters, `n_leaves` reads all files once to find
+    where leaves begin; workers then read and parse them. Files that are compressed cannot be read from the middle, so
+    their leaves travel.
+
+    Parameters
+    ----------
+    files : list of DataFile
+    choice : ColumnSelection
+    layout : TextLayout
+    limits : Limits
+    """
+
+    def __init__(self, files: Sequence[DataFile], choice: ColumnSelection, layout: TextLayout, limits: Limits) -> None:
+        self._limits = limits
+        texts = text_files(files)
+        constants = dict(zip(files, partition_values(files), strict=True))
+        self._dialects: dict[str, Dialect] = {}
+        for text, dialect in zip(
+            texts, map_files(partial(file_dialect, layout=layout, limits=limits), texts), strict=True
+        ):
+            if dialect.names:
+                own = {name: v for name, v in constants[text.file].items() if name not in dialect.names}
+                self._dialects[text.path] = replace(dialect, constants=own)
+        self._files, self._texts = list(files), [text for text in texts if text.path in self._dialects]
+        if not self._texts:
+            raise no_rows(files)
+        self._probe_bytes = max(_PROBE_BYTES, 256 * max(len(dialect.names) for dialect in self._dialects.values()))
+        pieces = list(self._pieces(self._probe_bytes, 0.0))
+        self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
+        self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
+        probes, self.n_rows = self._schema_sample(pieces, known=choice.schema is not None)
+        self._rows = csv_rows(self._dialects, probes, choice)
+        self._set_columns(self._rows.columns, files)
+        self.n_bytes = sum(file.size for file in files)
+        self.identity = identity_of("csv", files, {**self._rows.columns.about, **asdict(layout)}, None)
+        self._places: dict[int, list[Place]] = {}  # of the leaves, by their size
+
+    # -- leaves ----------------------------------------------------------------------------------
+
+    def _loaders(self, first: int, leaf_rows: int) -> Iterator[Task]:
+        if leaf_rows in self._places:
+            yield from (partial(self._load_there, place) for place in self._places[leaf_rows][first:])
+            return
+        for number, leaf in enumerate(self._cut(leaf_rows)):
+            if number >= first:
+                yield partial(self._load, leaf)
+
+    def n_leaves(self, leaf_rows: int | None = None) -> int | None:
+        """The number of leaves, for which all files are read once; None if any of them is compressed."""
+        if any(file.compression for file in self._texts):
+            return None
+        size = self.leaf_rows if leaf_rows is None else leaf_rows
+        if size not in self._places:
+            in_files = map_files(partial(self._places_in, n_rows=size), self._texts)
+            before = accumulate((sum(place.leaf.rows.n_rows for place in places) for places in in_files), initial=0)
+            self._places = {
+                size: [
+                    place._replace(leaf=place.leaf._replace(before=n))
+                    for places, n in zip(in_files, before, strict=False)
+                    for place in places
+                ]
+            }
+        if not self._places[size]:
+            raise no_rows(self._files)
+        return len(self._places[size])
+
+    def _places_in(self, file: TextFile, n_rows: int) -> list[Place]:
+        spans = self._cut_file(file, n_rows)
+        return [Place(Leaf(file, 0, span._replace(data=b"")), len(span.data)) for span in spans]
+
+    def _load_there(self, place: Place) -> Block:
+        leaf = place.leaf
+        with leaf.file.open() as stream:
+            stream.seek(leaf.rows.start)
+            data = stream.read(place.n_bytes)
+        return self._load(leaf._replace(rows=leaf.rows._replace(data=data)))
+
+    def _load(self, leaf: Leaf) -> Block:
+        return self._rows.load(leaf.rows, self._dialects[leaf.file.path], leaf.ids, leaf.locate)
+
+    def count(self) -> int:
+        """The number of rows, bad ones included; all files are read."""
+        return sum(leaf.rows.n_rows for leaf in self._cut(self.leaf_rows))
+
+    def _cut(self, n_rows: int) -> Iterator[Leaf]:
+        """All rows in leaves of ``n_rows``, or fewer where rows are long."""
+        before = 0
+        for file in self._texts:
+            in_file = 0
+            for span in self._cut_file(file, n_rows):
+                yield Leaf(file, before, span)
+                in_file = span.first + span.n_rows
+            before += in_file
+        if not before:
+            raise no_rows(self._files)
+
+    def _cut_file(self, file: TextFile, n_rows: int) -> Iterator[TextSpan]:
+        n_bytes, begin = text_bytes(n_rows, self.row_bytes), self._dialects[file.path].begin
+        with file.open() as stream:
+            stream.read(begin)
+            reader = TextReader(stream.read, file.path, self._limits, at=begin)
+            while (span := reader.take(n_rows, n_bytes)) is not None:
+                yield span
+        file.file.check()
+
+    # -- samples ---------------------------------------------------------------------------------
+
+    def _pieces(self, n_bytes: int, offset: float) -> Iterator[Piece]:
+        """Whole lines spread evenly over the bytes of all files; the beginnings of compressed ones."""
+        ends = np.cumsum([file.size for file in self._texts])
+        n_places = int(np.clip(ends[-1] // n_bytes, 1, _MAX_PROBES))
+        for place in (np.arange(n_places) + offset) * (ends[-1] / n_places):
+            number = int(np.searchsorted(ends, place, side="right"))
+            file = self._texts[number]
+            at = 0 if file.compression else int(place) - int(ends[number]) + file.size
+            with file.open() as stream:
+                if at:
+                    stream.seek(at)
+                data = stream.read(n_bytes)
+            whole_lines = data if len(data) < n_bytes else data[: data.rfind(b"\n") + 1]
+            begin = self._dialects[file.path].begin
+            lines = whole_lines[begin:] if at == 0 else whole_lines.partition(b"\n")[2]
+            if lines:
+                yield Piece(file, lines, at + len(whole_lines) - len(lines), int(ends[number]) - file.size)
+
+    def _schema_sample(self, pieces: Sequence[Piece], *, known: bool) -> tuple[list[Probe], int | None]:
+        """Rows from which a schema is learned, and their number; None if these are pieces from all over the files.
+
+        If it is ``known``, only types are learned, and the ``pieces`` that were read are enough.
+        """
+        probes: list[Probe] = []
+        n_rows = 0
+        for leaf in () if known else self._cut(SCHEMA_ROWS):
+            probes.append(Probe(self._dialects[leaf.file.path], leaf.rows.data))
+            n_rows += leaf.rows.n_rows
+            if n_rows > SCHEMA_ROWS:
+                break
+        if 0 < n_rows <= SCHEMA_ROWS:
+            return probes, n_rows
+        if not known:
+            n_bytes = max(self._probe_bytes, int(self._bytes_per_row * SCHEMA_ROWS) // _MAX_PROBES)
+            pieces = list(self._pieces(n_bytes, 0.0))
+        return [Probe(self._dialects[piece.file.path], piece.data) for piece in pieces], None
+
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, parsed, bad rows left out or refused, and their ids."""
+        for leaf in self._cut(SAMPLE_ROWS):
+            table, ids = self._rows.table(leaf.rows, self._dialects[leaf.file.path], leaf.ids, leaf.locate, names)
+            for batch in table.to_batches():
+                yield ids[: batch.num_rows], batch
+                ids = ids[batch.num_rows :]
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        """``size`` rows (None: 65,536) of pieces spread evenly over all of the data.
+
+        Row ids are those of `tasks`, except for pieces from the middle of files that are not compressed. The number
+        of rows before these is not known, so their ids are estimated from the length of rows. They are distinct and
+        ascend, but may be the ids of other rows.
+        """
+        size = SAMPLE_ROWS if size is None else size
+        n_bytes = max(self._probe_bytes, int(1.5 * size * self._bytes_per_row) // _MAX_PROBES)
+        if any(file.compression for file in self._texts):
+            blocks = [self._load(leaf) for leaf in self._thinned()]
+        elif 2 * n_bytes * _MAX_PROBES >= (self.n_bytes or 0):
+            blocks = [task() for task in self.tasks()]
+        else:
+            blocks = list(self._spread(n_bytes, rng.random())) or [next(self.tasks())()]
+        rows = nonempty_sample(concat(blocks), self, self._files, size)
+        if len(rows) <= size:
+            return rows
+        return rows.take(np.sort(rng.choice(len(rows), size, replace=False)))
+
+    def _spread(self, n_bytes: int, offset: float) -> Iterator[Block]:
+        """Rows of pieces spread over all files. A piece that starts inside quotes cannot be parsed and is left out."""
+        after = 0
+        for file, data, at, before in self._pieces(n_bytes, offset):
+            first, dialect = max(after, int((before + at) / self._bytes_per_row)), self._dialects[file.path]
+            if data.count(b'"') % 2:
+                continue
+            span = TextSpan(data, len(row_ends(data)))
+            try:
+                ids = np.arange(first, first + span.n_rows)
+                about = partial(_about, file.path, int(at / self._bytes_per_row) - first)
+                yield self._rows.load(span, dialect, ids, about)
+                after = first + span.n_rows
+            except ValueError:
+                if b'"' not in data:
+                    raise
+
+    def _thinned(self) -> list[Leaf]:
+        """Evenly spaced rows of files that can only be read in order."""
+        leaves: list[Leaf] = []
+        step = 1
+        for number, leaf in enumerate(self._cut(_PROBE_ROWS)):
+            if number % step == 0:
+                leaves.append(leaf)
+            while len(leaves) > _MAX_PROBES or (
+                len(leaves) > 1 and sum(len(leaf.rows.data) for leaf in leaves) > _THINNED_BYTES
+            ):
+                leaves, step = leaves[::2], 2 * step
+        return leaves
+
+
+def _about(file: str, offset: int, row_id: int) -> str:
+    """The file and approximate number of a row of a sample, for messages."""
+    return f"{file!r}, about row {row_id + offset:,}"

@@ -11,26 +11,23 @@ import pyarrow as pa
 
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError, unknown_name
-from tithe.rows.all_rows import learn_from_all_rows
 from tithe.rows.arrays import is_frame
-from tithe.rows.columns import Choice
-from tithe.rows.dask_collections import is_dask_collection, open_collection
-from tithe.rows.dask_source import DaskSource
+from tithe.rows.blocks import TableSource
+from tithe.rows.columns import ColumnSelection
+from tithe.rows.dask_collections import DaskSource, is_dask_collection, open_collection
+from tithe.rows.datasets import dataset_source, parquet_source
 from tithe.rows.delimited import DelimitedSource
-from tithe.rows.dialect import TextLayout
-from tithe.rows.frames import FrameSource
+from tithe.rows.frames import FrameSource, Query, QuerySource, is_query
+from tithe.rows.learn import learn_from_all_rows
 from tithe.rows.libsvm import LibsvmSource
-from tithe.rows.limits import Limits
 from tithe.rows.npy import NumpySource
-from tithe.rows.parquet import ParquetSource
 from tithe.rows.paths import DataFile, find_files
 from tithe.rows.piped import PipedSource, open_piped, open_reader
-from tithe.rows.queries import Query, QuerySource, is_query
-from tithe.rows.row_groups import RowGroupSource
 from tithe.rows.schema import TableSchema
 from tithe.rows.spark_frames import SparkFrameSource, is_spark_frame
+from tithe.rows.stores import Limits
+from tithe.rows.text import TextLayout
 
-TableSource = RowGroupSource | DelimitedSource | FrameSource | QuerySource
 FileSource = TableSource | LibsvmSource | NumpySource | PipedSource | DaskSource | SparkFrameSource
 
 _PIPED = ("csv", "libsvm", "arrow")
@@ -148,7 +145,7 @@ def open_dataset(
     ...     source.feature_names, [task().X.tolist() for task in source.tasks()]
     (['a', 'colour=blue', 'colour=red'], [[[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]])
     """
-    choice = Choice(
+    choice = ColumnSelection(
         columns=columns,
         exclude=exclude,
         target=target,
@@ -184,7 +181,7 @@ def open_dataset(
     return _source_of_files(files, format, choice, n_features, layout, limits)
 
 
-def _source_of_object(where: Any, choice: Choice) -> FileSource | None:
+def _source_of_object(where: Any, choice: ColumnSelection) -> FileSource | None:
     """The source of a frame, a dataset, a query or a stream; None if it is neither, but names files."""
     if is_spark_frame(where):
         return SparkFrameSource(where, choice)
@@ -199,15 +196,24 @@ def _source_of_object(where: Any, choice: Choice) -> FileSource | None:
         return None
     from pyarrow.dataset import Dataset, InMemoryDataset
 
-    from tithe.rows.datasets import DatasetSource
-
+    if not isinstance(where, Dataset):
+        return None
     if isinstance(where, InMemoryDataset):
         return _learned_from_all_rows(partial(FrameSource, where.to_table()), choice)
-    return _learned_from_all_rows(partial(DatasetSource, where), choice) if isinstance(where, Dataset) else None
+    try:
+        where.get_fragments()
+    except ValueError:  # it has a filter: a query, which Arrow runs
+        return _learned_from_all_rows(partial(QuerySource, Query(where)), choice)
+    return _learned_from_all_rows(partial(dataset_source, where), choice)
 
 
 def _source_of_files(
-    files: Sequence[DataFile], format: str, choice: Choice, n_features: int | None, layout: TextLayout, limits: Limits
+    files: Sequence[DataFile],
+    format: str,
+    choice: ColumnSelection,
+    n_features: int | None,
+    layout: TextLayout,
+    limits: Limits,
 ) -> FileSource:
     """The source of files of one format. Options that are for other formats are refused."""
     if n_features is not None and format != "libsvm":
@@ -219,7 +225,7 @@ def _source_of_files(
             f"exclude, na, scale, schema and row_id are for tables (Parquet, CSV, frames); these are {format}."
         )
     if format == "parquet":
-        return _learned_from_all_rows(partial(ParquetSource, files, limits=limits), choice)
+        return _learned_from_all_rows(partial(parquet_source, files), choice)
     if format == "csv":
         return _learned_from_all_rows(partial(DelimitedSource, files, layout=layout, limits=limits), choice)
     if format == "libsvm":
@@ -227,12 +233,14 @@ def _source_of_files(
     return NumpySource(files, choice, format, limits)
 
 
-def _for_tables(choice: Choice) -> bool:
+def _for_tables(choice: ColumnSelection) -> bool:
     """Whether options were given that only tables have."""
     return bool(choice.schema or choice.row_id or choice.exclude or choice.na or choice.scale == "robust")
 
 
-def _learned_from_all_rows(open_source: Callable[[Choice], TableSource], choice: Choice) -> TableSource:
+def _learned_from_all_rows(
+    open_source: Callable[[ColumnSelection], TableSource], choice: ColumnSelection
+) -> TableSource:
     """The source of a table whose schema is learned.
 
     A pass over all rows measures the spreads that the sample leaves uncertain, another one, over the columns of

@@ -1,16 +1,19 @@
-"""How rows are cut into leaves, whatever the format."""
+"""How rows are cut into leaves, whatever the format, and sources whose leaves are changed as they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from copy import copy
+from functools import cached_property, partial
 from threading import Lock
-from typing import TypeVar
+from types import FunctionType
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tithe.core.contracts import Source
+from tithe.core.contracts import PartitionedRows, Placement, Source
 from tithe.core.data import Array, Block
+from tithe.core.seeding import Split
 from tithe.rows.paths import DataFile, all_bad
 
 U = TypeVar("U")
@@ -59,7 +62,7 @@ def joined(units: Sequence[U], n_rows: Callable[[U], int], enough: int) -> list[
     return leaves
 
 
-def at_least_one(drawn: Block, source: Source, files: Sequence[DataFile], size: int) -> Block:
+def nonempty_sample(drawn: Block, source: Source, files: Sequence[DataFile], size: int) -> Block:
     """Rows drawn for a sample; where all of them were bad and left out, rows of the first leaf that has any.
 
     Nothing can be learned from no rows at all, and what says so must know why there are none.
@@ -73,20 +76,20 @@ def at_least_one(drawn: Block, source: Source, files: Sequence[DataFile], size: 
     raise all_bad_files(files, source.count())
 
 
-def unless_all_bad(tasks: Iterator[Task], source: Source, files: Sequence[DataFile]) -> Iterator[Task]:
+def check_any_row_good(tasks: Iterator[Task], source: Source, files: Sequence[DataFile]) -> Iterator[Task]:
     """The loaders of all leaves; an error follows if all their rows were bad and left out.
 
     The last loader that is called raises it, or the end of the loaders, whichever is later: loaders that were given
     out may be called at any time, by any thread.
     """
-    tally = _Tally(lambda: all_bad_files(files, source.count()))
+    tally = _RowsSeen(lambda: all_bad_files(files, source.count()))
     for task in tasks:
         tally.n_given += 1
         yield partial(tally.load, task)
     tally.end()
 
 
-class _Tally:
+class _RowsSeen:
     """Whether any leaf of those that were given out has a row; ``error`` makes what is raised if none has."""
 
     def __init__(self, error: Callable[[], ValueError]) -> None:
@@ -118,7 +121,7 @@ def all_bad_files(files: Sequence[DataFile], n_rows: int | None) -> ValueError:
     return all_bad(f"{files[0].path!r}{' and the other files' * (len(files) > 1)}", n_rows)
 
 
-class Loaded:
+class InMemoryTask:
     """A leaf that is in memory already."""
 
     def __init__(self, block: Block) -> None:
@@ -126,3 +129,71 @@ class Loaded:
 
     def __call__(self) -> Block:
         return self.block
+
+
+Change = Callable[[Block], Block]
+
+
+class MappedSource(Source):
+    """A source with every leaf changed as it is read.
+
+    Parameters
+    ----------
+    source : Source
+    change : callable
+        Block to block, columns kept. Picklable, so that leaves can be read elsewhere. Its ``repr``, or the name of
+        a function, says what it does.
+    n_rows : int or None
+        Rows that are left; by default the source's.
+    """
+
+    def __init__(self, source: Source, change: Change, *, n_rows: int | None = None) -> None:
+        self.source = source
+        self.change = change
+        self.n_features, self.replayable, self.leaf_rows = source.n_features, source.replayable, source.leaf_rows
+        self.n_rows = source.n_rows if n_rows is None else n_rows
+        self.row_bytes = source.row_bytes
+        self.best_engine, self.determinism = source.best_engine, source.determinism
+
+    @cached_property
+    def identity(self) -> str:
+        change = self.change
+        return f"{self.source.identity} {change.__qualname__ if isinstance(change, FunctionType) else change!r}"
+
+    def n_leaves(self, leaf_rows: int | None = None) -> int | None:
+        return self.source.n_leaves(leaf_rows)
+
+    def placement(self, first: int = 0, leaf_rows: int | None = None) -> Placement | None:
+        return self.source.placement(first, leaf_rows)
+
+    def with_parts(self, parts: Sequence[Any]) -> MappedSource:
+        with_parts = copy(self)
+        with_parts.source = self.source.with_parts(parts)
+        return with_parts
+
+    def partitioned(self, leaf_rows: int | None = None) -> PartitionedRows | None:
+        rows = self.source.partitioned(leaf_rows)
+        return None if rows is None else rows.changed(self.change)
+
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
+        for task in self.source.tasks(first, leaf_rows):
+            yield partial(_changed, task, self.change)
+
+    def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
+        return self.change(self.source.sample(size, rng=rng))
+
+
+class SplitSource(MappedSource):
+    """The rows of a source that a hash of their ids holds out, or the others."""
+
+    def __init__(self, source: Source, split: Split) -> None:
+        super().__init__(source, split, n_rows=None if source.n_rows is None else split.count(source.n_rows))
+        self.feature_names, self.n_bytes, self.schema = source.feature_names, source.n_bytes, source.schema
+
+    def classes(self) -> Array | None:
+        return self.source.classes()
+
+
+def _changed(task: Callable[[], Block], change: Change) -> Block:
+    leaf = task()
+    return change(leaf) if len(leaf) else leaf

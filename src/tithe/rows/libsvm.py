@@ -15,13 +15,12 @@ from scipy import sparse
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.rows.columns import Choice, Numbered
-from tithe.rows.leaves import SAMPLE_ROWS, at_least_one, fair_shares, joined, unless_all_bad, usual_leaf_rows
-from tithe.rows.limits import LIBSVM_COLUMNS, Limits, beyond
-from tithe.rows.lines import RowReader
+from tithe.rows.blocks import bad_rows, fault, row_of
+from tithe.rows.columns import ColumnSelection, Numbered
+from tithe.rows.leaves import SAMPLE_ROWS, check_any_row_good, fair_shares, joined, nonempty_sample, usual_leaf_rows
 from tithe.rows.paths import DataFile, identity_of, no_rows
-from tithe.rows.rows import bad_rows, fault, row_of
-from tithe.rows.text_files import TextFile
+from tithe.rows.stores import LIBSVM_COLUMNS, Limits, beyond
+from tithe.rows.text import TextFile, TextReader
 
 _UNIT_ROWS = 16_384
 _UNIT_BYTES = 2**24
@@ -88,7 +87,7 @@ def parse(data: bytes, n_features: int, zero_based: bool) -> tuple[Any, Array]:
     return X, y
 
 
-def checked(X: Any, y: Array, ids: Array, choice: Choice, locate: Callable[[int], str]) -> Block:
+def checked(X: Any, y: Array, ids: Array, choice: ColumnSelection, locate: Callable[[int], str]) -> Block:
     """The rows as a block: what is not finite is refused or left out, apart from labels that may be missing."""
     if X.shape[0] != len(ids):
         raise FileFormatError(f"From {locate(int(ids[0]))} on there are {X.shape[0]} rows instead of {len(ids)}.")
@@ -102,7 +101,7 @@ def checked(X: Any, y: Array, ids: Array, choice: Choice, locate: Callable[[int]
     raise fault(locate(int(ids[row])), "a value or the label is not finite")
 
 
-def refuse_names(choice: Choice) -> None:
+def refuse_names(choice: ColumnSelection) -> None:
     """Columns of this format have no names, and the target always stands in front."""
     for what, asked in (("target", choice.target), ("weight", choice.weight), ("columns", choice.columns)):
         if asked is not None:
@@ -117,13 +116,15 @@ class LibsvmSource(Source):
     Parameters
     ----------
     files : list of DataFile
-    choice : Choice
+    choice : ColumnSelection
     n_features : int, optional
         If there are more columns than these files use.
     limits : Limits
     """
 
-    def __init__(self, files: Sequence[DataFile], choice: Choice, n_features: int | None, limits: Limits) -> None:
+    def __init__(
+        self, files: Sequence[DataFile], choice: ColumnSelection, n_features: int | None, limits: Limits
+    ) -> None:
         refuse_names(choice)
         self._limits = limits
         self._max_column = max_column_number(n_features, limits)
@@ -155,16 +156,16 @@ class LibsvmSource(Source):
     def _count_units(self) -> Iterator[tuple[Unit, Census]]:
         before = 0
         for number, file in enumerate(self._files):
-            offset = in_file = 0
+            in_file = 0
             with TextFile(file, file.path, file.size).open() as stream:
-                reader = RowReader(stream, file.path, quotes=False, limits=self._limits)
-                while data := reader.take(_UNIT_ROWS, _UNIT_BYTES)[0]:
-                    counts = census(data)
+                reader = TextReader(stream.read, file.path, self._limits, quotes=False)
+                while (span := reader.take(_UNIT_ROWS, _UNIT_BYTES)) is not None:
+                    counts = census(span.data)
                     if counts.largest > self._max_column:
-                        raise _too_large(data, file.path, in_file, self._max_column)
+                        raise _too_large(span.data, file.path, in_file, self._max_column)
                     if counts.n_rows:
-                        yield Unit(number, offset, len(data), in_file, before + in_file, counts.n_rows), counts
-                    offset += len(data)
+                        unit = Unit(number, span.start, len(span.data), in_file, before + in_file, counts.n_rows)
+                        yield unit, counts
                     in_file += counts.n_rows
             before += in_file
 
@@ -179,16 +180,20 @@ class LibsvmSource(Source):
         tasks = (partial(self._load, units) for units in self._leaves(leaf_rows)[first:])
         if first or self._choice.bad_rows != "skip":
             return tasks
-        return unless_all_bad(tasks, self, self._files)
+        return check_any_row_good(tasks, self, self._files)
 
     def _load(self, units: Sequence[Unit]) -> Block:
         return concat([self._read(unit) for unit in units])
 
-    def _read(self, unit: Unit) -> Block:
+    def _text(self, unit: Unit) -> bytes:
         file = self._files[unit.file]
         with TextFile(file, file.path, file.size).open() as stream:
             stream.seek(unit.offset)
-            data = stream.read(unit.n_bytes)
+            data: bytes = stream.read(unit.n_bytes)
+        return data
+
+    def _read(self, unit: Unit) -> Block:
+        file, data = self._files[unit.file], self._text(unit)
 
         def locate(row_id: int) -> str:
             return row_of(file.path, row_id - unit.first + unit.first_in_file)
@@ -200,11 +205,8 @@ class LibsvmSource(Source):
         """All labels, in ascending order."""
         labels: set[float] = set()
         for unit in self._units:
-            file = self._files[unit.file]
-            with TextFile(file, file.path, file.size).open() as stream:
-                stream.seek(unit.offset)
-                words = re.findall(rb"(?m)^[ \t]*([^\s#]+)", stream.read(unit.n_bytes))
-            labels.update(_labels(set(words), self._choice.bad_rows, file.path))
+            words = re.findall(rb"(?m)^[ \t]*([^\s#]+)", self._text(unit))
+            labels.update(_labels(set(words), self._choice.bad_rows, self._files[unit.file].path))
         classes: Array = np.array(sorted(label for label in labels if label == label))
         return classes
 
@@ -221,11 +223,11 @@ class LibsvmSource(Source):
         for unit, share in zip(units, shares, strict=True):
             block = self._read(unit)
             drawn.append(block.take(np.sort(rng.choice(len(block), min(share, len(block)), replace=False))))
-        return at_least_one(concat(drawn), self, self._files, wanted)
+        return nonempty_sample(concat(drawn), self, self._files, wanted)
 
 
 def read_block(
-    data: bytes, n_features: int, zero_based: bool, ids: Array, choice: Choice, locate: Callable[[int], str]
+    data: bytes, n_features: int, zero_based: bool, ids: Array, choice: ColumnSelection, locate: Callable[[int], str]
 ) -> Block:
     """Lines that hold ``len(ids)`` rows as a checked block."""
     try:

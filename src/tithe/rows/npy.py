@@ -14,12 +14,11 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.parts import column_sums
 from tithe.rows.arrays import plain_weights
-from tithe.rows.columns import Choice, Numbered
-from tithe.rows.file_access import ACCESS_ERRORS
-from tithe.rows.leaves import SAMPLE_ROWS, at_least_one, unless_all_bad, usual_leaf_rows
-from tithe.rows.limits import Limits
+from tithe.rows.blocks import bad_rows, fault, row_of
+from tithe.rows.columns import ColumnSelection, Numbered
+from tithe.rows.leaves import SAMPLE_ROWS, check_any_row_good, nonempty_sample, usual_leaf_rows
 from tithe.rows.paths import DataFile, identity_of, no_rows
-from tithe.rows.rows import bad_rows, fault, row_of
+from tithe.rows.stores import ACCESS_ERRORS, Limits
 
 _RUN = 8  # neighbouring rows that a sample takes together from data that may not be in memory
 _RUN_BYTES = 2**28  # of all data, from which on it does
@@ -28,7 +27,7 @@ _RUN_BYTES = 2**28  # of all data, from which on it does
 class _Arrays:
     """The arrays of one file: X, and target and weights if there are any."""
 
-    def __init__(self, file: DataFile, choice: Choice, limits: Limits) -> None:
+    def __init__(self, file: DataFile, choice: ColumnSelection, limits: Limits) -> None:
         self.file = file
         self._choice = choice
         is_npy = file.plain_path.lower().endswith(".npy")
@@ -58,7 +57,7 @@ class _Arrays:
             raise FileFormatError(f"{self.file.path!r} is not a whole .npy file: {error}") from error
 
 
-def _read_npz(file: DataFile, choice: Choice, limits: Limits) -> tuple[Any, Any, Any]:
+def _read_npz(file: DataFile, choice: ColumnSelection, limits: Limits) -> tuple[Any, Any, Any]:
     wanted = ["X", *(n for n in (choice.target, choice.weight) if n)]
     try:
         with file.open() as stream, np.load(stream, allow_pickle=False) as archive:
@@ -91,13 +90,13 @@ class NumpySource(Source):
     Parameters
     ----------
     files : list of DataFile
-    choice : Choice
+    choice : ColumnSelection
         Target and weight name arrays of an ``.npz``.
     format : {"npy", "npz"}
     limits : Limits
     """
 
-    def __init__(self, files: Sequence[DataFile], choice: Choice, format: str, limits: Limits) -> None:
+    def __init__(self, files: Sequence[DataFile], choice: ColumnSelection, format: str, limits: Limits) -> None:
         if format == "npy" and (choice.target is not None or choice.weight is not None):
             raise ValueError("A .npy file holds rows alone: use .npz, .csv or .parquet for a target or weights.")
         if choice.columns is not None:
@@ -133,7 +132,7 @@ class NumpySource(Source):
         tasks = (partial(self._load, start, min(start + size, n_rows)) for start in starts)
         if first or self._choice.bad_rows != "skip":
             return tasks
-        return unless_all_bad(tasks, self, [arrays.file for arrays in self._arrays])
+        return check_any_row_good(tasks, self, [arrays.file for arrays in self._arrays])
 
     def _load(self, start: int, stop: int) -> Block:
         return self._block(np.arange(start, stop))
@@ -189,7 +188,7 @@ class NumpySource(Source):
         starts = run * np.sort(rng.choice(-(-n // run), -(-size // run), replace=False))
         ids = (starts[:, None] + np.arange(run)).ravel()
         files = [arrays.file for arrays in self._arrays]
-        return at_least_one(self._block(ids[ids < n][:size]), self, files, size)
+        return nonempty_sample(self._block(ids[ids < n][:size]), self, files, size)
 
 
 def _under_one_another(parts: Sequence[Array]) -> Array:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
 
 from tithe.core.errors import FileFormatError, NoRowsError
-from tithe.rows.file_access import FileStatus, access_to
-from tithe.rows.urls import local_path, parse_url, plain_name
+from tithe.rows.stores import FileStatus, access_to, local_path, parse_url, plain_name
 
 R = TypeVar("R")
 F = TypeVar("F", bound="_Placed")
@@ -35,13 +37,8 @@ _BLOCKS_OF_ALL_FILES = 4096  # besides head and tail, so that thousands of files
 
 
 class _Placed(Protocol):
-    """A file that has a path, and lies on this machine or not."""
-
     @property
     def path(self) -> str: ...
-
-    @property
-    def is_local(self) -> bool: ...
 
 
 class DataFile(NamedTuple):
@@ -70,11 +67,6 @@ class DataFile(NamedTuple):
         """Whether it lies on this machine."""
         return parse_url(self.path) is None
 
-    @property
-    def read_bytes(self) -> int:
-        """Bytes to read at a time where a part of the file is read in order."""
-        return access_to(self.path).read_bytes
-
     def check(self) -> None:
         """Refuse to go on with a file that is not the one that was opened."""
         try:
@@ -82,22 +74,18 @@ class DataFile(NamedTuple):
         except FileNotFoundError:
             raise self._vanished() from None
 
-    def open(self, parts: Iterable[tuple[int, int]] = ()) -> Any:
-        """The file, checked and opened: an Arrow file.
-
-        Where it lies in a store, the bytes between the offsets of ``parts`` are fetched in few requests.
-        """
-        access = access_to(self.path)
+    def open(self) -> Any:
+        """The file, checked and opened: an Arrow file."""
         try:
-            file, status = access.open(self.path)
+            file, status = access_to(self.path).open(self.path)
         except FileNotFoundError:
             raise self._vanished() from None
         try:
             self.compare(status)
-            return access.hold(file, parts)
         except BaseException:
             file.close()
             raise
+        return file
 
     def _vanished(self) -> FileNotFoundError:
         return FileNotFoundError(f"{self.plain_path!r} vanished while it was read.")
@@ -193,7 +181,7 @@ def _data_file(path: str, folder: str) -> DataFile:
 
 def map_files(function: Callable[[F], R], files: Sequence[F]) -> list[R]:
     """The function of every file; of files in a store, several at a time."""
-    one_in_store = next((file.path for file in files if not file.is_local), "")
+    one_in_store = next((file.path for file in files if parse_url(file.path) is not None), "")
     return access_to(one_in_store).map(function, files)
 
 
@@ -239,3 +227,43 @@ def known_files(files: Sequence[DataFile]) -> str:
 
 def _short_hash(about: Any) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+Constants = dict[str, pa.Scalar]
+
+
+def partition_values(files: Sequence[DataFile]) -> list[Constants]:
+    """For each file, the columns that the folders in its path name; those that not all paths have are left out.
+
+    Values are numbers if all of them are, else text; a missing one is null.
+    """
+    values = [_values(file.folders) for file in files]
+    names = [name for name in values[0] if all(name in held for held in values)]
+    columns = {name: _typed([held[name] for held in values]) for name in names}
+    return [{name: column[i] for name, column in columns.items()} for i in range(len(files))]
+
+
+def _values(folders: Sequence[str]) -> dict[str, str | None]:
+    pairs = (folder.partition("=") for folder in folders)
+    texts = {unquote(name): unquote(value) for name, sign, value in pairs if sign and name}
+    return {name: None if text == _NO_VALUE else text for name, text in texts.items()}
+
+
+def _typed(texts: list[str | None]) -> pa.Array:
+    column = pa.array(texts, pa.string())
+    for type_ in (pa.int16(), pa.int64(), pa.float64()):  # years are exact in float32
+        try:
+            return column.cast(type_)
+        except pa.ArrowInvalid:
+            continue
+    return column
+
+
+def with_constants(batch: pa.RecordBatch, names: Sequence[str], constants: Constants) -> pa.RecordBatch:
+    """The columns ``names`` of a batch, those of one value added."""
+    columns = [
+        pa.repeat(constants[name], batch.num_rows) if name in constants else batch.column(name) for name in names
+    ]
+    return pa.record_batch(columns, names=list(names))

@@ -13,18 +13,15 @@ import pyarrow as pa
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError, NoRowsError
-from tithe.rows.columns import Choice, Columns, Numbered, common_fields, resolve_columns
-from tithe.rows.csv_block import Probe
-from tithe.rows.delimited import csv_rows
-from tithe.rows.dialect import TextLayout, find_dialect
-from tithe.rows.leaves import Loaded, text_bytes, usual_leaf_rows
+from tithe.rows.blocks import BatchCutter, block_of_batches, row_of
+from tithe.rows.columns import Columns, ColumnSelection, Numbered, common_fields, resolve_columns
+from tithe.rows.delimited import Probe, csv_rows
+from tithe.rows.leaves import InMemoryTask, text_bytes, usual_leaf_rows
 from tithe.rows.libsvm import census, read_block, refuse_names
-from tithe.rows.limits import Limits
-from tithe.rows.lines import RowReader
 from tithe.rows.paths import all_bad, identity_of
-from tithe.rows.record_batches import BatchCutter, block_of_batches
-from tithe.rows.rows import row_of
 from tithe.rows.schema import TableSchema
+from tithe.rows.stores import Limits
+from tithe.rows.text import TextLayout, TextReader, TextSpan, find_dialect, read_beginning
 
 NAME = "standard input"
 
@@ -95,7 +92,7 @@ class PipedSource(Source):
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Task]:
         """Loaders of the leaves from number ``first`` on; may be called once. Leaves have at least 4,096 rows."""
         leaf_rows = max(_PROBE_ROWS, leaf_rows or self.leaf_rows)
-        task: Task | None = Loaded(self._ahead(leaf_rows))
+        task: Task | None = InMemoryTask(self._ahead(leaf_rows))
         number, self._first = 0, None
         while task is not None:
             if number >= first:
@@ -117,7 +114,7 @@ class PipedSource(Source):
 def open_piped(
     stream: Any,
     format: str,
-    choice: Choice,
+    choice: ColumnSelection,
     n_features: int | None,
     *,
     live: bool = False,
@@ -137,45 +134,44 @@ def _locate(row_id: int) -> str:
     return row_of(NAME, row_id)
 
 
-def _piped_csv(stream: Any, choice: Choice, live: bool, layout: TextLayout, limits: Limits) -> PipedSource:
-    reader = RowReader(stream, NAME, header=layout.header is not False, live=live, limits=limits)
-    first = reader.take(1)
-    following = _ahead(reader, 1 if choice.schema is not None else _FEWEST_PROBED if live else _PROBE_ROWS)
-    dialect = find_dialect(first[0], following[0], NAME, layout, limits)
+def _piped_csv(stream: Any, choice: ColumnSelection, live: bool, layout: TextLayout, limits: Limits) -> PipedSource:
+    read = stream.read1 if live else stream.read
+    n_probed = 1 if choice.schema is not None else _FEWEST_PROBED if live else _PROBE_ROWS
+    start = read_beginning(read, NAME, limits, n_rows=n_probed)
+    dialect = find_dialect(start, NAME, layout, limits)
     if not dialect.names:
         raise _no_rows(NAME)
-    ahead = [following if dialect.header else (first[0] + following[0], first[1] + following[1])]
-    if not ahead[0][1]:
+    reader = TextReader(read, NAME, limits, at=dialect.begin, ahead=start[dialect.begin :])
+    first = reader.take(_PROBE_ROWS, text_bytes(0, 0), live=live)
+    if first is None:
         raise _no_rows(NAME)
-    rows = csv_rows({NAME: dialect}, [Probe(NAME, dialect, ahead[0][0])], choice)
-    passed = 0
+    if first.n_rows < n_probed:  # also those of a live stream are waited for
+        more = reader.take(n_probed - first.n_rows, text_bytes(0, 0))
+        if more is not None:
+            first = first._replace(data=first.data + more.data, n_rows=first.n_rows + more.n_rows)
+    rows = csv_rows({NAME: dialect}, [Probe(dialect, first.data)], choice)
+    ahead = [first]
 
     def take(n_rows: int) -> Task | None:
-        nonlocal passed
-        data, n_taken = ahead.pop() if ahead else (b"", 0)
-        room = text_bytes(n_rows, rows.columns.schema.row_bytes) - len(data)
-        more, n_more = (b"", 0) if n_taken and (live or room <= 0) else reader.take(n_rows - n_taken, room)
-        n_taken += n_more
-        if not n_taken:
+        span = _next_span(reader, ahead, n_rows, text_bytes(n_rows, rows.columns.schema.row_bytes), live=live)
+        if span is None:
             return None
-        passed += n_taken
-        return partial(rows.load, data + more, dialect, np.arange(passed - n_taken, passed), _locate)
+        return partial(rows.load, span, dialect, np.arange(span.first, span.first + span.n_rows), _locate)
 
     return _piped_table(take, rows.columns, "csv")
 
 
-def _ahead(reader: RowReader, n_rows: int) -> tuple[bytes, int]:
-    """The first rows, at least ``n_rows`` if there are as many; also those of a live stream are waited for."""
-    data, n_taken = reader.take(max(n_rows, _PROBE_ROWS), text_bytes(0, 0))
-    while 0 < n_taken < n_rows and len(data) < text_bytes(0, 0):
-        more, n_more = reader.take(n_rows - n_taken, text_bytes(0, 0) - len(data))
-        if not n_more:
-            break
-        data, n_taken = data + more, n_taken + n_more
-    return data, n_taken
+def _next_span(reader: TextReader, ahead: list[TextSpan], n_rows: int, n_bytes: int, *, live: bool) -> TextSpan | None:
+    """The next rows, those first that were read ahead."""
+    if not ahead:
+        return reader.take(n_rows, n_bytes, live=live)
+    span = ahead.pop()
+    room = n_bytes - len(span.data)
+    more = None if live or room <= 0 else reader.take(n_rows - span.n_rows, room)
+    return span if more is None else span._replace(data=span.data + more.data, n_rows=span.n_rows + more.n_rows)
 
 
-def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
+def _piped_arrow(stream: Any, choice: ColumnSelection, live: bool) -> PipedSource:
     try:
         batches = pa.ipc.open_stream(stream)
         _ = batches.schema.names  # which must be text in UTF-8
@@ -184,7 +180,7 @@ def _piped_arrow(stream: Any, choice: Choice, live: bool) -> PipedSource:
     return open_reader(batches, choice, NAME, live=live)
 
 
-def open_reader(reader: pa.RecordBatchReader, choice: Choice, name: str, *, live: bool = False) -> PipedSource:
+def open_reader(reader: pa.RecordBatchReader, choice: ColumnSelection, name: str, *, live: bool = False) -> PipedSource:
     """The rows of a stream of record batches, which can be read once; ``name`` is what messages call it."""
     schema = reader.schema
     fields = common_fields({name: schema}, choice)
@@ -247,28 +243,28 @@ def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: s
     )
 
 
-def _piped_libsvm(stream: Any, choice: Choice, n_features: int | None, live: bool, limits: Limits) -> PipedSource:
+def _piped_libsvm(
+    stream: Any, choice: ColumnSelection, n_features: int | None, live: bool, limits: Limits
+) -> PipedSource:
     refuse_names(choice)
     if n_features is None:
         raise ValueError("How many columns standard input has is not known beforehand: give n_features.")
-    reader = RowReader(stream, NAME, quotes=False, live=live, limits=limits)
-    ahead = [reader.take(_PROBE_ROWS, text_bytes(0, 0))]
-    counts = census(ahead[0][0])
+    reader = TextReader(stream.read1 if live else stream.read, NAME, limits, quotes=False)
+    first = reader.take(_PROBE_ROWS, text_bytes(0, 0), live=live)
+    ahead = [] if first is None else [first]
+    counts = census(b"" if first is None else first.data)
     row_bytes = 12 * counts.n_entries // max(1, counts.n_rows) + 4
     passed = 0
 
     def take(n_rows: int) -> Task | None:
         nonlocal passed
-        data, n_taken = ahead.pop() if ahead else (b"", 0)
-        room = text_bytes(n_rows, row_bytes) - len(data)
-        if not n_taken or not (live or room <= 0):
-            data += reader.take(n_rows - n_taken, room)[0]
-        if not data:
+        span = _next_span(reader, ahead, n_rows, text_bytes(n_rows, row_bytes), live=live)
+        if span is None:
             return None
-        n_taken = census(data).n_rows
+        n_taken = census(span.data).n_rows  # without comments
         passed += n_taken
         ids = np.arange(passed - n_taken, passed)
-        return partial(read_block, data, n_features, counts.has_zero, ids, choice, _locate)
+        return partial(read_block, span.data, n_features, counts.has_zero, ids, choice, _locate)
 
     about = {"format": "libsvm", **asdict(choice), "n_features": n_features}
     return PipedSource(take, feature_names=Numbered(n_features), row_bytes=row_bytes, about=about)

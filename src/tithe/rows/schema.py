@@ -1,4 +1,7 @@
-"""The schema of a table: what each column is and how rows of the table become rows of X."""
+"""The schema of a table: what each column is and how rows of the table become rows of X.
+
+Frames become Arrow tables (`frame_table`), and rows of X become frames again (`frame_view`).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,57 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import accumulate, groupby
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
 from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, Text, check_fields, expect
-from tithe.rows.categories import CategoryEncoding, WordsEncoding
+from tithe.rows.encodings import (
+    BooleanEncoding,
+    CategoryEncoding,
+    ColumnEncoding,
+    DateEncoding,
+    DenseEncoding,
+    NumberEncoding,
+    WordsEncoding,
+)
 from tithe.rows.interleave import interleave
-from tithe.rows.kinds import BooleanEncoding, ColumnEncoding, DateEncoding, DenseEncoding, NumberEncoding
 from tithe.rows.values import one_array
+
+
+def frame_table(frame: Any) -> pa.Table:
+    """A frame as an Arrow table, without its index. Columns of mixed Python objects become text.
+
+    >>> import pandas as pd
+    >>> frame_table(pd.DataFrame({"a": [1, "?"], "b": [1.5, None]})).to_pydict()
+    {'a': ['1', '?'], 'b': [1.5, None]}
+    """
+    if isinstance(frame, pa.RecordBatch):
+        return pa.Table.from_batches([frame])
+    if isinstance(frame, pa.Table):
+        return frame
+    named = nw.from_native(frame, eager_only=True)
+    return pa.table([_array(series) for series in named.iter_columns()], names=[str(name) for name in named.columns])
+
+
+def _array(series: Any) -> Any:
+    if series.implementation.is_polars():
+        return series.to_arrow()
+    native = series.to_native()
+    try:
+        return pa.array(native, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        missing = series.is_null().to_list()
+        return pa.array([None if gap else str(value) for value, gap in zip(native, missing, strict=True)], pa.string())
+
 
 WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is sparse
 
@@ -397,3 +437,46 @@ class _naming:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, ValueError):  # those of Arrow are too
             raise ValueError(f"Column {self._name!r} {error}.") from error
+
+
+def can_view() -> bool:
+    """Whether pandas is installed, whose frames have categories."""
+    return find_spec("pandas") is not None
+
+
+def frame_view(schema: TableSchema, X: Any) -> Any:
+    """A pandas frame of the columns that a schema made the rows of X from.
+
+    Numbers and dates have the units of their columns, and NaN where a gap was filled and marked. A category is one
+    column of pandas categories; a gap, or a value that has no feature, has none. Words, and values that were hashed,
+    are numbers as in X. So the frame is the same whatever the rows were read from.
+    """
+    import pandas as pd
+
+    if sparse.issparse(X):
+        return pd.concat([frame_view(schema, X[i : i + 1024].toarray()) for i in range(0, X.shape[0], 1024)])
+    units = schema.original_units(X)
+    frame: dict[str, Any] = {}
+    for first, column in zip(schema.first_features, schema.used, strict=True):
+        frame |= _viewed(column, units[:, first : first + column.width])
+    return pd.DataFrame(frame, index=pd.RangeIndex(len(units)))
+
+
+def _viewed(column: Column, features: Array) -> dict[str, Any]:
+    import pandas as pd
+
+    encoding = column.encoding
+    assert encoding is not None
+    names = encoding.names(column.name)
+    if isinstance(encoding, DenseEncoding):
+        if encoding.marked:
+            gaps, names = features[:, -1] > 0, names[:-1]
+            features = np.where(gaps[:, None], np.nan, features[:, :-1])
+        return dict(zip(names, features.T, strict=True))
+    if not isinstance(encoding, CategoryEncoding) or encoding.n_hashes:
+        return dict(zip(names, features.T, strict=True))
+    n_values = len(encoding.values) + encoding.other
+    values = [name.removeprefix(f"{column.name}=") for name in names[:n_values]]
+    present = features[:, :n_values] > 0
+    codes = np.where(present.any(axis=1), present.argmax(axis=1), -1) if n_values else np.full(len(features), -1)
+    return {column.name: pd.Categorical.from_codes(codes, values)}

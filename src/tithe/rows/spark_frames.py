@@ -16,11 +16,11 @@ import pyarrow as pa
 from tithe.core.contracts import PartitionedRows, Source, partition_id
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
-from tithe.rows.all_rows import Sums, ValueCounts, added, feature_sums, no_sums, value_counts, with_sums
-from tithe.rows.columns import Choice, Columns, common_fields, kind_of, resolve_columns
+from tithe.rows.blocks import MAX_CLASSES, BatchCutter, BlockBuilder, target_classes
+from tithe.rows.columns import Columns, ColumnSelection, common_fields, kind_of, resolve_columns
+from tithe.rows.learn import Sums, ValueCounts, added, feature_sums, no_sums, value_counts, with_sums
 from tithe.rows.leaves import SAMPLE_ROWS, fair_shares, usual_leaf_rows
 from tithe.rows.paths import identity_of
-from tithe.rows.rows import MAX_CLASSES, BlockBuilder, target_classes
 from tithe.rows.schema import TableSchema
 
 NAME = "the Spark DataFrame"
@@ -54,7 +54,7 @@ def open_numbers(frame: Any, y: Any = None, sample_weight: Any = None, schema: A
     for what, name in (("y", y), ("sample_weight", sample_weight)):
         if not (name is None or isinstance(name, str)):
             raise ValueError(f"The {what} of a Spark DataFrame is one of its columns: give {what}='name'.")
-    choice = Choice(target=y, weight=sample_weight, schema=schema)
+    choice = ColumnSelection(target=y, weight=sample_weight, schema=schema)
     if schema is None:
         fields = frame.limit(0).toArrow().schema
         if all(kind_of(field.type) == "number" for field in fields if field.name not in choice.special):
@@ -76,12 +76,12 @@ class SparkFrameSource(Source):
     Parameters
     ----------
     frame : pyspark.sql.DataFrame
-    choice : Choice
+    choice : ColumnSelection
     """
 
     best_engine, determinism = "spark", "partitions"
 
-    def __init__(self, frame: Any, choice: Choice) -> None:
+    def __init__(self, frame: Any, choice: ColumnSelection) -> None:
         fields = common_fields({NAME: frame.limit(0).toArrow().schema}, choice)
         names = [name for name in fields.names if choice.schema is None or name != choice.row_id]
         self._select(frame, names)
@@ -239,39 +239,19 @@ class PartitionReader:
     def __call__(self, partition: int, batches: Iterator[Any]) -> Iterator[Block]:
         n_rows = self.lengths[partition] if partition < len(self.lengths) else 0
         firsts = [0, *accumulate(self.lengths)]
-        rows, passed = _Pieces(batches), 0
+        rows, passed = BatchCutter(batches), 0
         for start in range(0, n_rows, self.leaf_rows):
             size = min(self.leaf_rows, n_rows - start)
             builder = BlockBuilder(self.columns, size)
-            for piece in rows.take(size):
+            for piece in rows.pieces(size):
                 builder.add(piece)
                 passed += piece.num_rows
             if passed < start + size:
                 raise ValueError(other_rows(f"Partition {partition} has {passed} rows instead of the {n_rows} counted"))
             ids = np.arange(firsts[partition] + start, firsts[partition] + passed)
             yield builder.block(ids, partial(locate, firsts))
-        if next(rows.take(1), None) is not None:
+        if rows.take(1):
             raise ValueError(other_rows(f"Partition {partition} has more rows than the {n_rows} counted"))
-
-
-class _Pieces:
-    """Arrow batches, from which rows are taken in any number."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
-        self._rest: Any = None
-
-    def take(self, n_rows: int) -> Iterator[Any]:
-        """The next ``n_rows`` rows, or as many as there are."""
-        while n_rows:
-            batch = self._rest if self._rest is not None else next(self._batches, None)
-            if batch is None:
-                return
-            piece = batch[:n_rows]
-            self._rest = batch[n_rows:] if batch.num_rows > n_rows else None
-            n_rows -= piece.num_rows
-            if piece.num_rows:
-                yield piece
 
 
 def locate(firsts: Sequence[int], row_id: int) -> str:

@@ -26,7 +26,7 @@ from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import plain_weights
 from tithe.rows.batches import is_like
-from tithe.rows.mapped import MappedSource
+from tithe.rows.leaves import MappedSource
 
 Splits = list[tuple[Array, Array]]
 

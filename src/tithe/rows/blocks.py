@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,10 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
+from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.rows.arrays import plain_weights
 from tithe.rows.columns import Columns
+from tithe.rows.leaves import Task, check_any_row_good, usual_leaf_rows
+from tithe.rows.paths import DataFile
+from tithe.rows.schema import TableSchema
 from tithe.rows.values import plain_numbers, without_gaps
 
 MAX_CLASSES = 100_000
@@ -162,7 +170,7 @@ def with_gaps(y: Array, missing: Array) -> Array:
     return values
 
 
-class Distinct:
+class DistinctValues:
     """The distinct values of a target, gathered batch by batch. Very many are refused.
 
     Parameters
@@ -201,7 +209,95 @@ def target_classes(columns: Columns, batches_of: Callable[[list[str]], Iterable[
     target = columns.choice.target
     if target is None:
         raise ValueError("There is no target: name its column, target=... (--target).")
-    collector = Distinct(target)
+    collector = DistinctValues(target)
     for batch in batches_of([target]):
         collector.add(batch)
     return collector.targets(columns.target_type)
+
+
+class BatchCutter:
+    """Takes rows from a stream of record batches.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        Read as far as rows are asked for.
+    """
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches: Iterator[Any] = iter(batches)
+        self._ahead: deque[Any] = deque()
+
+    def look(self, n_rows: int) -> list[Any]:
+        """Batches with at least ``n_rows`` rows, or all that are left, which remain to be taken."""
+        while sum(batch.num_rows for batch in self._ahead) < n_rows:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            self._ahead.append(batch)
+        return list(self._ahead)
+
+    def take(self, n_rows: int, *, live: bool = False) -> list[Any]:
+        """The next ``n_rows`` rows, or as many as are left, in batches; of a ``live`` stream those of one batch."""
+        return list(islice(self.pieces(n_rows), 1 if live else None))
+
+    def pieces(self, n_rows: int) -> Iterator[Any]:
+        """The same rows, a batch at a time: those that are not asked for are not read."""
+        while n_rows:
+            batch = self._ahead.popleft() if self._ahead else next(self._batches, None)
+            if batch is None:
+                return
+            if batch.num_rows > n_rows:
+                self._ahead.appendleft(batch[n_rows:])
+            piece = batch[:n_rows]
+            n_rows -= piece.num_rows
+            if piece.num_rows:
+                yield piece
+
+
+def block_of_batches(columns: Columns, batches: Sequence[Any], ids: Array, name: str) -> Block:
+    """The rows of batches, checked, as a block. ``name`` is what messages call the stream."""
+    rows = BlockBuilder(columns, len(ids))
+    try:
+        for batch in batches:
+            batch.validate(full=True)  # offsets and codes that lie outside would be read as they are
+            rows.add(batch)
+    except (ValueError, pa.ArrowException) as error:
+        raise FileFormatError(f"From {row_of(name, int(ids[0]))} on: {error}") from error
+    return rows.block(ids, partial(row_of, name))
+
+
+class TableSource(Source):
+    """Rows of a table whose columns become features by a schema. A subclass calls `_set_columns`, and cuts leaves."""
+
+    schema: TableSchema
+    uncertain: Array  # see `uncertain_features`
+    is_sampled: bool  # whether the schema was learned from some of the rows
+
+    def _set_columns(self, columns: Columns, files: Sequence[DataFile]) -> None:
+        """Set what follows from the columns. ``n_rows`` is set; messages name the files."""
+        self._columns, self._files = columns, list(files)
+        self.schema, self.uncertain = columns.schema, columns.uncertain
+        self.is_sampled = self.n_rows is None or self.n_rows > self.schema.n_rows
+        self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
+        self.row_bytes = self.schema.row_bytes
+        self.leaf_rows = usual_leaf_rows(self.row_bytes)
+
+    def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Task]:
+        """Loaders of the leaves from number ``first`` on."""
+        tasks = self._loaders(first, self.leaf_rows if leaf_rows is None else leaf_rows)
+        if first or not self._columns.leaves_rows_out:
+            return tasks
+        return check_any_row_good(tasks, self, self._files)
+
+    @abstractmethod
+    def _loaders(self, first: int, leaf_rows: int) -> Iterator[Task]:
+        """Loaders of the leaves from number ``first`` on."""
+
+    @abstractmethod
+    def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
+        """All rows of some columns, in Arrow batches, and their ids."""
+
+    def classes(self) -> Array:
+        """All values of the target, in ascending order, from a pass over that column."""
+        return target_classes(self._columns, lambda names: (batch for _, batch in self.numbered_batches(names)))
