@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tithe.clustering.choose_k import choose_k as choose_k
     from tithe.clustering.learners import CoresetKMeans as CoresetKMeans
     from tithe.clustering.learners import CoresetKMedians as CoresetKMedians
+    from tithe.clustering.mixture import CoresetGaussianMixture as CoresetGaussianMixture
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
     from tithe.core.errors import FileFormatError as FileFormatError
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         "tithe.certify": ("Certificate",),
+        "tithe.clustering.mixture": ("CoresetGaussianMixture",),
         "tithe.core.progress": ("Checkpoint",),
         "tithe.core.data": ("Block", "Coreset"),
         "tithe.core.errors": ("FileFormatError",),

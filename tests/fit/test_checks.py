@@ -8,6 +8,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tithe import (
     CoresetEstimator,
+    CoresetGaussianMixture,
     CoresetHuberRegressor,
     CoresetKMeans,
     CoresetKMedians,
@@ -32,6 +33,7 @@ from tithe.online import PACO
     [
         CoresetKMeans(),
         CoresetKMedians(),
+        CoresetGaussianMixture(),
         CoresetLogisticRegression(),
         CoresetRidge(),
         CoresetPoissonRegressor(),
@@ -94,6 +96,7 @@ def _weights_change_the_draw(estimator: object) -> dict[str, str]:
 @parametrize_with_checks(
     [
         CoresetKMeans(3, coreset_size=15, random_state=0),
+        CoresetGaussianMixture(2, coreset_size=15, random_state=0),
         CoresetLogisticRegression(coreset_size=15, random_state=0),
         CoresetRidge(coreset_size=15, random_state=0),
         CoresetEstimator(Ridge(), coreset_size=20, random_state=0),

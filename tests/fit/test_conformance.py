@@ -20,6 +20,7 @@ TARGETS = {"none": None, "class": SCORE > 0.0, "number": SCORE, "count": RNG.poi
 LEARNERS = [
     (tithe.CoresetKMeans(3), "none"),
     (tithe.CoresetKMedians(3), "none"),
+    (tithe.CoresetGaussianMixture(2), "none"),
     (tithe.CoresetLogisticRegression(), "class"),
     (tithe.CoresetRidge(), "number"),
     (tithe.CoresetPoissonRegressor(), "count"),

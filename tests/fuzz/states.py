@@ -58,6 +58,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "kmeans": lambda: tithe.CoresetKMeans(3, coreset_size=40, n_init=2, **SEED).fit(X),
     "kmeans stream": lambda: _with_leaves(_streamed(tithe.CoresetKMeans(3, coreset_size=40, n_init=2, **SEED))),
     "kmedians": lambda: tithe.CoresetKMedians(3, coreset_size=40, n_init=2, **SEED).fit(X),
+    "mixture": lambda: tithe.CoresetGaussianMixture(2, coreset_size=40, n_init=2, **SEED).fit(X),
+    "mixture stream": lambda: _streamed(tithe.CoresetGaussianMixture(2, covariance_type="tied", **SEED)),
     "logistic": lambda: tithe.CoresetLogisticRegression(coreset_size=60, **SEED).fit(X, NAMES),
     "logistic stream": lambda: _streamed(tithe.CoresetLogisticRegression(coreset_size=60, **SEED), Y, classes=[0, 1]),
     "linear margin": lambda: LinearODMClassifier(coreset_size=60, **SEED).fit(X, Y),

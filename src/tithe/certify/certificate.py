@@ -10,7 +10,7 @@ from tithe.core.data import html_facts
 from tithe.core.state_checks import Number, Optional, Storable, check_fields, expect
 
 Kind = Literal["bound", "exact", "estimate"]
-Quantity = Literal["cost", "excess_loss", "score", "mse"]
+Quantity = Literal["cost", "excess_loss", "log_likelihood", "score", "mse"]
 USEFUL_BOUND = 0.5  # share of the loss: a larger bound tells the reader nothing
 _TINY = 1e-6  # share of the loss: smaller excesses are the same to a reader
 USEFUL_BESIDE_ESTIMATE = 0.1  # the same where there is an estimate as well
@@ -28,16 +28,17 @@ class Certificate(Storable):
     ----------
     kind : {"bound", "exact", "estimate"}
         A bound is proved, an exact value was computed on all rows, an estimate states its confidence.
-    quantity : {"cost", "excess_loss", "score", "mse"}
-        What ``value`` is: the cost of a clustering, the loss in excess of that of a fit on all rows, the score of an
-        estimator, or a mean squared error.
+    quantity : {"cost", "excess_loss", "log_likelihood", "score", "mse"}
+        What ``value`` is: the cost of a clustering, the loss in excess of that of a fit on all rows, the mean
+        log-likelihood of a row, the score of an estimator, or a mean squared error.
     value : float
         The number certified.
     relative_excess : float or None
         Of an excess loss: ``value`` divided by the loss. None for other quantities.
     coreset_error : float or None
         Of a cost, score or mean squared error: the relative error of the same number on the coreset. It is negative
-        where the coreset's number is too low. None for excess losses.
+        where the coreset's number is too low. Of a log-likelihood, which may have either sign: the error itself. None
+        for excess losses.
     confidence : float or None
         Of an estimate; None otherwise.
     interval : (float, float) or None
@@ -91,7 +92,7 @@ class Certificate(Storable):
         if self.quantity == "cost":
             return self._cost_in_short()
         if self.quantity != "excess_loss":
-            named = "score" if self.quantity == "score" else "mean squared error"
+            named = {"log_likelihood": "log-likelihood", "mse": "mean squared error"}.get(self.quantity, "score")
             return f"The {named} was measured on {self.n_rows:,} rows."
         most = self._largest_excess()
         worse = above_the_best(most, 1.0)

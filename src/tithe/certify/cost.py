@@ -68,13 +68,24 @@ def polish_rounds(polish: Any) -> tuple[int, float]:
     return int(polish), 0.0
 
 
-def polish_by_steps(objective: SteppedObjective[StepT], data: DataPass, params: Array, polish: Any) -> Polished:
+def polish_by_steps(
+    objective: SteppedObjective[StepT],
+    data: DataPass,
+    params: Array,
+    polish: Any,
+    *,
+    auto: tuple[int, float] | None = None,
+) -> Polished:
     """Rounds of the objective's own steps over all rows, and the final assignment.
 
     A round is accepted only if the cost falls. The last pass gives labels and the exact cost, so a number of rounds
-    takes at most one pass more.
+    takes at most one pass more. ``auto`` is the largest number of rounds of ``polish="auto"`` and the gain below which
+    it stops; by default these are `AUTO_ROUNDS` and `AUTO_GAIN` of the cost.
     """
-    rounds, min_gain = polish_rounds(polish)
+    rounds, share = polish_rounds(polish)
+    least = 0.0
+    if auto is not None and share > 0.0:
+        (rounds, least), share = auto, 0.0
     n_passes_before = data.n_passes
 
     def make_pass(candidate: Array, *, last: bool) -> StepT:
@@ -84,7 +95,7 @@ def polish_by_steps(objective: SteppedObjective[StepT], data: DataPass, params: 
     curve, labels = [result.total], result.labels
     for number in range(1, rounds + 1):
         candidate, gain = objective.step(result, params)
-        if gain <= min_gain * curve[-1]:
+        if gain <= (share * curve[-1] if share else least):
             break  # rows that change clusters might save a little more, but too little for another pass
         result = make_pass(candidate, last=number == rounds)
         if result.total >= curve[-1]:
@@ -150,4 +161,18 @@ def cost_certificate(full: float, coreset_value: float, n_rows: int, *, passes: 
         n_rows=n_rows,
         passes=passes,
         sentence=f"The solution costs exactly {full:.6g} on all {n_rows} rows{coreset_clause(coreset_value, full)}.",
+    )
+
+
+def likelihood_certificate(full: float, coreset_value: float, n_rows: int, *, passes: int) -> Certificate:
+    """A certificate from the mean log-likelihood of a row, of all rows and as the coreset says."""
+    return Certificate(
+        kind="exact",
+        quantity="log_likelihood",
+        value=full,
+        coreset_error=coreset_value - full,
+        n_rows=n_rows,
+        passes=passes,
+        sentence=f"The mean log-likelihood of a row is exactly {full:.6g} on all {n_rows} rows; the coreset says "
+        f"{coreset_value:.6g}.",
     )

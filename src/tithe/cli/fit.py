@@ -225,7 +225,7 @@ def _fit(  # type: ignore[no-untyped-def]
             model.set_params(engine=runs_on).fit(scored.training, checkpoint=state, progress=progress)
             reading.describe("scoring")
             held_out = scored.scores(model, name, runs_on, stop)
-            if scored.can_be_learned(model, held_out):
+            if held_out is not None and scored.can_be_learned(model, held_out):
                 model.fit(source, progress=progress)
                 held_out = replace(held_out, learned_later=True)
             model.set_params(engine="auto")  # the model must not depend on the threads of this machine, or a cluster

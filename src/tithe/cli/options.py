@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,13 @@ from tithe.core.registry import names, resolve
 _OBJECTIVE = "kmeans"  # unless another is named
 
 
-class Value(click.ParamType):
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic only since click 8.2
+
+
+class Value(ParamType):
     """A number or a word that a constraint accepts; ``keep_integers`` numbers stay integers."""
 
     def __init__(self, constraint: Constraint, *, name: str = "NUMBER", keep_integers: bool = True) -> None:

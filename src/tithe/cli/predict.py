@@ -31,7 +31,7 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), required=True, help="A .parquet or .csv file to write."
 )
-@click.option("--proba", is_flag=True, help="Add the probability of every class.")
+@click.option("--proba", is_flag=True, help="Add the probability of every class or component.")
 @source_options
 @jobs_option
 def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-def]
@@ -111,6 +111,7 @@ def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:
 def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba: bool, skips: bool) -> tuple[int, int]:
     """Predict and write leaf by leaf; returns how many rows there are, and how many have no prediction."""
     import pyarrow as pa
+    from sklearn.base import is_classifier
 
     from tithe.core.files import replacing
 
@@ -118,7 +119,8 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
         columns = {"row_id": block.row_ids(), **_answers(model, block.X)} if len(block) else {}
         if proba and len(block):
             chances = model.predict_proba(block.X)
-            columns |= {f"probability_{c}": chances[:, j] for j, c in enumerate(model.classes_)}
+            classes = model.classes_ if is_classifier(model) else range(chances.shape[1])  # else components
+            columns |= {f"probability_{c}": chances[:, j] for j, c in enumerate(classes)}
         return pa.table(columns)
 
     writer, n_rows, n_empty = None, 0, 0
@@ -153,7 +155,7 @@ def _answers(model: Any, X: Any) -> dict[str, Any]:
 def _predicts(model: Any) -> bool:
     from sklearn.utils import get_tags
 
-    return get_tags(model).estimator_type in ("classifier", "regressor", "clusterer")
+    return get_tags(model).estimator_type in ("classifier", "regressor", "clusterer", "density_estimator")
 
 
 def _with_empty_rows(table: Any, first: int, last: int) -> Any:

@@ -94,7 +94,7 @@ def choose_size(
         return size, "asked for"
     if earlier is not None and earlier.size is not None:
         return earlier.size, "as in the earlier run"
-    if goal.name == "generic":
+    if goal.name == "generic" or goal.signed:
         return DEFAULT_SIZE, "nothing can be measured for this objective"
     if not source.replayable:
         raise click.UsageError("Rows that come only once cannot be measured beforehand: give the size with -m.")

@@ -1,1 +1,1 @@
-"""k-means, k-medians and mixtures: objectives, kernels, rings and learners."""
+"""Clusters as a mixture of normal distributions."""

@@ -23,7 +23,7 @@ else:
 
 
 class Objective(Storable, ABC, Generic[ParamsT]):
-    """cost(P, q) = sum_i u_i f_q(x_i), with f >= 0: always a sum, never a mean.
+    """cost(P, q) = sum_i u_i f_q(x_i), with f >= 0 unless `signed`: always a sum, never a mean.
 
     An objective is a value: a frozen dataclass, compared with ``==``; with an array field it needs its own ``__eq__``.
     Constructions that require nothing need no more than this class, if weights are not calibrated.
@@ -50,6 +50,7 @@ class Objective(Storable, ABC, Generic[ParamsT]):
     target: ClassVar[Target] = None  # what y must hold
     best_construction: ClassVar[str] = "uniform"  # the construction that "auto" means
     totals_at_solution: ClassVar[bool] = False  # whether the drawn rows' solution is the best place for totals
+    signed: ClassVar[bool] = False  # whether f may be negative, as minus a log density: it has no relative errors
     relative_rounding: ClassVar[float] = 1e-13  # of a loss, beside that of a usual solution; squares have the square
     classes: tuple[Any, ...] | None = None  # labels that y may hold; None: y holds none, or they are not known yet
 

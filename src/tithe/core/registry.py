@@ -32,6 +32,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "least_squares": "tithe.linear.regression_objectives:LeastSquaresObjective",
         "poisson": "tithe.linear.regression_objectives:PoissonObjective",
         "huber": "tithe.linear.regression_objectives:HuberObjective",
+        "gmm": "tithe.clustering.mixture_objective:GaussianMixtureObjective",
         "generic": "tithe.reduce.generic:GenericObjective",
     },
     "construction": {
@@ -49,6 +50,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
     "learner": {
         "kmeans": "tithe.clustering.learners:CoresetKMeans",
         "kmedians": "tithe.clustering.learners:CoresetKMedians",
+        "gmm": "tithe.clustering.mixture:CoresetGaussianMixture",
         "logistic": "tithe.linear.logistic:CoresetLogisticRegression",
         "ridge": "tithe.linear.ridge:CoresetRidge",
         "poisson": "tithe.linear.poisson:CoresetPoissonRegressor",

@@ -17,6 +17,7 @@ __all__ = [
     "ClassNamePrefixFeaturesOutMixin",
     "ClassifierMixin",
     "ClusterMixin",
+    "DensityMixin",
     "MetaEstimatorMixin",
     "RegressorMixin",
     "TransformerMixin",
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
         def fit_predict(self, X: Any, y: Any = None, **options: Any) -> Array: ...
         def __sklearn_tags__(self) -> Any: ...
 
+    class DensityMixin:
+        def __sklearn_tags__(self) -> Any: ...
+
     class TransformerMixin:
         def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any: ...
         def set_output(self, *, transform: str | None = None) -> Self: ...
@@ -68,6 +72,7 @@ else:
         ClassifierMixin,
         ClassNamePrefixFeaturesOutMixin,
         ClusterMixin,
+        DensityMixin,
         MetaEstimatorMixin,
         RegressorMixin,
         TransformerMixin,

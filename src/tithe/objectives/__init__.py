@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tithe.clustering.mixture_objective import GaussianMixtureObjective as GaussianMixtureObjective
 from tithe.clustering.objective import KMeansObjective as KMeansObjective
 from tithe.clustering.objective import KMedianObjective as KMedianObjective
 from tithe.core.contracts import NearestObjective as NearestObjective

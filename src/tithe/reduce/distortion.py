@@ -82,6 +82,15 @@ def ratio_error(small: float, full: float) -> float:
     return max(r, 1.0 / r) - 1.0 if r > 0 else math.inf
 
 
+def refuse_signed(objective: Objective, *, needed_by: str) -> None:
+    """Refuse an objective whose cost may be negative: errors are no shares of it."""
+    if objective.signed:
+        raise ValueError(
+            f"{needed_by} compares errors with the cost, and that of objective {objective.name!r} may be negative. "
+            "Compare the certificates of fits."
+        )
+
+
 def random_queries(block: Block, objective: Objective, *, n_bases: int, seed: int) -> list[Any]:
     """The objective's random queries. They depend on ``seed`` alone and so not on the coreset."""
     return objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries"))
@@ -171,6 +180,7 @@ def distortion(
     else:
         full = sample = _as_block(full)
     objective = goal.for_rows(coreset)
+    refuse_signed(objective, needed_by="distortion")
     if queries is None:
         check_contracts(objective, (SampledObjective,), needed_by="distortion without queries")
         assert isinstance(objective, SampledObjective)

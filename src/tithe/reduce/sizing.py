@@ -17,7 +17,7 @@ from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.reduce.build import reduce_rows
-from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, total_costs
+from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, refuse_signed, total_costs
 from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, check_contracts
 from tithe.rows.arrays import as_block
@@ -100,6 +100,7 @@ def propose_size(
     check_value("promise", promise, PROMISE)
     goal: Objective = make("objective", objective)
     check_contracts(goal, (SampledObjective,), needed_by="propose_size")
+    refuse_signed(goal, needed_by="propose_size")
     seed = as_seed(random_state)
     kind: type[_Trial] = _FitTrial if promise == "fit" else _CostTrial
     n_rows: int | None

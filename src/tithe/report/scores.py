@@ -10,6 +10,7 @@ from sklearn.base import is_classifier, is_clusterer, is_regressor
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, r2_score, roc_auc_score
 
 from tithe.clustering.learners import CoresetKMedians
+from tithe.clustering.mixture import CoresetGaussianMixture
 from tithe.core.data import Array, Block, weighted_quantiles
 from tithe.core.passes import DataPass
 from tithe.plot.axes import COLOURS, as_png, bare, legend_above, new_axes
@@ -30,6 +31,7 @@ class HeldOut:
     - Regressors: ``r2`` and ``rmse``, the root of the mean squared error; ``residuals`` by predicted value.
     - Clusters: ``cost_per_row``, and ``training_cost_per_row``, that of the rows that were learned from;
       ``largest_share``, that of a single row in the cost.
+    - Mixtures: ``log_likelihood`` of a row and ``training_log_likelihood``.
     - Dictionaries: ``mse`` and ``training_mse``, the mean squared error of an entry of a row.
     """
 
@@ -62,6 +64,8 @@ SCORE_NAMES = {
     "rmse": "root mean squared error",
     "cost_per_row": "cost per row",
     "training_cost_per_row": "cost per row of the rows learned from",
+    "log_likelihood": "mean log-likelihood",
+    "training_log_likelihood": "mean log-likelihood of the rows learned from",
     "mse": "mean squared error",
     "training_mse": "mean squared error on the rows learned from",
 }
@@ -72,6 +76,10 @@ def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
 
     Rows of classes that the model does not know count as wrong, and are left out of log-loss and AUC.
     """
+    if isinstance(fitted, CoresetGaussianMixture):
+        certificate = fitted.certify(data.rows)
+        scores = {"log_likelihood": certificate.value, "training_log_likelihood": fitted.lower_bound_}
+        return HeldOut(rows=rows, n_rows=certificate.n_rows, scores=scores)
     if not (is_classifier(fitted) or is_regressor(fitted) or (is_clusterer(fitted) and hasattr(fitted, "inertia_"))):
         return None
     parts = [part for part in data.each(lambda leaf: _answers(fitted, leaf)) if part is not None]
