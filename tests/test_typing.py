@@ -32,7 +32,7 @@ from tithe.dictionary import KSVD
 from tithe.odm import ODMClassifier
 
 X = np.zeros((10, 2))
-model = CoresetKMeans(3, init=X[:3], n_init="auto").fit(X).partial_fit(X)
+model = CoresetKMeans(3, init=X[:3], n_init="auto").fit(X).partial_fit(X).solve()
 same: CoresetKMeans = model
 shape: tuple[int, ...] = model.cluster_centers_.shape
 cost: float = model.inertia_
@@ -51,7 +51,7 @@ mean: float = ODMClassifier(kernel="linear").fit(X, X[:, 0]).margin_distribution
 weights = ODMClassifier(kernel="linear").fit(X, X[:, 0]).coef_.T
 atoms = KSVD(5).fit(X).refine(X, n_iter=2).components_ @ X.T
 best: dict[str, object] = CoresetSearchCV(logistic, {"C": [1.0]}).fit(X, X[:, 0]).best_params_
-inner = tithe.CoresetEstimator(logistic).fit(X, X[:, 0]).coef_
+inner = tithe.CoresetEstimator(logistic).fit(X, X[:, 0]).estimator_.coef_
 kept: tithe.Coreset = tithe.build_coreset(X, objective=tithe.objectives.KMeansObjective(n_clusters=3), coreset_size=5)
 totals: np.ndarray[Any, Any] | None = kept.totals
 clusters: int = tithe.online.PACO(max_clusters=3).partial_fit(X).n_clusters_

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tithe.core.data import Coreset as Coreset
     from tithe.core.errors import FileFormatError as FileFormatError
     from tithe.core.progress import Checkpoint as Checkpoint
-    from tithe.linear.huber import CoresetHuberRegressor as CoresetHuberRegressor
     from tithe.linear.logistic import CoresetLogisticRegression as CoresetLogisticRegression
-    from tithe.linear.poisson import CoresetPoissonRegressor as CoresetPoissonRegressor
-    from tithe.linear.ridge import CoresetRidge as CoresetRidge
+    from tithe.linear.regression import CoresetHuberRegressor as CoresetHuberRegressor
+    from tithe.linear.regression import CoresetPoissonRegressor as CoresetPoissonRegressor
+    from tithe.linear.regression import CoresetRidge as CoresetRidge
     from tithe.meta.estimator import CoresetEstimator as CoresetEstimator
     from tithe.meta.search import CoresetSearchCV as CoresetSearchCV
     from tithe.reduce.build import build_coreset as build_coreset
@@ -56,11 +56,9 @@ else:
         "tithe.core.errors": ("FileFormatError",),
         "tithe.clustering.choose_k": ("choose_k",),
         "tithe.clustering.learners": ("CoresetKMeans", "CoresetKMedians"),
-        "tithe.linear.huber": ("CoresetHuberRegressor",),
         "tithe.linear.logistic": ("CoresetLogisticRegression",),
         "tithe.meta.estimator": ("CoresetEstimator",),
-        "tithe.linear.poisson": ("CoresetPoissonRegressor",),
-        "tithe.linear.ridge": ("CoresetRidge",),
+        "tithe.linear.regression": ("CoresetHuberRegressor", "CoresetPoissonRegressor", "CoresetRidge"),
         "tithe.meta.search": ("CoresetSearchCV",),
         "tithe.reduce.build": ("build_coreset",),
         "tithe.reduce.distortion": ("distortion",),

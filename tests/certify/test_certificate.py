@@ -16,7 +16,7 @@ from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
 from tithe.dictionary.ksvd import KSVD
 from tithe.linear.logistic import CoresetLogisticRegression
-from tithe.linear.ridge import CoresetRidge
+from tithe.linear.regression import CoresetRidge
 from tithe.meta.estimator import CoresetEstimator
 from tithe.odm.clustering import ODMClustering
 

@@ -20,9 +20,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from tithe.certify import Certificate, cost_certificate
 from tithe.core.params import Option, RealNumber
-from tithe.core.passes import DataPass
 from tithe.fit.base import CoresetLearner
-from tithe.fit.base import note_columns
 from tithe.fit.fitted import FittedAttribute
 from tithe.fit.results import BarChart, column_names
 from tithe.reduce.generic import GenericObjective
@@ -47,17 +45,13 @@ class TinyRidge(CoresetLearner, RegressorMixin, BaseEstimator):
     def _objective(self):
         return GenericObjective()
 
-    def fit(self, X, y=None, *, checkpoint=None, progress=None):
-        self._start_fit()
-        note_columns(self, X, reset=True)
-        data = DataPass(X, self.engine, progress)
-        self.coreset_ = rows = self._reduce(data, self._objective(), self.random_state, checkpoint=checkpoint)
-        Z = rows.X * rows.weights()[:, None]
-        self.coef_ = np.linalg.solve(Z.T @ rows.X + self.alpha * np.eye(rows.n_features), Z.T @ rows.y)
-        full = data.total(lambda leaf: float(np.square(leaf.X @ self.coef_ - leaf.y).sum()))
-        small = float(rows.weights() @ np.square(rows.X @ self.coef_ - rows.y))
-        self.certificate_ = cost_certificate(full, small, data.n_rows, passes=1)
-        return self
+    def _learn(self, coreset, data, seed, context):
+        Z = coreset.X * coreset.weights()[:, None]
+        coef = np.linalg.solve(Z.T @ coreset.X + self.alpha * np.eye(coreset.n_features), Z.T @ coreset.y)
+        full = data.total(lambda leaf: float(np.square(leaf.X @ coef - leaf.y).sum()))
+        small = float(coreset.weights() @ np.square(coreset.X @ coef - coreset.y))
+        certificate = cost_certificate(full, small, data.n_rows, passes=1)
+        return {"coreset_": coreset, "coef_": coef, "certificate_": certificate}
 
     def predict(self, X):
         return X @ self.coef_

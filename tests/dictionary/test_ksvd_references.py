@@ -174,4 +174,4 @@ def test_certificates_of_a_fit() -> None:
     assert certificate.kind == "estimate" and certificate.n_rows == 10_000
     assert abs(certificate.value - truth) < certificate.interval[1] - certificate.value
     assert model.refine(X[:2000], n_iter=1).certificate_ is None
-    assert model.partial_fit(X).certificate_ is None
+    assert model.partial_fit(X).solve().certificate_ is None

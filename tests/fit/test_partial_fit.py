@@ -79,6 +79,7 @@ def fed(model, X, y, weight, edges, first):
 
 
 def solution(model) -> np.ndarray:
+    model.solve()
     if isinstance(model, CoresetSearchCV):
         return np.concatenate([model.cv_results_["mean_test_score"], model.best_estimator_.estimator_.coef_.ravel()])
     if isinstance(model, CoresetEstimator):
@@ -110,7 +111,7 @@ def test_pieces_are_no_matter(make, first, layout, rows) -> None:
 def test_solutions_are_good(rows) -> None:
     X, y, weight = rows
     for name, make, first in makers():
-        model = fed(make().set_params(coreset_size=2000), X, y, weight, [0, 33_333, 80_000], first)
+        model = fed(make().set_params(coreset_size=2000), X, y, weight, [0, 33_333, 80_000], first).solve()
         full = make().fit(X, y, sample_weight=weight)
         if name.startswith("km"):
             assert model.score(X, None, weight) > 1.05 * full.score(X, None, weight)
@@ -152,7 +153,7 @@ def test_copies_go_on(make, first, rows, tmp_path) -> None:
         np.testing.assert_array_equal(other.predict(X[:500]), half.predict(X[:500]))
         fed(other, X, y, weight, [68_000, 70_000], first)
         np.testing.assert_array_equal(solution(other), solution(straight))
-    assert not hasattr(clone(half), "stream_")
+    assert clone(half).stream_ is None
     with pytest.raises(NotFittedError):
         check_is_fitted(clone(half))
     check_is_fitted(half)
@@ -165,7 +166,7 @@ def test_fit_and_partial_fit_start_anew(make, first, rows) -> None:
     fed(model, X, y, weight, [0, 2000], first)
     np.testing.assert_array_equal(solution(model), solution(fed(make(), X, y, weight, [0, 2000], first)))
     model.fit(X, y, sample_weight=weight)
-    assert not hasattr(model, "stream_")
+    assert model.stream_ is None
     np.testing.assert_array_equal(solution(model), solution(make().fit(X, y, sample_weight=weight)))
 
 
@@ -190,9 +191,9 @@ def test_what_is_refused_changes_nothing(rows) -> None:
         model.partial_fit(X, y)
     with pytest.raises(ValueError, match="requires y"):
         model.partial_fit(X, classes=CLASSES)
-    assert not hasattr(model, "stream_")
+    assert model.stream_ is None
     model.partial_fit(X, y, weight, classes=CLASSES)
-    known = model.coef_
+    known = model.solve().coef_
     with pytest.raises(ValueError, match="not the same"):
         model.partial_fit(X, y, classes=["no", "yes"])
     with pytest.raises(ValueError, match="not among the 3 classes"):
@@ -217,7 +218,7 @@ def test_a_solution_needs_rows_enough(rows) -> None:
     model = CoresetKMeans(5, random_state=0).partial_fit(X[:3])
     with pytest.raises(ValueError, match=r"n_samples=3 should be >= n_clusters=5"):
         model.predict(X)
-    assert model.partial_fit(X[3:100]).cluster_centers_.shape == (5, 4)
+    assert model.partial_fit(X[3:100]).solve().cluster_centers_.shape == (5, 4)
     late = CoresetLogisticRegression(random_state=0)
     late.partial_fit(X[:500][y[:500] != "yes"], y[:500][y[:500] != "yes"], classes=CLASSES)
     with pytest.raises(ValueError, match="Class 'yes' has no row"):
@@ -232,7 +233,7 @@ def test_class_weights_and_pieces_of_no_weight(rows) -> None:
     model = CoresetLogisticRegression(class_weight=wanted, random_state=0)
     model.partial_fit(X, y, weight, classes=CLASSES).partial_fit(X, y, np.zeros(900))
     again = CoresetLogisticRegression(class_weight=wanted, random_state=0).fit(X, y, weight)
-    np.testing.assert_allclose(model.coef_, again.coef_, rtol=1e-6)
+    np.testing.assert_allclose(model.solve().coef_, again.coef_, rtol=1e-6)
 
 
 def test_a_piece_unlike_the_first_reaches_no_stream_of_a_search(rows) -> None:
@@ -250,7 +251,8 @@ def test_a_piece_unlike_the_first_reaches_no_stream_of_a_search(rows) -> None:
         model.partial_fit(X[300:], y[300:])
     assert {stream.n_rows for stream in model.stream_.streams[-1:]} == {300}
     model.partial_fit(X[300:].astype(np.float32), y[300:])
-    straight = search((0, 600, np.float32))
+    straight = search((0, 600, np.float32)).solve()
+    model.solve()
     np.testing.assert_array_equal(model.cv_results_["mean_test_score"], straight.cv_results_["mean_test_score"])
     # whoever gets the first row, all go on in its precision
     for first in range(3):
@@ -261,16 +263,18 @@ def test_search_without_refit_and_for_numbers(rows) -> None:
     X = rows[0][:3000]
     y = X @ [1.0, 2.0, -1.0, 0.0] + np.random.default_rng(0).normal(size=3000)
     search = CoresetSearchCV(Ridge(), {"alpha": [1.0, 1e6]}, coreset_size=300, cv=3, refit=False, random_state=0)
-    search.partial_fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
+    search.partial_fit(X[:100], y[:100]).partial_fit(X[100:], y[100:]).solve()
     assert search.best_params_ == {"alpha": 1.0} and search.n_splits_ == 3
     results = search.cv_results_
-    assert not hasattr(search, "best_estimator_") and search.cv_results_ is results  # asked once, searched once
-    winner = search.set_params(refit=True).partial_fit(X[:1], y[:1]).best_estimator_
+    assert not hasattr(search, "best_estimator_") and search.solve().cv_results_ is results  # searched once
+    winner = search.set_params(refit=True).partial_fit(X[:1], y[:1]).solve().best_estimator_
     assert isinstance(winner, CoresetEstimator) and winner.coreset_.n_seen == 3001
     assert winner.coreset_.row_ids().max() <= 3000 and search.certificate_ is None
-    clusters = CoresetSearchCV(
-        CoresetKMeans(random_state=0), {"n_clusters": [1, 3]}, coreset_size=300, cv=2, random_state=0
-    ).partial_fit(X)
+    clusters = (
+        CoresetSearchCV(CoresetKMeans(random_state=0), {"n_clusters": [1, 3]}, coreset_size=300, cv=2, random_state=0)
+        .partial_fit(X)
+        .solve()
+    )
     assert clusters.best_params_ == {"n_clusters": 3} and clusters.best_estimator_.certificate_ is None
     assert not hasattr(clusters.best_estimator_, "labels_") and clusters.best_estimator_.coreset_.n_seen == 3000
 
@@ -302,7 +306,6 @@ def too_early():
         yield kind(random_state=0).partial_fit(X, one, classes=CLASSES), "coef_", "Class 'maybe' has no row"
     yield KSVD(5, random_state=0).partial_fit(X, sample_weight=np.zeros(3)), "components_", "There are no rows"
     inner = CoresetEstimator(LogisticRegression()).partial_fit(X, one, classes=CLASSES)
-    yield inner, "coef_", "at least 2 classes"
     yield inner, "estimator_", "at least 2 classes"
     yield inner, "classes_", "at least 2 classes"
     search = CoresetSearchCV(Ridge(), {"alpha": [1.0]}, cv=5, random_state=0)
@@ -314,9 +317,12 @@ def test_a_solution_that_cannot_be_had_yet_is_an_attribute_that_is_not_there(mod
     known = {name for name in dir(type(model)) if isinstance(getattr(type(model), name), FittedAttribute)}
     for attribute in {*known, name, "sample_indices_", "nothing_"}:
         assert not hasattr(model, attribute), attribute
-    with pytest.raises(NotFittedError, match=missing) as raised:
+    with pytest.raises(NotFittedError, match=r"solve\(\)") as raised:
         getattr(model, name)
     assert type(model).__name__ in str(raised.value)
+    with pytest.raises(NotFittedError, match=missing):
+        model.solve()
+    assert model._fitted_values is None  # it can go on
     method = "transform" if isinstance(model, KSVD) else "predict"
     with pytest.raises(NotFittedError, match=missing):
         getattr(model, method)(np.zeros((3, 4)))
@@ -341,14 +347,48 @@ def pending():
 def test_looking_at_a_model_fits_nothing(model) -> None:
     check_is_fitted(model)
     attributes = {name for name in dir(type(model)) if isinstance(getattr(type(model), name), FittedAttribute)}
-    assert len(attributes) >= 4 and not attributes & set(dir(model))
-    absent = ("labels_", "calibrated_", "sensitivity_model_", "nothing_", "feature_names_in_")
-    assert not any(hasattr(model, name) for name in absent)
+    assert len(attributes) >= 4 and not any(hasattr(model, name) for name in attributes)
+    assert not any(hasattr(model, name) for name in ("nothing_", "feature_names_in_", "sample_indices_"))
     assert hasattr(model, "partial_fit") and (hasattr(model, "predict") or hasattr(model, "transform"))
     repr(model), model._repr_html_(), pickle.dumps(model), clone(model)
     assert model._fitted_values is None
-    first = next(iter(sorted(name for name in attributes if name.endswith("_") and hasattr(model, name))))
-    assert getattr(model, first) is getattr(model, first) and first in dir(model)
+    with pytest.raises(NotFittedError, match=r"solve\(\)"):
+        model.coreset_ if not isinstance(model, CoresetSearchCV) else model.coresets_
+
+
+@pytest.mark.parametrize("model", [pytest.param(model, id=type(model).__name__) for model in pending()])
+def test_a_method_that_needs_the_solution_computes_it_once(model) -> None:
+    def known() -> dict[str, object]:
+        return model._fitted_values
+
+    X = np.random.default_rng(1).normal(size=(5, 4))
+    model.transform(X) if isinstance(model, KSVD) else model.predict(X)
+    found = known()
+    assert found and not {"labels_", "calibrated_", "sensitivity_model_"} & found.keys()
+    assert model.solve() is model and known() is found
+    model.summary(), model.charts()
+    assert known() is found
+
+
+def test_an_attribute_that_a_fit_alone_sets_is_no_reason_to_call_solve() -> None:
+    model = CoresetKMeans(2, random_state=0).partial_fit(np.eye(9))
+    with pytest.raises(AttributeError) as raised:
+        model.labels_  # noqa: B018
+    assert "solve" not in str(raised.value)
+    with pytest.raises(NotFittedError):
+        CoresetKMeans(2).solve()
+
+
+def test_a_warm_start_after_partial_fit_fits_nothing_in_between(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    y = X @ [1.0, 2.0, -1.0, 0.0] + rng.normal(size=400)
+    model, solved = CoresetRidge(warm_start=True, random_state=0).partial_fit(X, y), []
+    solve = CoresetRidge._solve_stream
+    monkeypatch.setattr(CoresetRidge, "_solve_stream", lambda learner: solved.append(1) or solve(learner))
+    model.fit(X, y)
+    assert not solved
+    np.testing.assert_array_equal(model.coef_, CoresetRidge(random_state=0).fit(X, y).coef_)
 
 
 def test_learners_have_no_getattr() -> None:

@@ -215,9 +215,9 @@ def test_sources_and_pieces(many) -> None:
     streamed = LinearODMClassifier(coreset_size=2000, random_state=0)
     for a in range(0, 30_000, 5000):
         streamed.partial_fit(X[a : a + 5000], y[a : a + 5000], classes=[-1.0, 1.0])
-    assert streamed.certificate_ is None and streamed.gap_ == np.inf
+    assert streamed.solve().certificate_ is None and streamed.gap_ == np.inf
     assert streamed.certify(X, y).relative_excess < 1e-2
-    few = LinearODMClassifier(**SHARP).partial_fit(X[:3000], y[:3000], classes=[-1.0, 1.0])
+    few = LinearODMClassifier(**SHARP).partial_fit(X[:3000], y[:3000], classes=[-1.0, 1.0]).solve()
     np.testing.assert_allclose(params(few), params(LinearODMClassifier(**SHARP).fit(X[:3000], y[:3000])), atol=1e-7)
     assert few.certificate_ is None and few.gap_ < 1e-9
 

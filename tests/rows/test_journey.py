@@ -227,9 +227,9 @@ def test_a_frame_is_fitted_directly(folder) -> None:
     streamed = CoresetKMeans(3, coreset_size=200, random_state=0)
     streamed.partial_fit(X[:200])
     streamed.partial_fit(X[200:].iloc[:, ::-1])
-    assert streamed.cluster_centers_.shape == (3, streamed.schema_.n_features)
+    assert streamed.solve().cluster_centers_.shape == (3, streamed.schema_.n_features)
     for plain in (pd.DataFrame({"a": np.arange(40.0), "b": np.ones(40)}), pd.DataFrame(np.eye(4))):
-        assert not hasattr(CoresetKMeans(2, random_state=0).fit(plain), "schema_")
+        assert CoresetKMeans(2, random_state=0).fit(plain).schema_ is None
     numbered = pd.DataFrame({0: [1.0, 2.0, None, 5.0], 1: ["u", "v", "u", "v"]})
     assert CoresetKMeans(2, random_state=0).fit(numbered).schema_.reads == ["0", "1"]
     with pytest.raises(ValueError, match="no column 'colour'"):

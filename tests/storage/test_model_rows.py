@@ -121,7 +121,7 @@ def test_a_stream_without_a_solution_is_not_lost(tmp_path) -> None:
     with pytest.raises(ValueError, match="rows=True"):
         save_model(model, tmp_path / "model.skops")
     save_model(model, tmp_path / "model.skops", rows=True)
-    assert load_model(tmp_path / "model.skops").partial_fit(X).cluster_centers_.shape == (30, 4)
+    assert load_model(tmp_path / "model.skops").partial_fit(X).solve().cluster_centers_.shape == (30, 4)
 
 
 def test_patches_of_a_picture_are_left_out(tmp_path) -> None:

@@ -457,7 +457,7 @@ def fit_coreset(
     """Fit to the rows of a coreset file, and score on those of ``test``; returns the run."""
     from sklearn.utils import get_tags
 
-    from tithe.fit.from_coreset import fit_on_saved_coreset
+    from tithe.fit.base import fit_on_saved_coreset
     from tithe.report.run import coreset_run
     from tithe.storage.coresets import load_coreset, load_schema
 

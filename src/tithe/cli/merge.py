@@ -146,7 +146,6 @@ def _inspect_coreset(file: str, title: str) -> None:
 
 
 def _inspect_model(file: str, title: str) -> None:
-    from tithe.fit.fitted import LazyFitMixin, attributes_of
     from tithe.fit.results import Described
     from tithe.storage.models import load_model, model_about
 
@@ -162,9 +161,8 @@ def _inspect_model(file: str, title: str) -> None:
     print_table(title, ["", ""], rows)
     print_result_tables(summary, most=_MAX_ROWS)
     _print_columns(vars(model).get("schema_"))
-    certificate = attributes_of(model).get("certificate_") if isinstance(model, LazyFitMixin) else None
-    if certificate is not None:
-        click.echo(str(certificate))
+    if isinstance(model, Described) and model.certificate_ is not None:
+        click.echo(str(model.certificate_))
 
 
 def _print_columns(schema: Any) -> None:

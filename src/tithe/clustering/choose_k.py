@@ -26,6 +26,7 @@ from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.rows.arrays import as_block
 
+_AUTO_ROWS = 5000  # of the coreset, whatever max_clusters is
 RULES = ("separation", "relative", "budget", "penalty")
 _MIN_PIECES, _MAX_PIECES = 16, 128  # the maximum is larger if max_clusters needs it
 _MIN_ROWS_PER_PIECE = 4  # effective rows: the variance of fewer is too uncertain
@@ -119,7 +120,7 @@ def choose_k(
     penalty: float | None = None,
     max_clusters: int = 64,
     objective: str = "kmeans",
-    coreset_size: int | float = 5000,
+    coreset_size: int | float | str = "auto",
     construction: Any = "auto",
     random_state: Any = None,
 ) -> KCurve:
@@ -146,6 +147,10 @@ def choose_k(
     max_clusters : int
         The largest answer. A coreset for this many serves all smaller k.
     objective : {"kmeans", "kmedian"}
+    coreset_size : int, float or "auto"
+        Rows of the coreset, or a fraction of the rows. ``"auto"``: 5,000.
+    construction
+        See `build_coreset`.
 
     Returns
     -------
@@ -172,7 +177,8 @@ def choose_k(
         check_no_extra_arrays(X, sample_weight) if isinstance(X, Source) else as_block(X, None, sample_weight)
     )
     goal = types[objective](n_clusters=min(max_clusters, data.n_expected or max_clusters))
-    seed, size = as_seed(random_state), resolve_size(coreset_size, data.n_expected)
+    seed = as_seed(random_state)
+    size = resolve_size(_AUTO_ROWS if coreset_size == "auto" else coreset_size, data.n_expected)
     reduce_seed = int(rng_for(seed, "reduce").integers(2**62))
     coreset = reduce_rows(data, Plan.of(goal, construction, size, calibrate=True, seed=reduce_seed))
     # more clusters than rows in the coreset cost nothing there, which says nothing of all rows

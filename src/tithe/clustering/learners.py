@@ -24,12 +24,11 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.passes import DataPass
-from tithe.core.progress import Checkpoint, Progress
-from tithe.core.seeding import as_seed, rng_for
+from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Sizes, expect
-from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads
+from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner
 from tithe.fit.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from tithe.fit.collections import reads_collections
+from tithe.fit.collections import lazy_on_collections
 from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.results import BarChart, named_clusters
 
@@ -42,6 +41,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     options = ClusteringObjective.options
     usual_rounds = 2
+    _uses_target = False
     _objective_type: type[ClusteringObjective]
 
     coreset_ = FittedAttribute[Coreset](holds_rows=True)
@@ -95,43 +95,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             n_init = _AUTO_N_INIT
         return self._objective_type(n_clusters=self.n_clusters, n_init=n_init, max_iter=self.max_iter, tol=self.tol)
 
-    @limits_threads
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | bool | None = None,
-    ) -> Self:
-        """Reduce, solve on the coreset, polish and certify on all rows.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish. A
-            source that cannot be read again is fitted without polish and certificate.
-        y : ignored
-        sample_weight : array of shape (n,), optional
-            Those of a source come with its rows.
-        checkpoint, progress
-            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
-        """
-        self._check_options()
-        rows = self._validate_rows(X, None, sample_weight, reset=True)
-        self._start_fit()
-        again, data = can_read_again(rows, self.polish), self._passes(rows, progress)
-        self._check_n_rows(data.n_expected)
-        seed = as_seed(self.random_state)
-        coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
-        self._learn(coreset, data if again else None, seed)
-        return self
-
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept. The centres are computed when an attribute is read.
-
-        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+        """Add rows, which need not be kept. `solve` computes the centres, and so does `predict` if it was not called.
 
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
         `fit`; beyond that a `CoresetStream` keeps a coreset. There is no polish and no certificate, because the rows
@@ -148,6 +113,11 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._check_n_rows(None)
         return block
+
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        if reset:
+            self._check_n_rows(data.n_expected)
+        return data
 
     def _check_options(self) -> None:
         self._objective()
@@ -183,8 +153,8 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:
         return max(MIN_AUTO_ROWS, _AUTO_ROWS_PER_CLUSTER * self.n_clusters)
 
-    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
-        """Solve on the coreset, polish and certify on all rows. ``data`` is None if they cannot be read again."""
+    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
+        """Solve on the coreset, polish and certify on all rows."""
         objective, whole = self._objective(), coreset.is_whole
         in_memory = data is not None and isinstance(data.rows, Block)
         self._check_n_rows(coreset.n_seen)
@@ -193,22 +163,26 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         judged_on = DataPass(coreset) if data is None or (whole and not in_memory) else data
         rounds = 0 if whole or data is None else self.polish
         polished = polish_by_steps(objective, judged_on, centers, rounds)
-        if polished.labels is not None and in_memory:
-            self.labels_ = polished.labels
-        self.coreset_ = coreset
-        self.cluster_centers_ = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
-        self.inertia_ = polished.curve[-1]
-        self.objective_curve_ = polished.curve
-        self.n_iter_ = len(polished.curve)
-        self.certificate_ = None
+        certificate = None
         if data is not None:
             estimate = coreset_cost(objective, coreset, polished.params)
             n_rows = coreset.n_seen if whole else polished.n_rows
-            self.certificate_ = cost_certificate(self.inertia_, estimate, n_rows, passes=polished.passes)
-        labels = self._note_clusters(objective)
-        self._report(labels if polished.labels is None else polished.labels)
+            certificate = cost_certificate(polished.curve[-1], estimate, n_rows, passes=polished.passes)
+        centers = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
+        labels, clusters = _clusters_in(objective, coreset, centers)
+        self._report(coreset, labels if polished.labels is None else polished.labels, polished.curve)
+        return {
+            **({"labels_": polished.labels} if polished.labels is not None and in_memory else {}),
+            "coreset_": coreset,
+            "cluster_centers_": centers,
+            **clusters,
+            "inertia_": polished.curve[-1],
+            "objective_curve_": polished.curve,
+            "n_iter_": len(polished.curve),
+            "certificate_": certificate,
+        }
 
-    def _report(self, labels: Array) -> None:
+    def _report(self, coreset: Coreset, labels: Array, curve: list[float]) -> None:
         """Warn of clusters without rows, and print the costs if ``verbose``."""
         n_used = int(np.count_nonzero(np.bincount(labels)))
         if n_used < self.n_clusters:
@@ -219,12 +193,13 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             )
         if self.verbose:
             name = type(self).__name__
-            print(f"{name}: {self.n_clusters} clusters from {len(self.coreset_)} of {self.coreset_.n_seen} rows.")
-            for number, cost in enumerate(self.objective_curve_):
+            print(f"{name}: {self.n_clusters} clusters from {len(coreset)} of {coreset.n_seen} rows.")
+            for number, cost in enumerate(curve):
                 print(f"{name}: cost {cost:.6g} after {number} rounds of polish.")
 
     def summary(self) -> dict[str, Any]:
         """The cost on all rows (on the coreset if they could be read only once), and the clusters."""
+        self.solve()
         coreset = None if "coreset_" in self._left_out else self.coreset_
         return {
             "cost": self.inertia_,
@@ -234,52 +209,42 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def charts(self) -> list[BarChart]:
         """The weights of the clusters."""
-        weights = self.cluster_weights_
+        weights = self.solve().cluster_weights_
         return [BarChart.of_largest("clusters", range(len(weights)), weights, "rows, by weight (from the coreset)")]
-
-    def _note_clusters(self, objective: ClusteringObjective) -> Array:
-        """Set the weights and typical rows of the clusters, from the coreset. Returns its labels."""
-        coreset, centers = self.coreset_, self.cluster_centers_
-        labels = objective.assign(coreset, centers)
-        self.cluster_weights_ = np.bincount(labels, weights=coreset.weights(), minlength=len(centers))
-        self.typical_rows_ = _nearest_rows(labels, objective.cost(coreset, centers), coreset.row_ids(), len(centers))
-        return labels
 
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
         super()._adopt_coreset(coreset, feature_names)
-        self._note_clusters(self._objective())
+        _, clusters = _clusters_in(self._objective(), coreset, self.cluster_centers_)
+        self._fitted_values = {**(self._fitted_values or {}), **clusters}
 
     def _check_solution(self, sizes: Sizes) -> None:
         expect(sizes["k"] > 0, "there are no centres")
 
     @property
     def _n_features_out(self) -> int:
-        """For `get_feature_names_out`, which must not start a fit."""
+        """For `get_feature_names_out`, which needs no solution."""
         check_is_fitted(self)
         return len(self.cluster_centers_) if self._fitted_values else int(self.n_clusters)
 
+    @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The number of the nearest centre of each row, in a column ``prediction`` of a Spark DataFrame."""
-        check_is_fitted(self)
-        return self._objective().assign(self._checked(X, reset=False), self.cluster_centers_)
+        return self._objective().assign(self.solve()._checked(X, reset=False), self.cluster_centers_)
 
+    @lazy_on_collections
     def transform(self, X: Any) -> Array:
         """Euclidean distances to the centres: (n, n_clusters); a column ``transformed`` of a Spark DataFrame."""
-        check_is_fitted(self)
-        distances: Array = euclidean_distances(self._checked(X, reset=False).X, self.cluster_centers_)
+        distances: Array = euclidean_distances(self.solve()._checked(X, reset=False).X, self.cluster_centers_)
         return distances
 
-    @reads_collections
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the cost of the centres on ``X``."""
-        check_is_fitted(self)
-        data = DataPass(self._validate_rows(X, None, sample_weight, reset=False), self.engine)
+        data = DataPass(self.solve()._validate_rows(X, None, sample_weight, reset=False), self.engine)
         return -total_cost(self._objective(), data, self.cluster_centers_)
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The exact cost of the centres on ``X``, rows or a source, beside the estimate from the coreset. One pass."""
-        check_is_fitted(self)
-        data = DataPass(self._validate_rows(X, None, sample_weight, reset=False), self.engine)
+        data = DataPass(self.solve()._validate_rows(X, None, sample_weight, reset=False), self.engine)
         return certify_cost(self._objective(), data, self.cluster_centers_, self.coreset_)
 
     def __sklearn_tags__(self) -> Any:
@@ -287,6 +252,14 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _clusters_in(objective: ClusteringObjective, coreset: Coreset, centers: Array) -> tuple[Array, dict[str, Array]]:
+    """The cluster of each row of the coreset; and the weights and typical rows of the clusters, as attributes."""
+    labels = objective.assign(coreset, centers)
+    typical = _nearest_rows(labels, objective.cost(coreset, centers), coreset.row_ids(), len(centers))
+    weights = np.bincount(labels, weights=coreset.weights(), minlength=len(centers))
+    return labels, {"cluster_weights_": weights, "typical_rows_": typical}
 
 
 def _nearest_rows(labels: Array, costs: Array, ids: Array, n_clusters: int) -> Array:
@@ -342,7 +315,7 @@ _PARAMETERS = """
     coreset_ : Coreset
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
-    stream_ : CoresetStream
+    stream_ : CoresetStream or None
         After `partial_fit`: the stream that keeps the coreset.
     certificate_ : Certificate or None
         The cost on all training rows and the error of the coreset, from the last pass. None if the rows could be

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.linalg import solve_triangular
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import (
     Certificate,
@@ -23,12 +22,12 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber, check_params, check_value
 from tithe.core.passes import DataPass
-from tithe.core.progress import Checkpoint, Progress
+from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Sizes, expect
-from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, can_read_again, limits_threads
+from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner
 from tithe.fit.bases import BaseEstimator, DensityMixin
-from tithe.fit.collections import reads_collections
+from tithe.fit.collections import lazy_on_collections
 from tithe.fit.fitted import FittedAttribute
 from tithe.fit.results import BarChart, named_clusters
 
@@ -130,6 +129,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     certificate_ = FittedAttribute[Certificate | None]()
 
     _constraints: ClassVar[dict[str, Constraint]] = {"verbose": WholeNumber()}
+    _uses_target = False
 
     def __init__(
         self,
@@ -184,47 +184,12 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
             init_params=self.init_params,
         )
 
-    @limits_threads
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | bool | None = None,
-    ) -> Self:
-        """Reduce, run EM on the coreset, polish and certify on all rows.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish. A
-            source that cannot be read again is fitted without polish and certificate.
-        y : ignored
-        sample_weight : array of shape (n,), optional
-            Those of a source come with its rows.
-        checkpoint, progress
-            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
-        """
-        self._check_options()
-        rows = self._validate_rows(X, None, sample_weight, reset=True)
-        self._start_fit()
-        again, data = can_read_again(rows, self.polish), self._passes(rows, progress)
-        self._check_n_rows(data.n_expected)
-        seed = as_seed(self.random_state)
-        objective = self._objective()
-        rough = replace(objective, n_init=min(_ROUGH_N_INIT, objective.n_init or _ROUGH_N_INIT))
-        coreset = self._reduce(data, rough, seed, checkpoint=checkpoint)
-        self._learn(coreset, data if again else None, seed)
-        return self
-
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
         """Fit, and return the most probable component of each row of ``X``, an array or a frame: (n,)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept. The mixture is computed when an attribute is read.
+        """Add rows, which need not be kept. `solve` computes the mixture, and so does `predict` if it was not called.
 
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
         `fit`; beyond that a `CoresetStream` keeps a coreset. There is no polish and no certificate, because the rows
@@ -239,6 +204,17 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._check_n_rows(None)
         return block
+
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        if reset:
+            self._check_n_rows(data.n_expected)
+        return data
+
+    def _reduce(
+        self, data: DataPass, objective: Any, seed: int, *, checkpoint: Checkpoint | None = None, **options: Any
+    ) -> Coreset:
+        rough = replace(objective, n_init=min(_ROUGH_N_INIT, objective.n_init or _ROUGH_N_INIT))
+        return super()._reduce(data, rough, seed, checkpoint=checkpoint, **options)
 
     def _check_options(self) -> None:
         self._objective()
@@ -263,7 +239,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         wanted = _AUTO_ROWS_PER_PARAMETER * self._objective().n_parameters(n_features)
         return min(max(MIN_AUTO_ROWS, wanted), _MAX_AUTO_ROWS)
 
-    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int) -> None:
+    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
         """Search on the coreset, polish and certify on all rows. ``data`` is None if they cannot be read again."""
         objective, whole = self._objective(), coreset.is_whole
         self._check_n_rows(coreset.n_seen)
@@ -275,18 +251,26 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         rounds = 0 if whole or data is None else self.polish
         auto = _AUTO_ROUNDS, 0.5 * self.tol * weight
         polished = polish_by_steps(objective, judged_on, found.params, rounds, auto=auto)
-        self.coreset_ = coreset
-        self._set_components(polished.params)
-        self.component_weights_ = self.weights_ * weight
-        self.converged_, self.n_iter_ = found.converged, found.n_iter
-        self.objective_curve_ = [cost / weight for cost in polished.curve]
-        self.lower_bound_ = -self.objective_curve_[-1]
-        self.certificate_ = None
+        log_likelihoods = [-cost / weight for cost in polished.curve]
+        self._report(coreset, found, log_likelihoods)
+        certificate = None
         if data is not None:
             estimate = -coreset_cost(objective, coreset, polished.params) / coreset.total_weight
             n_rows = coreset.n_seen if whole else polished.n_rows
-            self.certificate_ = likelihood_certificate(self.lower_bound_, estimate, n_rows, passes=polished.passes)
-        self._report()
+            certificate = likelihood_certificate(log_likelihoods[-1], estimate, n_rows, passes=polished.passes)
+        parts = Components.of(polished.params, self.n_features_in_)
+        return {
+            "coreset_": coreset,
+            "weights_": parts.weights.copy(),
+            "means_": parts.means,
+            "covariances_": self._shaped(parts),
+            "component_weights_": parts.weights * weight,
+            "converged_": found.converged,
+            "n_iter_": found.n_iter,
+            "objective_curve_": [-value for value in log_likelihoods],
+            "lower_bound_": log_likelihoods[-1],
+            "certificate_": certificate,
+        }
 
     def _search(self, objective: GaussianMixtureObjective, coreset: Coreset, rng: np.random.Generator) -> Search:
         """The best mixture that is found on the coreset, from what the parameters say of the start."""
@@ -313,9 +297,9 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         covariances = None if precisions is None else _each(_inverted(precisions, kind), kind, k, d)
         return None if weights is None else weights / weights.sum(), means, covariances
 
-    def _report(self) -> None:
+    def _report(self, coreset: Coreset, found: Search, log_likelihoods: list[float]) -> None:
         """Warn if the search did not converge, and print the log-likelihoods if ``verbose``."""
-        if not self.converged_:
+        if not found.converged:
             warn_caller(
                 f"The search on the coreset did not converge in max_iter={self.max_iter} steps. Raise max_iter or tol, "
                 "or look for degenerate columns.",
@@ -323,19 +307,18 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
             )
         if self.verbose:
             name = type(self).__name__
-            print(f"{name}: {self.n_components} components from {len(self.coreset_)} of {self.coreset_.n_seen} rows.")
-            for number, cost in enumerate(self.objective_curve_):
-                print(f"{name}: mean log-likelihood {-cost:.6g} after {number} rounds of polish.")
+            print(f"{name}: {self.n_components} components from {len(coreset)} of {coreset.n_seen} rows.")
+            for number, value in enumerate(log_likelihoods):
+                print(f"{name}: mean log-likelihood {value:.6g} after {number} rounds of polish.")
 
-    def _set_components(self, params: Array) -> None:
-        parts = Components.of(params, self.n_features_in_)
+    def _shaped(self, parts: Components) -> Array:
+        """The covariances in the shape of ``covariances_``."""
         values = parts.covariances
         if self.covariance_type == "tied":
             values = values[0]
         elif self.covariance_type != "full":
             values = values.reshape(parts.means.shape)
-        self.weights_, self.means_ = parts.weights.copy(), parts.means
-        self.covariances_ = np.ascontiguousarray(values[:, 0] if self.covariance_type == "spherical" else values)
+        return np.ascontiguousarray(values[:, 0] if self.covariance_type == "spherical" else values)
 
     @property
     def _params(self) -> Array:
@@ -367,35 +350,35 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
 
     # -- on rows -----------------------------------------------------------------------------
 
+    @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The most probable component of each row: (n,); a column ``prediction`` of a Spark DataFrame."""
         return self._evaluated(X)[1]
 
+    @lazy_on_collections
     def predict_proba(self, X: Any) -> Array:
         """The probability of each component given the row: (n, n_components)."""
         return self._evaluated(X, with_chances=True)[3]
 
+    @lazy_on_collections
     def score_samples(self, X: Any) -> Array:
         """The log density of each row: (n,)."""
         return self._evaluated(X)[0]
 
     def _evaluated(self, X: Any, *, with_chances: bool = False) -> tuple[Array, Array, Array, Array]:
-        params = self._params
+        params = self.solve()._params
         rows = replace(self._checked(X, reset=False), sample_weight=None)
         return self._objective().evaluate(rows, params, with_chances=with_chances)
 
-    @reads_collections
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean log-likelihood of a row of ``X``, rows or a source. One pass."""
         return self._mean_of(X, sample_weight)[0]
 
-    @reads_collections
     def bic(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The Bayesian information criterion on ``X``, rows or a source; the number of rows is their weight."""
         mean, weight, _ = self._mean_of(X, sample_weight)
         return -2.0 * mean * weight + self._n_parameters() * float(np.log(weight))
 
-    @reads_collections
     def aic(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Akaike's information criterion on ``X``, rows or a source."""
         mean, weight, _ = self._mean_of(X, sample_weight)
@@ -406,7 +389,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
 
     def _mean_of(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
         """The mean log-likelihood of the rows, their weight and their number."""
-        params, objective = self._params, self._objective()
+        params, objective = self.solve()._params, self._objective()
         data = DataPass(self._validate_rows(X, None, sample_weight, reset=False), self.engine)
         cost, weight = data.total(
             lambda leaf: np.array([leaf.weights() @ objective.cost(leaf, params), leaf.total_weight])
@@ -415,7 +398,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The exact mean log-likelihood of ``X``, rows or a source, beside that of the coreset. One pass."""
-        check_is_fitted(self)
+        self.solve()
         estimate = -coreset_cost(self._objective(), self.coreset_, self._params) / self.coreset_.total_weight
         mean, _, n_rows = self._mean_of(X, sample_weight)
         return likelihood_certificate(mean, estimate, n_rows, passes=1)
@@ -423,7 +406,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
         """Random rows (n_samples, d) of the mixture, and the component that each comes from (n_samples,)."""
         check_value("n_samples", n_samples, WholeNumber(least=1))
-        params, rng = self._params, rng_for(as_seed(self.random_state), "sample")
+        params, rng = self.solve()._params, rng_for(as_seed(self.random_state), "sample")
         factors = Components.of(params, self.means_.shape[1]).factors()
         labels = np.repeat(np.arange(len(params)), rng.multinomial(n_samples, self.weights_ / self.weights_.sum()))
         noise = rng.standard_normal((n_samples, self.means_.shape[1]))
@@ -438,7 +421,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
 
     def summary(self) -> dict[str, Any]:
         """The log-likelihood of a row (of the coreset if the rows could be read only once), and the components."""
-        nobody = np.full(len(self.weights_), -1)
+        nobody = np.full(len(self.solve().weights_), -1)
         return {
             "log_likelihood": self.lower_bound_,
             "converged": self.converged_,
@@ -447,7 +430,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
 
     def charts(self) -> list[BarChart]:
         """The weights of the components."""
-        weights = self.component_weights_
+        weights = self.solve().component_weights_
         return [BarChart.of_largest("components", range(len(weights)), weights, "rows, by weight (from the coreset)")]
 
     def _check_solution(self, sizes: Sizes) -> None:

@@ -52,9 +52,9 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "kmedians": "tithe.clustering.learners:CoresetKMedians",
         "gmm": "tithe.clustering.mixture:CoresetGaussianMixture",
         "logistic": "tithe.linear.logistic:CoresetLogisticRegression",
-        "ridge": "tithe.linear.ridge:CoresetRidge",
-        "poisson": "tithe.linear.poisson:CoresetPoissonRegressor",
-        "huber": "tithe.linear.huber:CoresetHuberRegressor",
+        "ridge": "tithe.linear.regression:CoresetRidge",
+        "poisson": "tithe.linear.regression:CoresetPoissonRegressor",
+        "huber": "tithe.linear.regression:CoresetHuberRegressor",
     },
     "engine": {
         "serial": "tithe.core.engine:SerialEngine",

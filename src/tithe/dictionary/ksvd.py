@@ -20,7 +20,7 @@ from tithe.core.errors import warn_caller
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.parts import column_means, column_sums
 from tithe.core.passes import DataPass
-from tithe.core.progress import Checkpoint, Progress
+from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
 from tithe.dictionary.objective import REFERENCE_OPTIONS, DictionaryObjective
@@ -37,8 +37,9 @@ from tithe.dictionary.solver import (
 )
 from tithe.fit.base import CoresetLearner, limits_threads
 from tithe.fit.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
+from tithe.fit.collections import lazy_on_collections
 from tithe.fit.fitted import FLOATS, FittedAttribute
-from tithe.fit.results import MAX_BARS, BarChart, column_names
+from tithe.fit.results import MAX_BARS, BarChart, Described, column_names
 from tithe.reduce.kernels import sample_rows
 from tithe.rows.leaves import MappedSource
 
@@ -292,7 +293,7 @@ class DictionaryParameters(CoresetLearner):
         return size
 
 
-class FittedDictionary:
+class FittedDictionary(Described):
     """Codes, reconstructions, errors and descriptions. A subclass has the fitted attributes and checks rows."""
 
     components_: Any
@@ -302,9 +303,12 @@ class FittedDictionary:
     center: str
     engine: Any
 
-    _signals: Callable[..., Any]
+    solve: Callable[[], Any]
+    _fitted_values: dict[str, Any] | None
+    _validate_rows: Callable[..., Any]
     _coding: Callable[[], Coding]
 
+    @lazy_on_collections
     def transform(self, X: Any) -> Array:
         """Codes (n, k) of the rows, dense. If they do not fit into memory, use ``encode``."""
         rows = self._rows_to_code(X)
@@ -320,7 +324,7 @@ class FittedDictionary:
 
         A row's own mean (``center="row"``) is not part of its code and is not added: see ``reconstruct``.
         """
-        check_is_fitted(self)
+        self.solve()
         codes = check_array(codes, accept_sparse="csr", dtype=[np.float64, np.float32])
         if codes.shape[1] != len(self.components_):
             raise ValueError(f"codes have {codes.shape[1]} columns, and there are {len(self.components_)} atoms.")
@@ -334,8 +338,8 @@ class FittedDictionary:
         return reconstructed
 
     def _rows_to_code(self, X: Any) -> Block:
-        check_is_fitted(self)
-        block: Block = self._signals(X, None, reset=False)
+        self.solve()
+        block: Block = self._validate_rows(X, reset=False)
         return block
 
     def _coder(self) -> RowCoder:
@@ -352,9 +356,8 @@ class FittedDictionary:
         Use rows that were not in the training data: then it is an unbiased estimate for rows of this kind.
         ``coreset_error`` compares it with the error at the end of training.
         """
-        check_is_fitted(self)
-        rows = X if isinstance(X, Source) else self._signals(X, sample_weight, reset=False)
-        return self._error_on(rows)
+        self.solve()
+        return self._error_on(self._validate_rows(X, None, sample_weight, reset=False))
 
     def _error_on(self, rows: Block | Source) -> Certificate:
         if isinstance(rows, Block) and rows.sample_weight is not None:  # squares of weights must not overflow
@@ -371,6 +374,7 @@ class FittedDictionary:
 
     def summary(self) -> dict[str, Any]:
         """The error at the end of training, and of each atom its largest entries and the share of the rows using it."""
+        self.solve()
         names, shares = column_names(self), self._shares()
         atoms = []
         for i, atom in enumerate(np.asarray(self.components_, np.float64)):
@@ -381,6 +385,7 @@ class FittedDictionary:
 
     def charts(self) -> list[BarChart]:
         """The share of the rows that use each atom."""
+        self.solve()
         shares = self._shares()
         if shares is None:
             return []
@@ -388,7 +393,7 @@ class FittedDictionary:
 
     def _shares(self) -> Array | None:
         """The share of the weight of the coreset's rows that use each atom; None if there is no coreset."""
-        rows = (vars(self).get("_fitted_values") or {}).get("coreset_")  # it may not have been saved
+        rows = (self._fitted_values or {}).get("coreset_")  # it may not have been saved
         if not isinstance(rows, Coreset):
             return None
         chosen = self._coding()(rows.X, np.asarray(self.components_))[0]
@@ -503,6 +508,7 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
 
     calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
 
+    _uses_target = False
     mean_: Array | None
     coreset_ = FittedAttribute[Coreset | None](holds_rows=True)
     components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
@@ -564,41 +570,24 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
 
     # -- learning ------------------------------------------------------------------------------
 
-    @limits_threads
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | bool | None = None,
-    ) -> Self:
-        """Learn the atoms.
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        if reset:
+            self._coding()
+            self.mean_ = offset(data, self.center)
+        return data
 
-        Parameters
-        ----------
-        X : array or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, and learned from through a coreset.
-        y : ignored
-        sample_weight : array of shape (n,), optional
-            A row of weight two counts as two rows.
-        checkpoint, progress
-            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
-        """
-        self._check_options()
-        rows = self._signals(X, sample_weight, reset=True)
-        self._start_fit()
-        self._coding()
-        data = self._passes(rows, progress)
-        self.mean_ = offset(data, self.center)
-        seed = as_seed(self.random_state)
-        self._learn(self._training_rows(data, seed, checkpoint), data, seed)
-        if self.coreset_ is not None and not self.coreset_.is_whole:
-            self._refine_on_more(rows, seed)
-            if isinstance(rows, Block) or rows.replayable:
-                self.certificate_ = self._error_on(sampled(rows, _CERTIFICATE_ROWS, rng_for(seed, "certify")))
-        return self
+    def _reduce_and_learn(
+        self, data: DataPass, seed: int, context: None, checkpoint: Checkpoint | None
+    ) -> dict[str, Any]:
+        rows = data.rows
+        values = self._learn(self._training_rows(data, seed, checkpoint), data, seed, context)
+        if values["coreset_"] is None or values["coreset_"].is_whole:
+            return values
+        self._fitted_values = values  # more iterations and the certificate start from this solution
+        self._refine_on_more(rows, seed)
+        if isinstance(rows, Block) or rows.replayable:
+            self.certificate_ = self._error_on(sampled(rows, _CERTIFICATE_ROWS, rng_for(seed, "certify")))
+        return self._fitted_values
 
     @limits_threads
     def fit_drawn(self, coreset: Coreset) -> Self:
@@ -607,21 +596,18 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         A reference that is included is the one that the coreset was drawn by. There is no certificate.
         """
         self._check_options()
-        rows = self._signals(coreset.X, coreset.sample_weight, reset=True)
+        rows = self._validate_rows(coreset.X, None, coreset.sample_weight, reset=True)
+        assert isinstance(rows, Block)
         self._start_fit()
-        self._coding()
-        self.mean_ = offset(DataPass(rows), self.center)
+        self._prepare(DataPass(rows), reset=True)
         rows = Centring(self.center, self.mean_)(rows)
         drawn = replace(coreset, X=rows.X, sample_weight=rows.sample_weight)
-        self._learn(drawn, None, as_seed(self.random_state))
-        self.coreset_ = None
+        self._fitted_values = {**self._learn(drawn, None, as_seed(self.random_state), None), "coreset_": None}
         return self
 
     @available_if(lambda learner: learner.center != "global")
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept. The atoms are learned when an attribute is read.
-
-        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+        """Add rows, which need not be kept. `solve` learns the atoms, and so does `transform` if it was not called.
 
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
         `fit`; beyond that a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not available
@@ -654,16 +640,20 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         weight = data.rows.sample_weight
         return data.rows if weight is None or weight.all() else data.rows.take(np.flatnonzero(weight))
 
-    def _learn(self, coreset: Block, data: DataPass | None, seed: int) -> None:
+    def _learn(self, coreset: Block, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
         searches = (self._search(coreset, seed, number) for number in range(self._n_searches()))
         best = min(searches, key=attrgetter("price"))
-        self.best_iter_ = best.best_number
-        self.coreset_ = coreset if isinstance(coreset, Coreset) else None
-        self.components_ = np.ascontiguousarray(best.atoms, dtype=coreset.X.dtype)
-        self.objective_curve_ = np.asarray(best.curve) / self.n_features_in_
-        self.n_iter_ = len(best.curve) - 1
+        curve = np.asarray(best.curve) / self.n_features_in_
         is_whole = data is not None and (not isinstance(coreset, Coreset) or coreset.is_whole)
-        self.certificate_ = exact_mean_certificate(self._training_error(), len(coreset)) if is_whole else None
+        error = float(curve[best.best_number])
+        return {
+            "best_iter_": best.best_number,
+            "coreset_": coreset if isinstance(coreset, Coreset) else None,
+            "components_": np.ascontiguousarray(best.atoms, dtype=coreset.X.dtype),
+            "objective_curve_": curve,
+            "n_iter_": len(best.curve) - 1,
+            "certificate_": exact_mean_certificate(error, len(coreset)) if is_whole else None,
+        }
 
     def _search(self, coreset: Block, seed: int, number: int) -> Learned:
         place, k = () if number == 0 else (number,), self._n_atoms()
@@ -684,10 +674,11 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
 
         ``objective_curve_`` and ``n_iter_`` are continued; ``coreset_`` stays the same.
         """
-        check_is_fitted(self)
+        self.solve()
         check_value("n_iter", n_iter, WholeNumber(least=1))
         self.certificate_ = None
-        rows = self._signals(X, sample_weight, reset=False)
+        rows = self._validate_rows(X, None, sample_weight, reset=False)
+        assert isinstance(rows, Block)
         return self._refine(rows, n_iter, rng_for(as_seed(self.random_state), "refine"), VARIANTS[self.variant])
 
     def _refine_on_more(self, rows: Any, seed: int) -> None:
@@ -722,12 +713,12 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
 
     @property
     def _n_features_out(self) -> int:
-        """For `get_feature_names_out`, which must not start a fit."""
+        """For `get_feature_names_out`, which needs no solution."""
         check_is_fitted(self)
         return len(self.components_) if self._fitted_values else self._n_atoms()
 
-    def _signals(self, X: Any, sample_weight: Any, *, reset: bool) -> Any:
-        rows = self._validate_rows(check_dense(X), None, sample_weight, reset=reset)
+    def _validate_rows(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
+        rows = super()._validate_rows(check_dense(X), None, sample_weight, reset=reset)
         return check_magnitude(rows) if isinstance(rows, Block) else rows
 
     def __sklearn_tags__(self) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.metadata_routing import UNUSED
 
 from tithe.certify import polish_rounds
@@ -20,15 +22,17 @@ from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Sizes, Storable
-from tithe.fit.fitted import FittedAttribute, LazyFitMixin, check_learner
+from tithe.fit.collections import as_rows
+from tithe.fit.fitted import FittedAttribute, StreamLearner, check_learner
+from tithe.fit.labels import require_target
 from tithe.fit.results import Described
-from tithe.fit.tables import check_same_schema, checked_block, schema_of, set_schema
+from tithe.fit.tables import check_same_schema, checked_block, set_schema
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import check_weights
 from tithe.rows.schema import TableSchema
-from tithe.rows.spark_frames import is_spark_frame, open_numbers
+from tithe.rows.spark_frames import is_spark_frame
 
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -52,48 +56,139 @@ def limits_threads(method: Method) -> Method:
     return cast(Method, limited)
 
 
-class CoresetLearner(LazyFitMixin, Described, Storable):
-    """Checks rows, reduces them and stores the coreset.
+class CoresetLearner(StreamLearner, Described, Storable):
+    """Checks rows, reduces them, learns from the coreset and stores both.
 
     Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``engine``, ``n_jobs``,
     ``verbose`` and ``random_state``, and most have ``polish``. A subclass defines:
 
     - a `FittedAttribute` for each fitted attribute;
-    - ``_check_options()``, which refuses wrong parameters before a row is read;
     - ``_objective()``, which a coreset has to preserve;
-    - ``_prepare_batch(block, classes)``, which turns checked rows into those for the stream of `partial_fit`, such as
-      class numbers for labels;
-    - ``_learn(coreset, data, seed)``, which sets the fitted attributes. ``data`` gives passes over all rows to polish
-      and certify on, or is None if the rows cannot be read again.
+    - ``_learn(coreset, data, seed, context)``, which returns the values of the fitted attributes by name. ``data``
+      gives passes over all rows to polish and certify on, or is None if the rows cannot be read again.
+
+    It may define ``_check_options()``, which refuses wrong parameters before a row is read; ``_prepare(data)``, which
+    turns checked rows into those to reduce, such as class numbers for labels, and ``_prepare_batch(block, classes)``,
+    which does so for the stream of `partial_fit`; and ``_context()``, what ``_learn`` needs of the fit before.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()  # parameters of `tithe fit` besides those of all learners
     usual_rounds: ClassVar[int] = 3  # rounds that a plan expects of polish="auto"
     _constraints: ClassVar[dict[str, Constraint]] = {}
+    _uses_target: ClassVar[bool] = True  # False for learners that ignore y
 
     # pipelines and searches must not route these as metadata of the rows
     __metadata_request__fit = {"checkpoint": UNUSED, "progress": UNUSED}
 
     coreset_size: Any
     construction: Any
-    calibrate: bool
+    calibrate: bool = True
     polish: Any = 0  # of a learner without this parameter
     engine: Any
-    n_jobs: int | None
-    verbose: int
+    n_jobs: int | None = None
+    verbose: int = 0
     random_state: Any
 
-    n_features_in_: int
-    feature_names_in_: Array
-    schema_: TableSchema  # only where the rows came from a table
+    stream_: CoresetStream  # None unless rows came by `partial_fit`
     coreset_ = FittedAttribute[Any](holds_rows=True)
-    stream_: CoresetStream
     _seed: int
 
-    _check_options: Callable[[], Any]
-    _objective: Callable[..., Any]
-    _prepare_batch: Callable[[Block, Any], Block]
-    _learn: Callable[..., None]
+    @abstractmethod
+    def _objective(self) -> Any:
+        """The objective that a coreset has to preserve."""
+
+    @abstractmethod
+    def _learn(self, coreset: Any, data: DataPass | None, seed: int, context: Any) -> dict[str, Any]:
+        """The fitted attributes by name. ``data`` is None if the rows cannot be read again."""
+
+    # -- fit -----------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
+        """Reduce the rows, and fit on the coreset. With polish and certificate, which read all rows, if there are any.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d), a source, or a Dask collection or Spark DataFrame
+            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish; a
+            classifier's ``class_weight="balanced"`` takes one more pass. A source that cannot be read again is fitted
+            without polish and certificate, and all classes must be among its first rows; if not, use `partial_fit`
+            with ``classes``.
+        y : array of shape (n,), of numbers for a regression, of any labels for a classifier; ignored by other learners
+            That of a source comes with its rows.
+        sample_weight : array of shape (n,), optional
+            A row of weight two counts as two rows. Those of a source come with its rows.
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
+        """
+        return self._fit(X, y, sample_weight, self._context(), checkpoint, progress)
+
+    @limits_threads
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        context: Any,
+        checkpoint: Checkpoint | None,
+        progress: Progress | bool | None,
+    ) -> Self:
+        """The steps of every fit: check, read, reduce, learn."""
+        self._check_options()
+        rows = self._validate_rows(X, y, sample_weight, reset=True)
+        self._start_fit()
+        data = self._prepare(self._passes(rows, progress), reset=True)
+        self._fitted_values = self._reduce_and_learn(data, as_seed(self.random_state), context, checkpoint)
+        return self
+
+    def _context(self) -> Any:
+        """What `_learn` needs of the fit before. It is asked for before anything changes."""
+        return None
+
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        """Passes over the rows as the objective reads them. With ``reset`` classes are stored, else they are known."""
+        return data
+
+    def _reduce_and_learn(
+        self, data: DataPass, seed: int, context: Any, checkpoint: Checkpoint | None
+    ) -> dict[str, Any]:
+        """The fitted attributes by name."""
+        again = can_read_again(data.rows, self.polish)
+        coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
+        return self._learn(coreset, data if again else None, seed, context)
+
+    def _reduce(
+        self, data: DataPass, objective: Any, seed: int, *, checkpoint: Checkpoint | None = None, **options: Any
+    ) -> Coreset:
+        """A coreset of the rows, or all rows if they are no more than its size. ``options`` replace the learner's."""
+        rows = data.rows
+        size = self._size(data.n_expected, rows.n_features)
+        if isinstance(rows, Block) and len(rows) <= size:
+            return all_rows(rows, objective)
+        options = {"construction": self.construction, "calibrate": self.calibrate, **options}
+        plan = Plan.of(objective, size=size, seed=int(rng_for(seed, "reduce").integers(2**62)), **options)
+        return reduce_rows(data, plan, checkpoint=checkpoint)
+
+    def _passes(self, rows: Block | Source, progress: Progress | bool | None) -> DataPass:
+        """Passes over the rows, with their progress shown if ``verbose`` or the caller asks for it."""
+        return DataPass(rows, self.engine, bool(self.verbose) or None if progress is None else progress)
+
+    def _validate_rows(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
+        """X as a checked block, or as the source that it is or becomes."""
+        y = y if self._uses_target else None
+        X, y, sample_weight = as_rows(X, y, sample_weight, schema=None if reset else self.schema_)
+        if isinstance(X, Source):
+            note_columns(self, check_no_extra_arrays(X, y, sample_weight), reset=reset)
+            return X
+        require_target(self, y is not None)
+        return self._checked(X, y, sample_weight, reset=reset)
 
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
         """A checked block. Schema, names and number of columns are stored (``reset``) or compared."""
@@ -106,27 +201,17 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
             raise ValueError("This method takes no Spark DataFrame: open it with open_dataset(frame, target=...).")
         return checked_block(self, X, y, sample_weight, reset=reset)
 
-    def _passes(self, rows: Block | Source, progress: Progress | bool | None) -> DataPass:
-        """Passes over the rows, with their progress shown if ``verbose`` or the caller asks for it."""
-        return DataPass(rows, self.engine, bool(self.verbose) or None if progress is None else progress)
-
-    def _validate_rows(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
-        """X as a checked block, or the source that it is. Of a Spark DataFrame y and weights are names of columns."""
-        if is_spark_frame(X):
-            X, y, sample_weight = open_numbers(X, y, sample_weight, None if reset else schema_of(self)), None, None
-        if not isinstance(X, Source):
-            return self._checked(X, y, sample_weight, reset=reset)
-        note_columns(self, check_no_extra_arrays(X, y, sample_weight), reset=reset)
-        return X
+    # -- partial_fit ---------------------------------------------------------------------------
 
     @limits_threads
     def _push(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
-        """Push the rows of `partial_fit` into the stream. The model is fitted when an attribute is read."""
-        first = not self._is_streaming
+        """Push the rows of `partial_fit` into the stream. `solve` fits the model to them."""
+        first = self.stream_ is None
         self._refuse_lost_stream()
         if first:
             self._check_options()
             self._refuse_polish()
+        require_target(self, y is not None)
         checked = self._checked(X, y, reset=first)
         weight = check_weights(sample_weight, len(checked))  # a batch may have zero weights only
         block = self._prepare_batch(replace(checked, sample_weight=weight, mean=None), classes)
@@ -140,6 +225,10 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
         self.stream_ = stream
         self._fitted_values = None
         return self
+
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        """The rows of a batch as the stream takes them."""
+        return block
 
     def _refuse_polish(self) -> None:
         """Refuse polish: the rows of `partial_fit` cannot be read again."""
@@ -156,31 +245,23 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
         )
 
     @limits_threads
-    def _fit_from_stream(self) -> None:
+    def _solve_stream(self) -> dict[str, Any]:
         with single_blas_thread():
-            self._learn(self.stream_.coreset(), None, self._seed)
+            return self._learn(self.stream_.coreset(), None, self._seed, None)
 
-    def _reduce(
-        self, data: DataPass, objective: Any, seed: int, *, checkpoint: Checkpoint | None = None, **options: Any
-    ) -> Coreset:
-        """A coreset of the rows, or all rows if they are no more than its size. ``options`` replace the learner's."""
-        rows = data.rows
-        size = self._size(data.n_expected, rows.n_features)
-        if isinstance(rows, Block) and len(rows) <= size:
-            return all_rows(rows, objective)
-        options = {"construction": self.construction, "calibrate": self.calibrate, **options}
-        plan = Plan.of(objective, size=size, seed=int(rng_for(seed, "reduce").integers(2**62)), **options)
-        return reduce_rows(data, plan, checkpoint=checkpoint)
+    # -- rows of which only a coreset is left --------------------------------------------------
 
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
         """Say that the rows of the last fit were this coreset of other rows, which cannot be read again."""
-        values = self._fitted_values or {}
+        values = {**(self._fitted_values or {}), "coreset_": coreset}
         values.pop("labels_", None)
         if "certificate_" in values:  # not every learner has one
             values["certificate_"] = None
-        self.coreset_ = coreset
+        self._fitted_values = values
         if feature_names is not None:
             self.feature_names_in_ = feature_names
+
+    # -- sizes and checks ----------------------------------------------------------------------
 
     def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
         """The objective and the size of the coreset, as far as they are known before a row is read."""
@@ -205,6 +286,11 @@ class CoresetLearner(LazyFitMixin, Described, Storable):
 
     def _check_solution(self, sizes: Sizes) -> None:
         """Refuse fitted attributes that do not fit together, for a learner read from a file."""
+
+    def _check_options(self) -> None:
+        """Refuse wrong parameters before a row is read."""
+        self._check_names()
+        check_params(self, self._constraints)
 
     def _check_names(self) -> None:
         """Refuse unknown names even if the rows are too few to need them."""
@@ -236,14 +322,15 @@ def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
     return source
 
 
-def note_columns(learner: Any, source: Source, *, reset: bool) -> None:
+def note_columns(learner: Described, source: Source, *, reset: bool) -> None:
     """Store (``reset``) or compare names and number of a source's columns, as `validate_data` does for arrays."""
     names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
     if reset:
         learner.n_features_in_ = source.n_features
-        learner.__dict__.pop("feature_names_in_", None)
         if names is not None:
             learner.feature_names_in_ = names
+        elif learner.feature_names is not None:
+            del learner.feature_names_in_
         set_schema(learner, source.schema)
         return
     check_same_schema(learner, source)
@@ -252,7 +339,8 @@ def note_columns(learner: Any, source: Source, *, reset: bool) -> None:
             f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
             f"{learner.n_features_in_} features as input."
         )
-    if names is not None and not np.array_equal(names, getattr(learner, "feature_names_in_", names)):
+    known = learner.feature_names
+    if names is not None and known is not None and not np.array_equal(names, learner.feature_names_in_):
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
@@ -271,3 +359,34 @@ def refuse_polish(polish: Any) -> None:
             f"polish={polish} reads all rows again, and these can be read only once. Leave polish at 'auto', which "
             "then means none, or set it to 0."
         )
+
+
+def fit_on_coreset(
+    learner: CoresetLearner, coreset: Coreset, labels: Array | None, feature_names: Array | None
+) -> None:
+    """Fit a learner on a coreset of all rows, which it does not reduce again. It has no certificate then.
+
+    ``labels`` are those that the numbers in ``coreset.y`` stand for; None if y holds no classes.
+    """
+    size, learner.coreset_size = learner.coreset_size, len(coreset)
+    y = coreset.y if coreset.y is None or labels is None else labels[coreset.y]
+    learner.fit(coreset.X, y, sample_weight=coreset.weights())
+    learner.coreset_size = size
+    learner._adopt_coreset(coreset, feature_names)
+
+
+def fit_on_saved_coreset(learner: CoresetLearner, coreset: Coreset, schema: TableSchema | None) -> None:
+    """Fit a learner on a coreset from a file. With its schema the learner takes rows of the original table."""
+    labels = None
+    if is_classifier(learner) and coreset.y is not None:
+        labels, numbers = np.unique(coreset.y, return_inverse=True)
+        coreset = replace(coreset, y=numbers, objective=with_classes(coreset.objective, range(len(labels))))
+    fit_on_coreset(learner, coreset, labels, None)
+    set_schema(learner, schema)
+
+
+def with_classes(objective: Any, classes: Sequence[Any]) -> Any:
+    """The objective for rows with other names of their classes; None if it knows classes by number alone."""
+    if objective is None or objective.n_classes == 0:
+        return objective
+    return replace(objective, classes=tuple(classes)) if objective.classes is not None and len(classes) else None

@@ -7,7 +7,6 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from operator import methodcaller
-from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -17,13 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.contracts import partition_id
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.fit.tables import schema_of
+from tithe.core.state_checks import Storable
+from tithe.fit.results import FittedLearner
 from tithe.rows.arrays import as_matrix
 from tithe.rows.dask_collections import dask_source, is_dask_collection
-from tithe.rows.spark_frames import NAME, is_spark_frame
+from tithe.rows.schema import TableSchema
+from tithe.rows.spark_frames import NAME, is_spark_frame, open_numbers
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-_READING = ("fit", "certify")
 _COLUMNS = {  # the methods that are lazy, and the column that each adds to a Spark DataFrame
     "predict": "prediction",
     "predict_proba": "probability",
@@ -35,53 +35,38 @@ _COLUMNS = {  # the methods that are lazy, and the column that each adds to a Sp
 _EXAMPLE_ROWS = 2
 
 
-def reads_collections(method: Method) -> Method:
-    """A method of (X, y, sample_weight) that also takes Dask collections: they become a source."""
+def as_rows(
+    X: Any, y: Any = None, sample_weight: Any = None, *, schema: TableSchema | None = None
+) -> tuple[Any, Any, Any]:
+    """Rows that lie on a cluster as a source, with their y and weights; other rows as they are.
 
-    @functools.wraps(method)
-    def reading(learner: Any, X: Any, *args: Any, **options: Any) -> Any:
-        if not is_dask_collection(X):
-            return method(learner, X, *args, **options)
-        schema = None if method.__name__ == "fit" else schema_of(learner)
-        extra = dict(zip(("y", "sample_weight"), args, strict=False))
-        extra |= {name: options.pop(name) for name in ("y", "sample_weight") if name in options}
-        return method(learner, dask_source(X, **extra, schema=schema), **options)
-
-    return cast(Method, reading)
+    Of a Dask collection y and weights are collections too, of a Spark DataFrame names of columns.
+    """
+    if is_dask_collection(X):
+        return dask_source(X, y=y, sample_weight=sample_weight, schema=schema), None, None
+    if is_spark_frame(X):
+        return open_numbers(X, y, sample_weight, schema), None, None
+    return X, y, sample_weight
 
 
 def lazy_on_collections(method: Method) -> Method:
     """A method of rows that gives a Dask collection for one, and a Spark DataFrame with a further column for one.
 
-    Nothing is computed by the call.
+    Nothing is computed by the call, except for the solution if rows of `partial_fit` wait for one.
     """
 
     @functools.wraps(method)
-    def lazy(learner: Any, X: Any, *args: Any, **options: Any) -> Any:
+    def lazy(learner: Storable, X: Any, *args: Any, **options: Any) -> Any:
         is_dask = is_dask_collection(X)
         if not is_dask and not is_spark_frame(X):
             return method(learner, X, *args, **options)
         check_is_fitted(learner)
-        slim = learner.without_rows() if isinstance(learner, CollectionMixin) else learner
+        slim = learner.without_rows()
         if is_dask:
             return _mapped(slim, method.__name__, X)
         return _with_column(X, slim, method.__name__, _COLUMNS[method.__name__])
 
     return cast(Method, lazy)
-
-
-class CollectionMixin:
-    """Lets `fit` and `certify` of subclasses read Dask collections, and makes `predict` and such lazy on clusters."""
-
-    without_rows: Callable[[], Any]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        own = {name: method for name, method in vars(cls).items() if isinstance(method, FunctionType)}
-        for name in own.keys() & set(_READING):
-            setattr(cls, name, reads_collections(own[name]))
-        for name in own.keys() & set(_COLUMNS):
-            setattr(cls, name, lazy_on_collections(own[name]))
 
 
 # -- Dask -------------------------------------------------------------------------------------
@@ -144,12 +129,12 @@ def _column_names(learner: Any, name: str, answer: Any) -> list[Any] | None:
 # -- Spark ------------------------------------------------------------------------------------
 
 
-def _with_column(frame: Any, learner: Any, method: str, column: str) -> Any:
+def _with_column(frame: Any, learner: FittedLearner, method: str, column: str) -> Any:
     """The DataFrame with the result of a method for each row. Nothing is computed now."""
     from pyspark.sql.types import StructField, StructType
 
-    schema = schema_of(learner)
-    names = list(schema.reads if schema is not None else learner.__dict__.get("feature_names_in_", frame.columns))
+    schema = learner.schema_
+    names = list(schema.reads if schema is not None else learner.feature_names or frame.columns)
     for name in names:
         if name not in frame.columns:
             raise ValueError(f"{NAME} has no column {name!r}. Its columns are {', '.join(frame.columns)}.")
@@ -181,7 +166,7 @@ def _with_column(frame: Any, learner: Any, method: str, column: str) -> Any:
     return frame.mapInArrow(compute, StructType(fields))
 
 
-def _type_of(learner: Any, method: str) -> pa.DataType:
+def _type_of(learner: FittedLearner, method: str) -> pa.DataType:
     """The type of the results, told by that of a row of zeros."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

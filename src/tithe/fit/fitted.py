@@ -1,19 +1,30 @@
-"""Fitted attributes that are computed when they are read, not in each call of `partial_fit`."""
+"""Fitted attributes, and learners whose rows come in batches and are solved when a solution is needed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Generic, Self, TypeVar, get_args, overload
 
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Coreset
 from tithe.core.errors import RowsNotSavedError
-from tithe.core.state_checks import Check, Instance, Integer, Labels, Sizes, check_fields, check_of, copy_with, expect
-from tithe.fit.collections import CollectionMixin
+from tithe.core.state_checks import (
+    Check,
+    Instance,
+    Integer,
+    Labels,
+    Optional,
+    Sizes,
+    check_fields,
+    check_of,
+    copy_with,
+    expect,
+)
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.schema import TableSchema
 
@@ -22,38 +33,11 @@ FLOATS = ("float64", "float32")
 _METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
 
-class ComputedAttribute(ABC, Generic[T]):
-    """An attribute with its type that may start a fit when it is read after `partial_fit`."""
-
-    _name: str
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, learner: None, owner: type) -> Self: ...
-
-    @overload
-    def __get__(self, learner: Any, owner: type) -> T: ...
-
-    def __get__(self, learner: Any, owner: type) -> Any:
-        return self if learner is None else self._value(learner, owner)
-
-    @abstractmethod
-    def _value(self, learner: Any, owner: type) -> T:
-        """The value, or AttributeError."""
-
-
-class FittedAttribute(ComputedAttribute[T]):
+class FittedAttribute(Generic[T]):
     """A fitted attribute with its type: ``coef_ = FittedAttribute[Array]()``.
 
-    After `fit` it has the value that was set. After `partial_fit`, reading any of them fits the model to all rows so
-    far and sets all of them. If these rows have no solution, reading raises `NotFittedError`, which is also an
-    AttributeError, so that ``hasattr`` is False.
-
-    ``hasattr(model, "coef_")`` is a reading as any other, since Python does not tell a descriptor why it is read: the
-    first one after `partial_fit` takes as long as a fit on the coreset. ``dir(model)`` and
-    `sklearn.utils.validation.check_is_fitted` start no fit.
+    It has the value that the last fit found. While rows of `partial_fit` wait for ``solve()``, reading it raises
+    `NotFittedError`, which is also an AttributeError, so that ``hasattr`` is False. Reading never starts a fit.
 
     Parameters
     ----------
@@ -62,11 +46,12 @@ class FittedAttribute(ComputedAttribute[T]):
     optional : bool
         Whether a fit may leave the attribute out.
     from_stream : bool
-        False for attributes that only `fit` sets, such as labels of all rows. They are missing after `partial_fit`,
-        and reading them does not start a fit.
+        False for attributes that only `fit` sets, such as labels of all rows. They are missing after `partial_fit`.
     holds_rows : bool
         Whether the value holds training rows, which a model file leaves out unless it is told to keep them.
     """
+
+    _name: str
 
     def __init__(
         self,
@@ -79,6 +64,9 @@ class FittedAttribute(ComputedAttribute[T]):
         self._check, self.optional, self._from_stream = check, optional or not from_stream, from_stream
         self.holds_rows = holds_rows
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
     @property
     def check(self) -> Check:
         """The check of a value that was read from a file."""
@@ -87,26 +75,39 @@ class FittedAttribute(ComputedAttribute[T]):
             self._check = check_of(kind)
         return self._check
 
-    def _value(self, learner: Any, owner: type) -> Any:
-        if self._from_stream and learner._is_behind:
-            learner._catch_up(self._name)
+    @overload
+    def __get__(self, learner: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, learner: StreamLearner, owner: type) -> T: ...
+
+    def __get__(self, learner: StreamLearner | None, owner: type) -> Any:
+        if learner is None:
+            return self
         values = learner._fitted_values
         if values and self._name in values:
             return values[self._name]
         if self._name in learner._left_out:
             raise RowsNotSavedError(f"{owner.__name__} has no {self._name}")
         message = f"{owner.__name__!r} object has no attribute {self._name!r}"
-        raise AttributeError(message) if values else NotFittedError(f"{message}: it is not fitted yet.")
+        if values or (learner._is_behind and not self._from_stream):
+            raise AttributeError(message)
+        if learner._is_behind:
+            raise NotFittedError(
+                f"{message} yet: rows came by partial_fit since the last solution. Call solve(), or a method that "
+                "needs the solution, such as predict(X), first."
+            )
+        raise NotFittedError(f"{message}: it is not fitted yet.")
 
-    def __set__(self, learner: Any, value: T) -> None:
-        if learner._fitted_values is None:
-            learner._fitted_values = {}
-        learner._fitted_values[self._name] = value
+    def __set__(self, learner: StreamLearner, value: T) -> None:
+        learner._fitted_values = {**(learner._fitted_values or {}), self._name: value}
 
-    def __delete__(self, learner: Any) -> None:
-        if self._name not in (learner._fitted_values or {}):
+    def __delete__(self, learner: StreamLearner) -> None:
+        values = dict(learner._fitted_values or {})
+        if self._name not in values:
             raise AttributeError(self._name)
-        del learner._fitted_values[self._name]
+        del values[self._name]
+        learner._fitted_values = values
 
 
 def fitted_attributes(learner: type) -> dict[str, FittedAttribute[Any]]:
@@ -119,58 +120,64 @@ def fitted_attributes(learner: type) -> dict[str, FittedAttribute[Any]]:
     }
 
 
-class LazyFitMixin(CollectionMixin, ABC):
-    """A mixin for learners whose `partial_fit` is lazy: the model is fitted when a `FittedAttribute` is read.
+class StreamLearner(ABC):
+    """A learner with fitted attributes, and with a `partial_fit` that only takes rows.
 
-    `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None. ``stream_`` is pickled too, so a
-    copy can continue the stream. `sklearn.utils.validation.check_is_fitted` does not start a fit.
+    `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None; `solve` fits to all rows so far.
+    `predict` and the other methods that need a solution call it. ``stream_`` is pickled too, so a copy can go on.
     """
 
+    stream_: Any = None  # a CoresetStream, or the streams of all folds; None unless rows came by `partial_fit`
     _fitted_values: dict[str, Any] | None = None
     _left_out: tuple[str, ...] = ()  # attributes that were not saved because they hold training rows
 
     @abstractmethod
-    def _fit_from_stream(self) -> None:
-        """Set all fitted attributes for the rows in ``stream_``."""
-
-    @property
-    def _is_streaming(self) -> bool:
-        """Whether rows have been pushed."""
-        return "stream_" in self.__dict__
+    def _solve_stream(self) -> dict[str, Any]:
+        """All fitted attributes by name, for the rows in ``stream_``."""
 
     @property
     def _is_behind(self) -> bool:
         """Whether rows have been pushed that the model was not fitted to yet."""
-        return self._is_streaming and self._fitted_values is None
+        return self.stream_ is not None and self._fitted_values is None
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._is_streaming or bool(self._fitted_values)
+        return self.stream_ is not None or bool(self._fitted_values)
 
-    def __dir__(self) -> Iterable[str]:
-        """Leave out fitted attributes that would start a fit, since some tools read all attributes."""
-        if not self._is_behind:
-            return super().__dir__()
-        descriptors = {name: getattr(type(self), name, None) for name in object.__dir__(self)}
-        names = [name for name, value in descriptors.items() if not isinstance(value, (ComputedAttribute, property))]
-        return [name for name in names if hasattr(self, name)]
+    def solve(self) -> Self:
+        """Fit to all rows that were passed to `partial_fit` so far, and set the fitted attributes.
+
+        Nothing happens if the solution is that of these rows already. It takes as long as a fit on the coreset.
+        Raises `NotFittedError` if there are no rows, or if these rows have no solution.
+        """
+        check_is_fitted(self)
+        if self._is_behind:
+            try:
+                self._fitted_values = self._solve_stream()
+            except Exception as error:
+                raise NotFittedError(
+                    f"{type(self).__name__} has no solution: the rows passed to partial_fit have none yet. {error}"
+                ) from error
+        return self
 
     def _start_fit(self) -> None:
         """Forget the rows and the solution of earlier calls."""
-        self.__dict__.pop("stream_", None)
-        self.__dict__.pop("_left_out", None)
+        if self.stream_ is not None:
+            del self.stream_
+        if self._left_out:
+            del self._left_out
         self._fitted_values = {}
 
     def without_rows(self) -> Self:
         """A copy without coresets and stream. It predicts the same, and cannot go on with `partial_fit`."""
         if self._is_behind:
             try:
-                self._catch_up("solution")
+                self.solve()
             except NotFittedError as error:
                 raise ValueError(f"{error} To save the rows themselves, set rows=True.") from error
         values = dict(self._fitted_values or {})
         names = [name for name, attribute in fitted_attributes(type(self)).items() if attribute.holds_rows]
         left_out = [name for name in names if values.get(name) is not None]
-        left_out += ["stream_"] if self._is_streaming else []
+        left_out += ["stream_"] if self.stream_ is not None else []
         if not left_out:
             return self
         kept = {name: value for name, value in self.__dict__.items() if name not in left_out}
@@ -182,24 +189,11 @@ class LazyFitMixin(CollectionMixin, ABC):
         if "stream_" in self._left_out:
             raise RowsNotSavedError(f"{type(self).__name__} cannot go on with partial_fit (fit starts anew)")
 
-    def _catch_up(self, name: str) -> None:
-        """Fit the model to all rows that were pushed, because the attribute ``name`` is read."""
-        self._fitted_values = {}
-        try:
-            self._fit_from_stream()
-        except BaseException as error:
-            self._fitted_values = None
-            if not isinstance(error, Exception):
-                raise
-            raise NotFittedError(
-                f"{type(self).__name__} has no {name}: the rows passed to partial_fit have no solution yet. {error}"
-            ) from error
-
 
 COLUMNS: dict[str, Check] = {
     "n_features_in_": Integer(least=1, size="d"),
     "feature_names_in_": Labels("d"),
-    "schema_": Instance(TableSchema),
+    "schema_": Optional(Instance(TableSchema)),
 }
 OPTIONAL_COLUMNS = ("feature_names_in_", "schema_")
 

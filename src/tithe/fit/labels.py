@@ -93,28 +93,39 @@ def _target(block: Block) -> Array:
     return block.y
 
 
-def with_class_numbers(data: DataPass, *, classifier: bool) -> tuple[Array | None, MappedSource]:
-    """The labels of a source (None for regression), and the source with class numbers in place of labels."""
-    source = data.rows
-    assert isinstance(source, Source)
+def with_class_numbers(data: DataPass, *, classifier: bool) -> tuple[Array | None, DataPass]:
+    """The labels (None for regression), and passes over the rows with class numbers in place of labels."""
+    rows = data.rows
+    if isinstance(rows, Block):
+        if rows.y is None or not classifier:
+            return None, data.over(finite_target(rows))
+        labels, numbers = encoded_classes(rows.y)
+        return labels, data.over(replace(rows, y=numbers))
     if not classifier:
-        return None, MappedSource(source, finite_target)
+        return None, data.over(MappedSource(rows, finite_target))
     labels = checked_classes(known_classes(data))
-    return labels, MappedSource(source, EncodeLabels(classes=labels))
+    return labels, data.over(MappedSource(rows, EncodeLabels(classes=labels)))
 
 
-def require_target(learner: Any, y: Any, *, anyway: bool = False) -> None:
-    """Refuse rows without y if the learner needs one, or ``anyway``."""
-    if y is None and (anyway or learner.__sklearn_tags__().target_tags.required):
-        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
-
-
-def with_numbers(block: Block, *, classifier: bool) -> tuple[Array | None, Block]:
-    """The labels of a block in memory (None for regression), and the block with class numbers in place of labels."""
-    if block.y is None or not classifier:
+def batch_with_class_numbers(
+    block: Block, classes: Any, known: Array | None, *, classifier: bool, first: bool
+) -> tuple[Array | None, Block]:
+    """The same for a batch of `partial_fit`. ``known`` are the labels of the batches before, or of a fit."""
+    if not classifier:
         return None, finite_target(block)
-    labels, numbers = encoded_classes(block.y)
-    return labels, replace(block, y=numbers)
+    labels = stream_classes(classes, known, first=first)
+    return labels, EncodeLabels(classes=labels)(block)
+
+
+def has_target(rows: Block | Source) -> bool:
+    """Whether rows come with a y. A row of a source is looked at."""
+    return (rows if isinstance(rows, Block) else rows.sample(1, rng=np.random.default_rng(0))).y is not None
+
+
+def require_target(learner: Any, given: bool, *, anyway: bool = False) -> None:
+    """Refuse rows without y, which is ``given`` or not, if the learner needs one, or ``anyway``."""
+    if not given and (anyway or learner.__sklearn_tags__().target_tags.required):
+        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
 
 
 def class_masses(data: DataPass, n_classes: int) -> Array:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
+from tithe.certify import Certificate
 from tithe.core.data import Array, Block
+from tithe.rows.schema import TableSchema
 
 MAX_BARS = 20  # of a chart
 MAX_COLUMNS = 1000  # whose coefficients or centres are listed by name
@@ -32,8 +34,38 @@ class BarChart:
         return cls(title, [str(labels[i]) for i in largest], values[largest], axis)
 
 
+class FittedLearner(Protocol):
+    """What reports and commands read of any fitted model of ours."""
+
+    n_features_in_: int
+    schema_: TableSchema | None  # of a model whose rows came from a table
+
+    @property
+    def feature_names(self) -> list[str] | None: ...
+
+    @property
+    def certificate_(self) -> Certificate | None: ...
+
+    def summary(self) -> dict[str, Any]: ...
+
+    def charts(self) -> list[BarChart]: ...
+
+
 class Described:
-    """A model that describes itself in reports and to ``tithe inspect``."""
+    """A model that describes itself in reports and to ``tithe inspect``: a `FittedLearner`."""
+
+    n_features_in_: int
+    feature_names_in_: Array
+    schema_: TableSchema | None = None
+    certificate_: Certificate | None = None
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the columns that the model was fitted on, if they had names."""
+        try:
+            return [str(name) for name in self.feature_names_in_]
+        except AttributeError:  # scikit-learn's attribute exists only where there are names
+            return None
 
     def summary(self) -> dict[str, Any]:
         """Numbers, texts and lists of them for a report, by name."""
@@ -44,19 +76,17 @@ class Described:
         return []
 
 
-def column_names(learner: Any) -> list[str]:
+def column_names(learner: FittedLearner) -> list[str]:
     """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
-    names = vars(learner).get("feature_names_in_")
-    return [f"x{j}" for j in range(learner.n_features_in_)] if names is None else [str(name) for name in names]
+    return learner.feature_names or [f"x{j}" for j in range(learner.n_features_in_)]
 
 
-def in_units(learner: Any, points: Array) -> Array:
+def in_units(learner: FittedLearner, points: Array) -> Array:
     """Points in the space of X in the units of the table that the learner was fitted on, if it was one."""
-    schema = vars(learner).get("schema_")
-    return np.asarray(points, np.float64) if schema is None else schema.original_units(points)
+    return np.asarray(points, np.float64) if learner.schema_ is None else learner.schema_.original_units(points)
 
 
-def named_coefficients(learner: Any, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
+def named_coefficients(learner: FittedLearner, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
     """The coefficients (k, d) of each column, largest first: one number, or one for each of the ``outputs``."""
     names = column_names(learner)
     order = np.argsort(-np.abs(coef).max(axis=0), kind="stable")[:MAX_COLUMNS]
@@ -69,7 +99,7 @@ def named_coefficients(learner: Any, coef: Array, outputs: Sequence[Any]) -> lis
 
 
 def named_clusters(
-    learner: Any, centers: Array, weights: Array, typical_rows: Array, coreset: Block | None
+    learner: FittedLearner, centers: Array, weights: Array, typical_rows: Array, coreset: Block | None
 ) -> list[dict[str, Any]]:
     """Weight, centre and typical row of each cluster, in the units of the columns.
 
@@ -101,13 +131,13 @@ def _rows_with_ids(coreset: Block, ids: Array) -> Array:
     return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
-def named_values(learner: Any, points: Array, order: Array) -> list[dict[str, float | str]]:
+def named_values(learner: FittedLearner, points: Array, order: Array) -> list[dict[str, float | str]]:
     """Points in the space of X by the names of their columns and in the units of these; days are written as dates.
 
     ``order`` numbers the columns that are listed.
     """
-    names, schema = column_names(learner), vars(learner).get("schema_")
-    days = frozenset() if schema is None else schema.day_features
+    names = column_names(learner)
+    days = frozenset() if learner.schema_ is None else learner.schema_.day_features
     rows = in_units(learner, points)
     return [{names[j]: _date_text(row[j]) if j in days else float(row[j]) for j in order} for row in rows]
 

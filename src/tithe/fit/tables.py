@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from tithe.core.contracts import Source
 from tithe.core.data import Block
+from tithe.fit.results import Described
 from tithe.rows.arrays import as_block, is_frame
 from tithe.rows.learn import TableOptions, learn_from_all_rows, learn_schema, scaled_features
 from tithe.rows.schema import TableSchema, frame_table
@@ -22,7 +23,7 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
     A frame of finite numbers is taken as it is, as by scikit-learn. One with text, dates or gaps becomes rows by a
     schema, which is stored; every frame is encoded by that schema from then on.
     """
-    schema = None if reset else schema_of(learner)
+    schema = None if reset else learner.schema_
     if is_frame(X) and (schema is not None or (reset and _needs_schema(X))):
         table = frame_table(X)
         if schema is None:
@@ -31,7 +32,7 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
         return as_block(schema.encode(table), y, sample_weight)
     block = as_block(X, y, sample_weight)
     if reset:
-        learner.__dict__.pop("schema_", None)
+        learner.schema_ = None
     validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
     return block
 
@@ -57,24 +58,17 @@ def _batches_of(table: Any, names: list[str]) -> list[Any]:
     return batches
 
 
-def schema_of(learner: Any) -> TableSchema | None:
-    """The schema that a learner was fitted with."""
-    schema: TableSchema | None = learner.__dict__.get("schema_")
-    return schema
-
-
-def set_schema(learner: Any, schema: TableSchema | None) -> None:
+def set_schema(learner: Described, schema: TableSchema | None) -> None:
     """Store a schema, and the names and number of its features."""
-    learner.__dict__.pop("schema_", None)
+    learner.schema_ = schema
     if schema is not None:
-        learner.schema_ = schema
         learner.n_features_in_ = schema.n_features
         learner.feature_names_in_ = np.asarray(schema.feature_names, dtype=object)
 
 
-def check_same_schema(learner: Any, source: Source) -> None:
+def check_same_schema(learner: Described, source: Source) -> None:
     """Refuse a source whose columns became features in another way than those of the fit."""
-    schema = schema_of(learner)
+    schema = learner.schema_
     if schema is not None and source.schema is not None and not schema.same_features(source.schema):
         raise ValueError(
             "The columns of this source became features by another schema than in the fit: scales or values differ. "

@@ -1,34 +1,87 @@
-"""The base class of linear models on a coreset: fit, polish, certificates and warm starts."""
+"""The bases of linear models on a coreset: fit, polish, certificates and warm starts; classes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent
 from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
+from tithe.core.labels import LabelledObjective
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import POLISH, Boolean, Constraint, Option, RealNumber, check_params
 from tithe.core.passes import DataPass
-from tithe.core.progress import Checkpoint, Progress
+from tithe.core.progress import Checkpoint
 from tithe.core.registry import make
-from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Instance, Optional
-from tithe.fit.base import CoresetLearner, can_read_again, limits_threads
-from tithe.fit.bases import BaseEstimator
-from tithe.fit.fitted import FittedAttribute
-from tithe.linear.objective import LinearModelObjective
+from tithe.core.seeding import rng_for
+from tithe.core.state_checks import Floats, Instance, Optional, Sizes
+from tithe.fit.base import CoresetLearner, can_read_again
+from tithe.fit.bases import BaseEstimator, ClassifierMixin
+from tithe.fit.collections import lazy_on_collections
+from tithe.fit.fitted import FLOATS, FittedAttribute, check_classes
+from tithe.fit.labels import (
+    EncodeLabels,
+    checked_classes,
+    class_factors,
+    class_masses,
+    encoded_classes,
+    is_balanced,
+    known_classes,
+    stream_classes,
+    weights_by_class,
+)
+from tithe.fit.results import BarChart, column_names, named_coefficients
+from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
+from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
+from tithe.rows.leaves import MappedSource
 
 _MIN_AUTO_ROWS, _AUTO_ROWS_PER_COLUMN = 10_000, 20
 _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to this number
+_MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
 _TOL = RealNumber(above=0.0)
 TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearFit:
+    """A fit of a linear model.
+
+    Parameters
+    ----------
+    params : array (k, d + 1)
+        One row for each score, intercepts last.
+    curve : list of float
+        The loss after each step.
+    n_iter : int
+    certificate : Certificate or None
+    coreset : Coreset or None
+        None if all rows in memory were used without one.
+    more : mapping
+        Further fitted attributes by name.
+    """
+
+    params: Array
+    curve: list[float]
+    n_iter: int
+    certificate: Certificate | None = None
+    coreset: Coreset | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LastFit:
+    """What a warm start needs of the fit before: its classes, () for a regression, and its parameters."""
+
+    classes: tuple[Any, ...]
+    params: Array
 
 
 class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
@@ -40,9 +93,9 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     - ``_objective()``: the loss that a coreset has to preserve;
     - ``_prepare_block(block, reset)`` and ``_prepare_source(data, reset)``: rows with the target as the objective
       reads it. With ``reset`` the classes are stored, else they are known from a fit;
-    - ``_params()`` and ``_store(params)``: the parameters from and into ``coef_`` and ``intercept_``.
+    - ``_attributes(params, dtype)`` and ``_params()``: the parameters as ``coef_`` and ``intercept_``, and back.
 
-    They may define ``_fit_all``, ``_takes_all``, ``_check_rows`` and ``_construction``.
+    They may define ``_fit_all``, ``_completed``, ``_takes_all``, ``_check_rows`` and ``_construction``.
     """
 
     tol: float
@@ -79,8 +132,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """Coefficients and intercepts (k, d + 1) in double precision."""
 
     @abstractmethod
-    def _store(self, params: Array) -> None:
-        """Set ``coef_`` and ``intercept_``."""
+    def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
+        """``coef_`` and ``intercept_`` of a model fitted to rows of this type."""
 
     def _takes_all(self, rows: Block) -> bool:
         """Whether all rows in memory are used, without a coreset."""
@@ -93,124 +146,93 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     def _check_rows(self, block: Block) -> None:
         """Refuse rows that have no solution."""
 
-    @limits_threads
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | bool | None = None,
-    ) -> Self:
-        """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
+    # -- fit -----------------------------------------------------------------------------------
 
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n, d), or a source
-            A source (`open_dataset`) is read leaf by leaf, once to reduce it and once for each pass of polish; a
-            classifier's ``class_weight="balanced"`` takes one more pass. A source that cannot be read again is fitted
-            without polish and certificate, and all classes must be among its first rows; if not, use `partial_fit`
-            with ``classes``.
-        y : array of shape (n,), of numbers for a regression, of any labels for a classifier
-            That of a source comes with its rows.
-        sample_weight : array of shape (n,), optional
-        checkpoint, progress
-            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
-        """
-        self._check_options()
-        before = (self._known_classes(), self._params()) if self.warm_start and hasattr(self, "coef_") else None
-        rows = self._validate_rows(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=True)
-        self._start_fit()
-        data = self._prepare(self._passes(rows, progress), reset=True)
-        again = can_read_again(data.rows, self.polish)
-        objective = self._objective()
-        seed = as_seed(self.random_state)
-        if isinstance(data.rows, Block) and self._takes_all(data.rows):
-            self._learn(None, data, seed, before=before)
-            self.n_passes_ = data.n_passes
-            return self
-        with single_blas_thread():
-            construction = self._construction(data.rows, seed)
-            # polish calibrates as well, and its totals are better: they are taken at the first fit
-            options = {"construction": construction, "calibrate": self.calibrate and not again}
-            coreset = self._reduce(data, objective, seed, checkpoint=checkpoint, **options)
-            self._learn(coreset, data if again else None, seed, before=before)
-        self.n_passes_ = data.n_passes
-        return self
+    def _context(self) -> LastFit | None:
+        """The last solution, for a warm start. Rows of `partial_fit` that were not solved have none."""
+        return LastFit(self._known_classes(), self._params()) if self.warm_start and self._fitted_values else None
 
     def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
-        """Passes over the rows with the target as the objective reads it."""
         if isinstance(data.rows, Block):
             return data.over(self._prepare_block(data.rows, reset=reset))
         return self._prepare_source(data, reset=reset)
 
-    def _start(self, before: tuple[tuple[Any, ...], Array] | None) -> Array | None:
+    def _reduce_and_learn(
+        self, data: DataPass, seed: int, context: LastFit | None, checkpoint: Checkpoint | None
+    ) -> dict[str, Any]:
+        again = can_read_again(data.rows, self.polish)
+        if isinstance(data.rows, Block) and self._takes_all(data.rows):
+            return self._learn(None, data, seed, context)
+        with single_blas_thread():
+            construction, more = self._construction(data.rows, seed)
+            # polish calibrates as well, and its totals are better: they are taken at the first fit
+            options = {"construction": construction, "calibrate": self.calibrate and not again}
+            coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint, **options)
+            return {**more, **self._learn(coreset, data if again else None, seed, context)}
+
+    def _start(self, before: LastFit | None) -> Array | None:
         """The parameters of the fit ``before``, if it had the same columns and classes."""
         if before is None:
             return None
-        classes, params = before
-        same = classes == self._known_classes() and params.shape[1] == self.n_features_in_ + 1
-        return params if same else None
+        same = before.classes == self._known_classes() and before.params.shape[1] == self.n_features_in_ + 1
+        return before.params if same else None
 
     def _learn(
-        self,
-        coreset: Coreset | None,
-        data: DataPass | None,
-        seed: int,
-        *,
-        before: tuple[tuple[Any, ...], Array] | None = None,
-    ) -> None:
-        """Fit on the coreset, polish and certify on all rows.
-
-        ``coreset`` is None if all rows in memory are used, ``data`` if the rows cannot be read again.
-        """
-        objective, start = self._objective(), self._start(before)
-        self.certificate_ = None
-        if data is None:
-            self.n_passes_ = 1
-        if coreset is not None:
-            if data is None or not isinstance(data.rows, Block):
-                self._check_rows(coreset)
-            self.coreset_ = coreset
+        self, coreset: Coreset | None, data: DataPass | None, seed: int, context: LastFit | None
+    ) -> dict[str, Any]:
+        """Fit on the coreset, polish and certify on all rows. ``coreset`` is None if all rows in memory are used."""
+        objective, start = self._objective(), self._start(context)
+        if coreset is not None and (data is None or not isinstance(data.rows, Block)):
+            self._check_rows(coreset)
         if coreset is None or coreset.is_whole:
-            params = self._fit_all(data, start, seed)
+            fit = self._fit_all(coreset, data, start, seed)
         elif data is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)
-            self.objective_curve_, self.n_iter_ = [objective.evaluate(coreset, params).value], 1
+            fit = LinearFit(params=params, curve=[objective.evaluate(coreset, params).value], n_iter=1, coreset=coreset)
         else:
-            params = self._fit_coreset(data, seed, start)
-        self._store(params)
+            fit = self._fit_coreset(coreset, data, seed, start)
+        fit = self._completed(fit, data)
+        rows = data.rows if data is not None and fit.coreset is None else fit.coreset
+        assert isinstance(rows, Block)
+        return {
+            **self._attributes(fit.params, rows.X.dtype),
+            **({} if fit.coreset is None else {"coreset_": fit.coreset}),
+            "certificate_": fit.certificate,
+            "objective_curve_": fit.curve,
+            "n_iter_": fit.n_iter,
+            "n_passes_": 1 if data is None else data.n_passes,
+            **fit.more,
+        }
 
-    def _fit_all(self, data: DataPass | None, start: Array | None, seed: int) -> Array:
-        """The parameters of a fit on all rows: a block in ``data``, or else ``coreset_``, which then holds all rows.
+    def _completed(self, fit: LinearFit, data: DataPass | None) -> LinearFit:
+        """The fit with what a subclass adds to it."""
+        return fit
 
-        Sets ``certificate_``, ``objective_curve_`` and ``n_iter_``.
-        """
+    def _fit_all(self, coreset: Coreset | None, data: DataPass | None, start: Array | None, seed: int) -> LinearFit:
+        """A fit on all rows: those of a block in ``data``, or else of the ``coreset``, which then holds all rows."""
+        assert coreset is not None
         objective = self._objective()
-        in_memory = data if data is not None and isinstance(data.rows, Block) else DataPass(self.coreset_)
-        params, n_passes = objective.minimise(self.coreset_, init=start)
+        in_memory = data if data is not None and isinstance(data.rows, Block) else DataPass(coreset)
+        params, n_passes = objective.minimise(coreset, init=start)
         in_memory.n_passes += n_passes
         point = evaluate_all(objective, in_memory, params)
-        curvature = CurvatureRows.all_of(objective, self.coreset_, params)
-        gap = gap_at(objective, point, curvature, params, objective.centre(in_memory.or_few(self.coreset_)))
+        curvature = CurvatureRows.all_of(objective, coreset, params)
+        gap = gap_at(objective, point, curvature, params, objective.centre(in_memory.or_few(coreset)))
         if not (gap.below(self.tol) or self._has_no_minimum(in_memory, params)):
             warn_caller(
                 f"The loss may exceed the smallest possible by {gap.largest_text}, more than "
                 f"tol={self.tol:g}: the fit stopped after {n_passes} passes. Raise max_iter={objective.max_iter}.",
                 ConvergenceWarning,
             )
-        self.objective_curve_, self.n_iter_ = [point.value], 1
-        if data is not None:
-            self.certificate_ = gap.certificate(self.coreset_.n_seen, passes=1)
-        return params
+        certificate = None if data is None else gap.certificate(coreset.n_seen, passes=1)
+        return LinearFit(params=params, curve=[point.value], n_iter=1, certificate=certificate, coreset=coreset)
 
     def _has_no_minimum(self, data: DataPass, params: Array) -> bool:
         """Whether these parameters show that the loss has no minimum."""
         return False
 
-    def _fit_coreset(self, data: DataPass, seed: int, start: Array | None) -> Array:
-        objective, coreset = self._objective(), self.coreset_
+    def _fit_coreset(self, coreset: Coreset, data: DataPass, seed: int, start: Array | None) -> LinearFit:
+        objective = self._objective()
         rng = rng_for(seed, "solve")
         polished = polish_by_descent(
             objective,
@@ -222,17 +244,19 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             calibrate=self.calibrate,
             rng=rng,
         )
-        self.coreset_ = polished.coreset
-        self.objective_curve_ = polished.curve
-        self.n_iter_ = len(polished.curve)
-        self.certificate_ = polished.gap.certificate(polished.n_rows, passes=polished.passes)
-        return polished.params
+        return LinearFit(
+            params=polished.params,
+            curve=polished.curve,
+            n_iter=len(polished.curve),
+            certificate=polished.gap.certificate(polished.n_rows, passes=polished.passes),
+            coreset=polished.coreset,
+        )
 
-    def _construction(self, rows: Any, seed: int) -> Any:
-        """The construction that draws the rows, or "auto"."""
+    def _construction(self, rows: Block | Source, seed: int) -> tuple[Any, dict[str, Any]]:
+        """The construction that draws the rows, or "auto"; and fitted attributes that it needs."""
         if isinstance(self.construction, str) and self.construction == "auto":
-            return "auto"
-        return make("construction", self.construction)
+            return "auto", {}
+        return make("construction", self.construction), {}
 
     # -- checks --------------------------------------------------------------------------------
 
@@ -240,11 +264,6 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         self._unlabelled_objective()  # refuses wrong parameters of the loss
         self._check_names()
         check_params(self, self._linear_constraints)
-
-    def _required(self, y: Any) -> Any:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        return y
 
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:
         return linear_auto_size(n_rows, n_features)
@@ -257,22 +276,183 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         X may be a source. The estimate takes its curvature from these rows and says how uncertain it is. Without a
         coreset there is only the bound.
         """
-        check_is_fitted(self)
-        rows = self._validate_rows(X, y if isinstance(X, Source) else self._required(y), sample_weight, reset=False)
+        rows = self.solve()._validate_rows(X, y, sample_weight, reset=False)
         data = self._prepare(DataPass(rows, self.engine), reset=False)
         params = self._params()
-        if self._fitted_values and "coreset_" not in (*self._fitted_values, *self._left_out):
+        if "coreset_" not in (*(self._fitted_values or {}), *self._left_out):
             return certify_bound(self._objective(), data, params)
         return certify_gap(self._objective(), data, params, self.coreset_)
 
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included."""
-        return {"loss": self.objective_curve_[-1]}
+        return {"loss": self.solve().objective_curve_[-1]}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
+    """A linear model with one score for two classes, else one score for each class.
+
+    Subclasses have, besides those of `CoresetLinearModel`, the parameter ``class_weight``.
+    ``_objective(classes)`` uses the numbers of the fitted classes if ``classes`` is None.
+    """
+
+    class_weight: Any
+
+    classes_: Array
+    coef_ = FittedAttribute[Array](Floats("outputs", "d", dtypes=FLOATS))
+    intercept_ = FittedAttribute[Array](Floats("outputs", dtypes=FLOATS))
+    sensitivity_model_ = FittedAttribute[SensitivityModel](from_stream=False)
+
+    @abstractmethod
+    def _objective(self, classes: tuple[int, ...] | None = None) -> LabelledLinearObjective:
+        """The loss that a coreset has to preserve."""
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
+        """Add rows, which need not be kept. `solve` computes the coefficients, as `predict` does if it was not called.
+
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows (``"auto"``: 10,000,
+        or 20 for each column) are all used, as in `fit`; beyond that a `CoresetStream` keeps a coreset. There is no
+        polish and no certificate, because the rows are not kept: use `certify` on rows that you have. The first call
+        after a `fit` starts anew.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : array of shape (n,)
+        sample_weight : array of shape (n,), optional
+        classes : array, optional
+            All labels that will ever occur. Needed on the first call, unless `fit` was called before. A solution
+            needs rows of each of them.
+        """
+        return self._push(X, y, sample_weight, classes)
+
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        known = self.classes_ if self.__sklearn_is_fitted__() else None
+        classes = stream_classes(classes, known, first=self.stream_ is None)
+        self._note_classes(classes)
+        factors = None if self.class_weight is None else class_factors(self.class_weight, classes, None)
+        return EncodeLabels(classes=classes, factors=factors)(block)
+
+    # -- methods of the base class -------------------------------------------------------------
+
+    def _unlabelled_objective(self) -> Any:
+        return replace(self._objective((0, 1)), classes=None)
+
+    def _known_sizes(self) -> Sizes:
+        return check_classes(self)
+
+    def _known_classes(self) -> tuple[Any, ...]:
+        return tuple(self.classes_.tolist())
+
+    def _params(self) -> Array:
+        return np.column_stack([self.coef_, self.intercept_]).astype(np.float64)
+
+    def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
+        return {"coef_": params[:, :-1].copy(), "intercept_": params[:, -1].copy()}
+
+    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+        """Classes as numbers, and class weights in the weights of the rows."""
+        assert block.y is not None
+        if reset:
+            classes, codes = encoded_classes(block.y)
+            self._note_classes(classes)
+        else:
+            codes = LabelledObjective(classes=self._known_classes()).codes(block)
+        weight = weights_by_class(self.class_weight, self.classes_, codes, block.sample_weight)
+        if reset and weight is not None and not np.bincount(codes, weights=weight, minlength=len(self.classes_)).all():
+            raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
+        return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean if reset else None)
+
+    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
+        source = data.rows
+        assert isinstance(source, Source)
+        if reset:
+            self._note_classes(checked_classes(known_classes(data)))
+        coded = data.over(MappedSource(source, EncodeLabels(classes=self.classes_)))
+        if self.class_weight is None:
+            return coded
+        mass = None
+        if is_balanced(self.class_weight) and source.replayable:
+            mass = class_masses(coded, len(self.classes_))
+        factors = class_factors(self.class_weight, self.classes_, mass)
+        return coded.over(MappedSource(source, EncodeLabels(classes=self.classes_, factors=factors)))
+
+    def _construction(self, rows: Block | Source, seed: int) -> tuple[Any, dict[str, Any]]:
+        """The construction. A model of the sensitivities is fitted here, so that it can be stored."""
+        (construction, more), objective = super()._construction(rows, seed), self._objective()
+        if not (isinstance(construction, Regressed) and isinstance(objective, Bounded)):
+            return construction, more  # the plan of the reduction refuses what does not fit the objective
+        n_rows = len(rows) if isinstance(rows, Block) else rows.n_rows
+        if n_rows is not None and n_rows <= self._size(n_rows, rows.n_features):
+            return construction, more
+        block = rows if isinstance(rows, Block) else rows.sample(None, rng=rng_for(seed, "look"))
+        construction = construction.prepare(block, objective, rng=rng_for(seed, "prepare"))
+        assert isinstance(construction, Regressed) and construction.sensitivity_model_ is not None
+        named = replace(objective, classes=tuple(self.classes_.tolist()))  # new rows have labels, not class numbers
+        return construction, {"sensitivity_model_": replace(construction.sensitivity_model_, objective=named)}
+
+    def _note_classes(self, classes: Array) -> None:
+        if len(classes) < 2:
+            raise ValueError(f"y holds only one class, {classes.tolist()[0]!r}: give rows of at least two.")
+        if len(classes) > _MANY_NUMBERS and classes.dtype.kind in "iuf":
+            warn_caller(
+                f"y holds {len(classes)} different numbers, each of which becomes a class; that takes long. If they "
+                "are a quantity, take a regressor: CoresetRidge, or tithe fit ridge."
+            )
+        self.classes_ = classes
+
+    def _check_rows(self, block: Block) -> None:
+        assert block.y is not None
+        missing = np.flatnonzero(np.bincount(block.y, weights=block.weights(), minlength=len(self.classes_)) <= 0)
+        if len(missing):
+            raise ValueError(
+                f"Class {self.classes_.tolist()[missing[0]]!r} has no row of positive weight: give it one, or leave it "
+                "out of the classes."
+            )
+
+    def _size(self, n_rows: int | None, n_features: int) -> int:
+        size = super()._size(n_rows, n_features)
+        if size < len(self.classes_):
+            raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows of {len(self.classes_)} classes.")
+        return size
+
+    # -- methods of a fitted model -------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included, the classes and the coefficients."""
+        loss = super().summary()
+        coefficients = named_coefficients(self, self.coef_, self.classes_.tolist())
+        return {
+            **loss,
+            "classes": self.classes_.tolist(),
+            "intercept": self.intercept_.tolist(),
+            "coefficients": coefficients,
+        }
+
+    def charts(self) -> list[BarChart]:
+        """The coefficients; for more than two classes, the largest of each column."""
+        coef = self.solve().coef_
+        strongest = np.take_along_axis(coef, np.abs(coef).argmax(axis=0)[None], axis=0)[0]
+        axis = f"coefficient, towards {self.classes_[-1]!s}" if len(coef) == 1 else "largest over the classes"
+        return [BarChart.of_largest("coefficients", column_names(self), strongest, axis)]
+
+    @lazy_on_collections
+    def decision_function(self, X: Any) -> Array:
+        """Margins: (n,) for two classes, else (n, K); a column ``margin`` of a Spark DataFrame."""
+        rows = self.solve()._checked(X, reset=False).X
+        margins: Array = np.asarray(rows @ self.coef_.T.astype(rows.dtype)) + self.intercept_
+        return margins[:, 0] if len(self.classes_) == 2 else margins
+
+    @lazy_on_collections
+    def predict(self, X: Any) -> Array:
+        """The class of each row, that of the largest margin; a column ``prediction`` of a Spark DataFrame."""
+        margins = self.decision_function(X)
+        classes: Array = self.classes_[(margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)]
+        return classes
 
 
 def linear_auto_size(n_rows: int | None, n_features: int) -> int:

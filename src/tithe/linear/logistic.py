@@ -10,11 +10,11 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
-from tithe.linear.classifier import CoresetLinearClassifier
-from tithe.linear.learner import TOLERANCE
+from tithe.fit.collections import lazy_on_collections
+from tithe.linear.learner import TOLERANCE, CoresetLinearClassifier, LinearFit
 from tithe.linear.logistic_objective import LogisticObjective
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
@@ -77,7 +77,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         Its y holds class numbers.
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
-    stream_ : CoresetStream
+    stream_ : CoresetStream or None
         After `partial_fit`: the stream that keeps the coreset.
     sensitivity_model_ : SensitivityModel
         With ``construction="regressed"``: predicts the sensitivity of new rows.
@@ -100,7 +100,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
     >>> model = CoresetLogisticRegression(coreset_size=2000, random_state=0)
     >>> for at in range(0, 100_000, 10_000):
     ...     model = model.partial_fit(X[at : at + 10_000], y[at : at + 10_000], classes=["no", "yes"])
-    >>> model.coef_.round(1).tolist()
+    >>> model.solve().coef_.round(1).tolist()
     [[1.0, -2.0, 0.5]]
     >>> model.certify(X, y).relative_excess < 1e-3
     True
@@ -141,24 +141,28 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _learn(self, coreset: Coreset | None, data: DataPass | None, seed: int, **options: Any) -> None:
-        super()._learn(coreset, data, seed, **options)
-        params = self._params()
-        if self._has_no_minimum(DataPass(self.coreset_) if data is None else data, params):
-            warn_caller(
-                "The classes can be separated, and without a penalty (C=inf) the loss has no minimum: coefficients "
-                "grow with every round. Set a finite C.",
-                ConvergenceWarning,
-            )
-            if self.certificate_ is not None:  # the infimum of the loss is 0
-                loss, n_rows = self.objective_curve_[-1], self.certificate_.n_rows
-                self.certificate_ = replace(
-                    bound_certificate(loss, loss, n_rows, passes=self.certificate_.passes + 1),
-                    sentence=f"The loss is {loss:.8g} on all {n_rows} rows. Without a penalty there is no smallest one "
-                    "where classes can be separated.",
-                )
-        precision = self.coreset_.X.dtype
-        self.coef_, self.intercept_ = self.coef_.astype(precision), self.intercept_.astype(precision)
+    def _completed(self, fit: LinearFit, data: DataPass | None) -> LinearFit:
+        """The fit, with a warning and no more than a bound if the loss has no minimum."""
+        assert fit.coreset is not None
+        if not self._has_no_minimum(DataPass(fit.coreset) if data is None else data, fit.params):
+            return fit
+        warn_caller(
+            "The classes can be separated, and without a penalty (C=inf) the loss has no minimum: coefficients "
+            "grow with every round. Set a finite C.",
+            ConvergenceWarning,
+        )
+        if fit.certificate is None:
+            return fit
+        loss, n_rows = fit.curve[-1], fit.certificate.n_rows  # the infimum of the loss is 0
+        certificate = replace(
+            bound_certificate(loss, loss, n_rows, passes=fit.certificate.passes + 1),
+            sentence=f"The loss is {loss:.8g} on all {n_rows} rows. Without a penalty there is no smallest one "
+            "where classes can be separated.",
+        )
+        return replace(fit, certificate=certificate)
+
+    def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
+        return {name: values.astype(dtype) for name, values in super()._attributes(params, dtype).items()}
 
     def _has_no_minimum(self, data: DataPass, params: Array) -> bool:
         """Whether there is no penalty and each row's class is the most likely one, so that no minimum exists."""
@@ -180,6 +184,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
             tol=_CORESET_TOL_RATIO * self.tol,
         )
 
+    @lazy_on_collections
     def predict_proba(self, X: Any) -> Array:
         """(n, K), in the order of ``classes_``; a column ``probability`` of a Spark DataFrame."""
         margins = self.decision_function(X)
@@ -188,6 +193,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         probabilities: Array = softmax(margins, axis=1)
         return probabilities
 
+    @lazy_on_collections
     def predict_log_proba(self, X: Any) -> Array:
         """(n, K), without underflow of small probabilities."""
         margins = self.decision_function(X)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate, polish_rounds
 from tithe.certify.held_out import (
+    MIN_ROWS_TO_CERTIFY,
     draw_validation_rows,
     n_coreset_rows_in,
     sample_source,
@@ -23,33 +23,36 @@ from tithe.certify.held_out import (
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.params import Constraint, RealNumber, check_params
+from tithe.core.params import Constraint, RealNumber
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
-from tithe.core.seeding import HoldOut, as_seed, key_of, rng_for
-from tithe.core.state_checks import Integer, Integers, Labels, Number, Optional, Parts, Sizes, check_fields
-from tithe.fit.base import CoresetLearner, limits_threads
+from tithe.core.seeding import HoldOut, key_of
+from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Sizes, Text, check_fields
+from tithe.fit.base import CoresetLearner
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
+from tithe.fit.collections import as_rows
 from tithe.fit.fitted import FittedAttribute, probe
 from tithe.fit.labels import (
-    EncodeLabels,
-    finite_target,
+    batch_with_class_numbers,
+    has_target,
     objective_for,
     require_target,
-    stream_classes,
     usual_objective,
     with_class_numbers,
-    with_numbers,
 )
-from tithe.fit.tables import schema_of
-from tithe.meta.delegation import EstimatorMethods, if_estimator_has, require_method
-from tithe.meta.original_rows import OriginalRows, TakesFrames, columns_of
 from tithe.meta.other_estimators import (
+    OriginalRows,
+    OuterEstimator,
     check_learns_from_coresets,
+    columns_of,
     fit_arguments,
     fitted_to_labels,
+    if_inner_has,
     last_step,
+    require_method,
     residuals,
+    score_of,
+    selected,
     takes_categories,
 )
 from tithe.reduce.calibration import recalibrated
@@ -58,7 +61,7 @@ from tithe.rows.leaves import MappedSource
 from tithe.rows.schema import can_view
 
 
-class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
+class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
     """Fit any scikit-learn estimator that takes ``sample_weight`` on a calibrated coreset.
 
     Parameters
@@ -105,12 +108,11 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         id decides; `certify` finds these rows again. No rows are set aside if a source can be read only once.
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
-    stream_ : CoresetStream
+    stream_ : CoresetStream or None
         After `partial_fit`: the stream that keeps the coreset.
-    coef_, intercept_, n_iter_, feature_importances_, estimators_, tree_, support_vectors_, dual_coef_, ...
-        The fitted attributes of ``estimator_`` that scikit-learn's estimators have, if it has them. Read others from
-        ``estimator_``, and those that are about single rows as well: row numbers (``support_`` of an SVM) and entries
-        for each row (``labels_``) are about the rows of ``coreset_``.
+
+    Read what else a fit gives from ``estimator_``. What is about single rows (``support_`` of an SVM, ``labels_``) is
+    about the rows of ``coreset_``.
 
     Examples
     --------
@@ -121,7 +123,7 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
     >>> X = rng.normal(size=(50_000, 3))
     >>> y = X @ [1.0, -2.0, 0.5] + rng.normal(size=50_000)
     >>> model = CoresetEstimator(Ridge(), coreset_size=1000, random_state=0).fit(X, y)
-    >>> model.coef_.round(1).tolist()
+    >>> model.estimator_.coef_.round(1).tolist()
     [1.0, -2.0, 0.5]
     """
 
@@ -132,6 +134,8 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         Optional(Parts(Integer(most=2**64), Number(least=0.0, most=1.0)))
     )
     _coreset_score = FittedAttribute[float | None](Optional(Number()))
+    _columns = FittedAttribute[list[str] | None](Optional(Each(Text())))  # of the frame that was fitted on
+    _is_viewed = FittedAttribute[bool]()  # whether it was fitted on a frame that was made from numeric rows
     _labels: Array | None = None  # of classifiers, in the order of their numbers
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -165,7 +169,6 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         self.verbose = verbose
         self.random_state = random_state
 
-    @limits_threads
     def fit(
         self,
         X: Any,
@@ -194,82 +197,12 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         **fit_params
             Passed to ``fit`` of the estimator, such as ``eval_set``.
         """
-        rounds = self._check_options()
+        X, y, sample_weight = as_rows(X, y, sample_weight)
         given = OriginalRows(frame=X if is_frame(X) else None, fit_params=fit_params)
-        if isinstance(X, Source):
-            if rounds:
-                raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
-            source = self._validate_rows(X, y, sample_weight, reset=True)
-            return self._fit_source(self._passes(source, progress), checkpoint, given)
-        require_target(self, y, anyway=rounds > 0)
-        block = self._checked(X, y, sample_weight, reset=True)
-        self._start_fit()
-        self._labels, block = with_numbers(block, classifier=is_classifier(self.estimator))
-        objective, seed = self._objective(), as_seed(self.random_state)
-        self.validation_indices_ = np.empty(0, np.int64)
-        self._aside = None
-        is_small = len(block) <= self._size(len(block), block.n_features)
-        if not is_small:
-            self.validation_indices_ = draw_validation_rows(len(block), self.validation_fraction, seed)
-            block = without_rows(block, self.validation_indices_)
-        data = self._passes(block, progress)
-        self._learn(self._reduce(data, objective, seed, checkpoint=checkpoint), data, seed, given=given)
-        for _ in range(0 if is_small else rounds):
-            if not self._recalibrate(block, given):
-                break
-        return self
-
-    def _check_state(self) -> None:
-        check_fields(self, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
-        super()._check_state()
-
-    def _check_solution(self, sizes: Sizes) -> None:
-        if self._columns is None and not self._is_viewed:  # the rows of a frame are not known
-            probe(self.estimator_, sizes["d"])
-
-    def _check_options(self) -> int:
-        """Check all parameters; returns the rounds of polish."""
-        check_learns_from_coresets(self.estimator)
-        rounds, _ = polish_rounds(self.polish)
-        self._check_names()
-        check_params(self, self._constraints)
-        by_name = isinstance(self.objective, str) and self.objective in ("auto", "generic")
-        if rounds and not (self.calibrate and by_name):
-            raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
-        return rounds
-
-    def _fit_source(self, data: DataPass, checkpoint: Checkpoint | None, given: OriginalRows) -> Self:
-        """Fit from a source. Rows are set aside by their ids if they can be read again."""
-        source = data.rows
-        assert isinstance(source, Source)
-        self._start_fit()
-        seed = as_seed(self.random_state)
-        classifier = is_classifier(self.estimator)
-        if not classifier:
-            require_target(self, source.sample(1, rng=rng_for(seed, "look")).y)
-        self._labels, rows = with_class_numbers(data, classifier=classifier)
-        objective = self._objective()
-        self.validation_indices_, self._aside = None, None
-        coreset = None
-        n_rows = source.n_rows
-        is_large = n_rows is None or n_rows > self._size(n_rows, source.n_features)
-        if is_large and source.replayable and self.validation_fraction > 0.0:
-            self._aside = key_of(seed, "validation"), float(self.validation_fraction)
-            data = data.over(MappedSource(rows, HoldOut(*self._aside)))
-            coreset = self._reduce(data, objective, seed, checkpoint=checkpoint)
-            checkpoint = None  # the folder holds the state of this reduction
-        data = data.over(rows)
-        if coreset is None or coreset.is_whole:  # too few rows to set some aside
-            coreset, self._aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
-        if takes_categories(self.estimator) and can_view():
-            given = replace(given, schema=schema_of(self))
-        self._learn(coreset, data, seed, given=given)
-        return self
+        return self._fit(X, y, sample_weight, given, checkpoint, progress)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
-        """Add rows, which need not be kept. The estimator is fitted when an attribute is read.
-
-        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+        """Add rows, which need not be kept. `solve` fits the estimator, and so does `predict` if it was not called.
 
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used; beyond
         that a `CoresetStream` keeps a coreset. No rows are set aside: use `certify` with rows that were not passed
@@ -283,29 +216,17 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         classes : array, optional
             For classifiers, all labels that will ever occur. Needed on the first call, unless `fit` was called before.
         """
-        require_target(self, y)
         return self._push(X, y, sample_weight, classes)
 
-    def _prepare_batch(self, block: Block, classes: Any) -> Block:
-        if not is_classifier(self.estimator):
-            self._labels = None
-            return finite_target(block)
-        self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=not self._is_streaming)
-        return EncodeLabels(classes=self._labels)(block)
+    # -- methods of the base class -------------------------------------------------------------
 
-    def _learn(self, coreset: Coreset, data: DataPass | None, seed: int, *, given: OriginalRows | None = None) -> None:
-        """Fit on the coreset, without weights if none were given and all rows are used."""
-        given = OriginalRows() if given is None else given
-        if data is None:
-            self.validation_indices_, self._aside = None, None
-        weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
-        self.coreset_ = coreset
-        self._columns = None if given.frame is None else columns_of(given.frame)
-        self._is_viewed = given.schema is not None
-        self.estimator_ = self._fit_to(coreset, given, weighted=weight is not None or not coreset.is_whole)
-        self._coreset_score = None
-        if given.frame is not None and hasattr(self.estimator_, "score"):  # later these rows are not at hand
-            self._coreset_score = self._score(self.estimator_, coreset, given)
+    def _check_options(self) -> None:
+        check_learns_from_coresets(self.estimator)
+        rounds, _ = polish_rounds(self.polish)
+        super()._check_options()
+        by_name = isinstance(self.objective, str) and self.objective in ("auto", "generic")
+        if rounds and not (self.calibrate and by_name):
+            raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
 
     def _objective(self) -> Any:
         n_classes = 0 if self._labels is None else len(self._labels)
@@ -313,6 +234,90 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         if isinstance(name, str) and name == "auto":
             name = "generic" if self.polish else usual_objective(self.estimator, n_classes)
         return objective_for(name, n_classes)
+
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        """Passes over the rows with class numbers in place of labels."""
+        has_rounds, classifier = polish_rounds(self.polish)[0] > 0, is_classifier(self.estimator)
+        if has_rounds and not isinstance(data.rows, Block):
+            raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
+        if isinstance(data.rows, Block) or not classifier:
+            require_target(self, has_target(data.rows), anyway=has_rounds)
+        self._labels, data = with_class_numbers(data, classifier=classifier)
+        return data
+
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        options = {"classifier": is_classifier(self.estimator), "first": self.stream_ is None}
+        self._labels, block = batch_with_class_numbers(block, classes, self._labels, **options)
+        return block
+
+    def _reduce_and_learn(
+        self, data: DataPass, seed: int, context: OriginalRows, checkpoint: Checkpoint | None
+    ) -> dict[str, Any]:
+        """Set rows aside, reduce the others and learn from their coreset."""
+        block, fraction = data.rows, float(self.validation_fraction)
+        size = self._size(block.n_rows if isinstance(block, Source) else len(block), block.n_features)
+        if isinstance(block, Source):
+            return self._reduce_source(data, size, seed, context, checkpoint)
+        is_small, positions = len(block) <= size, np.empty(0, np.int64)
+        if not is_small:
+            positions = draw_validation_rows(len(block), fraction, seed)
+            data = data.over(without_rows(block, positions))
+        coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
+        values = {**self._learn(coreset, data, seed, context), "validation_indices_": positions}
+        for _ in range(0 if is_small else polish_rounds(self.polish)[0]):
+            better = self._recalibrated(values, data.rows, context)
+            if better is None:
+                break
+            values |= better
+        return values
+
+    def _reduce_source(
+        self, data: DataPass, size: int, seed: int, given: OriginalRows, checkpoint: Checkpoint | None
+    ) -> dict[str, Any]:
+        """The same for a source. Rows are set aside by their ids if they can be read again."""
+        source, objective, coreset, aside = data.rows, self._objective(), None, None
+        assert isinstance(source, Source)
+        is_large = source.n_rows is None or source.n_rows > size
+        if is_large and source.replayable and self.validation_fraction > 0.0:
+            aside = key_of(seed, "validation"), float(self.validation_fraction)
+            kept = data.over(MappedSource(source, HoldOut(*aside)))
+            coreset = self._reduce(kept, objective, seed, checkpoint=checkpoint)
+            checkpoint = None  # the folder holds the state of this reduction
+        if coreset is None or coreset.is_whole:  # too few rows to set some aside
+            coreset, aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
+        if takes_categories(self.estimator) and can_view():
+            given = replace(given, schema=self.schema_)
+        return {**self._learn(coreset, data, seed, given), "_aside": aside}
+
+    def _learn(
+        self, coreset: Coreset, data: DataPass | None, seed: int, context: OriginalRows | None
+    ) -> dict[str, Any]:
+        """Fit on the coreset, without weights if none were given and all rows are used."""
+        given = OriginalRows() if context is None else context
+        weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
+        fitted = self._fit_to(coreset, given, weighted=weight is not None or not coreset.is_whole)
+        score = None
+        if given.frame is not None and hasattr(fitted, "score"):  # these rows cannot be had later
+            score = self._score(fitted, coreset, given)
+        return {
+            "coreset_": coreset,
+            "estimator_": fitted,
+            "validation_indices_": None,
+            "_aside": None,
+            "_columns": None if given.frame is None else columns_of(given.frame),
+            "_is_viewed": given.schema is not None,
+            "_coreset_score": score,
+        }
+
+    def _check_state(self) -> None:
+        check_fields(self, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
+        super()._check_state()
+
+    def _check_solution(self, sizes: Sizes) -> None:
+        if self._columns is None and not self._is_viewed:  # the rows of a frame are not known
+            probe(self.estimator_, sizes["d"])
+
+    # -- the estimator -------------------------------------------------------------------------
 
     def targets_of(self, block: Block) -> Array | None:
         """The y of a block with class numbers as the estimator gets it: with labels."""
@@ -331,23 +336,35 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
             )
         return fitted
 
-    # -- polish ------------------------------------------------------------------------------
-
-    def _recalibrate(self, block: Block, given: OriginalRows) -> bool:
-        """One round of polish. Returns whether the new fit was better and is kept."""
-        require_method(self.estimator_, "predict", needed_by="polish")
-        unexplained = partial(residuals, self.estimator_, self._labels, given.of)
-        coreset = recalibrated(self.coreset_, block, self._objective(), unexplained)
+    def _recalibrated(self, values: dict[str, Any], block: Any, given: OriginalRows) -> dict[str, Any] | None:
+        """One round of polish: the coreset and the estimator, or None if the estimator is no better than before."""
+        before = values["estimator_"]
+        require_method(before, "predict", needed_by="polish")
+        unexplained = partial(residuals, before, self._labels, given.of)
+        coreset = recalibrated(values["coreset_"], block, self._objective(), unexplained)
         fitted = self._fit_to(coreset, given, weighted=True)
-        if not self._score(fitted, block, given) > self._score(self.estimator_, block, given):
-            return False
-        self.coreset_, self.estimator_ = coreset, fitted
-        return True
+        if not self._score(fitted, block, given) > self._score(before, block, given):
+            return None
+        return {"coreset_": coreset, "estimator_": fitted}
 
     def _score(self, estimator: Any, block: Block, given: OriginalRows) -> float:
-        return float(estimator.score(given.of(block), self.targets_of(block), **self._weights_of(block)))
+        return score_of(estimator, given.of(block), self.targets_of(block), block.sample_weight)
 
-    # -- certify -----------------------------------------------------------------------------
+    def _plain_score(self, given: OriginalRows, block: Block) -> float:
+        return score_of(self.estimator_, given.of(block), block.y, block.sample_weight)
+
+    def _given(self, X: Any) -> OriginalRows:
+        """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
+        if self._columns is not None and is_frame(X):
+            return OriginalRows(frame=selected(X, self._columns))
+        return OriginalRows(schema=self.schema_ if self._is_viewed else None)
+
+    # -- methods of a fitted model -------------------------------------------------------------
+
+    @property
+    def classes_(self) -> Array:
+        classes: Array = self.estimator_.classes_
+        return classes
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The estimator's score on rows it has not seen, with a 95 % interval.
@@ -357,15 +374,15 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
         source, at most 200,000 rows, drawn uniformly by their ids, are gathered in one pass. The interval comes from
         the scores of twenty parts of the rows and Student's t.
         """
-        check_is_fitted(self)
-        require_method(self.estimator_, "score", needed_by="certify")
-        if isinstance(X, Source):
+        require_method(self.solve().estimator_, "score", needed_by="certify")
+        X, y, sample_weight = as_rows(X, y, sample_weight, schema=self.schema_)
+        rows = self._validate_rows(X, y, sample_weight, reset=False)
+        if isinstance(rows, Source):
             # rows set aside have the smallest hashes, so they are gathered first
             key = key_of(0, "certify") if self._aside is None else self._aside[0]
-            data = DataPass(self._validate_rows(X, y, sample_weight, reset=False), self.engine)
-            block, is_training_data = sample_source(data, self.coreset_, key)
+            block, is_training_data = sample_source(DataPass(rows, self.engine), self.coreset_, key)
         else:
-            block = self._checked(X, y, sample_weight, reset=False)
+            block = rows
             same_length = len(block) == self.coreset_.n_seen
             is_training_data = same_length and n_coreset_rows_in(block, self.coreset_) == len(self.coreset_)
         if is_training_data:
@@ -375,16 +392,26 @@ class CoresetEstimator(EstimatorMethods, TakesFrames, CoresetLearner, MetaEstima
             on_coreset = self._score(self.estimator_, self.coreset_, OriginalRows())
         return score_certificate(partial(self._plain_score, self._given(X)), block, on_coreset)
 
-    def n_set_aside(self) -> int:
-        """The number of rows that were set aside; an estimate for a source."""
+    def can_certify(self) -> bool:
+        """Whether the estimator has a score, and rows enough were set aside; of a source this is an estimate."""
         if self._aside is not None:
-            return int(self._aside[1] * self.coreset_.n_seen)
-        return 0 if self.validation_indices_ is None else len(self.validation_indices_)
+            n_rows = int(self._aside[1] * self.coreset_.n_seen)
+        else:
+            n_rows = 0 if self.validation_indices_ is None else len(self.validation_indices_)
+        return n_rows >= MIN_ROWS_TO_CERTIFY and hasattr(self.estimator_, "score")
 
-    @if_estimator_has("score")
+    @if_inner_has("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        check_is_fitted(self)
-        return self._plain_score(self._given(X), self._checked(X, y, sample_weight, reset=False))
+        block = self.solve()._checked(X, y, sample_weight, reset=False)
+        return self._plain_score(self._given(X), block)
+
+    def _inner(self) -> Any:
+        return self.estimator_ if self._fitted_values else self.estimator
+
+    def _call(self, method: str, X: Any) -> Any:
+        given = self.solve()._given(X)
+        rows = given.of(self._checked(X, reset=False)) if given.frame is None else given.frame
+        return getattr(self.estimator_, method)(rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,12 +1,16 @@
-"""Estimators of other libraries: the weights, rows and labels that they take, and their residuals."""
+"""Estimators of other libraries: the weights, labels and rows of frames that they take, and their residuals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
+import pyarrow as pa
 from sklearn import get_config
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.compose import ColumnTransformer
@@ -15,7 +19,11 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, get_routing_for_object
 
 from tithe.core.data import Array, Block
-from tithe.fit.bases import BaseEstimator, ClassifierMixin
+from tithe.fit.bases import BaseEstimator, ClassifierMixin, available_if
+from tithe.fit.collections import lazy_on_collections
+from tithe.fit.fitted import StreamLearner
+from tithe.rows.arrays import is_frame
+from tithe.rows.schema import TableSchema, frame_table, frame_view
 
 _WEIGHT = "sample_weight"
 _PAIRWISE_OPTIONS = ("kernel", "metric", "affinity")
@@ -43,6 +51,18 @@ def takes_weights(estimator: Any, method: str) -> bool:
     if _is_routed(estimator):
         return bool(get_routing_for_object(learner).consumes(method, [_WEIGHT]))
     return _WEIGHT in signature(getattr(learner, method)).parameters
+
+
+def score_of(estimator: Any, X: Any, y: Any, sample_weight: Array | None) -> float:
+    """The score of a fitted estimator, with the weights if it takes them."""
+    weighted = sample_weight is not None and takes_weights(estimator, "score")
+    return float(estimator.score(X, y, **({_WEIGHT: sample_weight} if weighted else {})))
+
+
+def require_method(estimator: Any, method: str, *, needed_by: str) -> None:
+    """Refuse an estimator of another library that lacks a method."""
+    if not hasattr(estimator, method):
+        raise ValueError(f"{needed_by} needs {method}(), which {type(estimator).__name__} does not have.")
 
 
 def fit_arguments(estimator: Any, sample_weight: Array | None) -> dict[str, Array]:
@@ -118,6 +138,54 @@ def takes_categories(estimator: Any) -> bool:
     return by_option or type(estimator).__module__.startswith("lightgbm.")
 
 
+# -- methods of the estimator inside a learner -------------------------------------------------
+
+
+def if_inner_has(name: str) -> Callable[[Any], Any]:
+    """A decorator of a method that is there only if the estimator inside has it."""
+
+    def has(learner: OuterEstimator) -> bool:
+        getattr(learner._inner(), name)
+        return True
+
+    return available_if(has)
+
+
+def _passed_on(name: str) -> Any:
+    def call(self: OuterEstimator, X: Any) -> Any:
+        return self._call(name, X)
+
+    call.__name__, call.__doc__ = name, f"``{name}`` of the fitted estimator."
+    return if_inner_has(name)(lazy_on_collections(call))
+
+
+class OuterEstimator(StreamLearner):
+    """A learner with an estimator inside, whose methods it has too."""
+
+    @abstractmethod
+    def _inner(self) -> Any:
+        """The fitted estimator; before a fit, the one that would be fitted."""
+
+    @abstractmethod
+    def _call(self, method: str, X: Any) -> Any:
+        """What a method of the fitted estimator answers for rows."""
+
+    predict = _passed_on("predict")
+    predict_proba = _passed_on("predict_proba")
+    predict_log_proba = _passed_on("predict_log_proba")
+    decision_function = _passed_on("decision_function")
+    score_samples = _passed_on("score_samples")
+    transform = _passed_on("transform")
+
+    @if_inner_has("inverse_transform")
+    def inverse_transform(self, X: Any) -> Any:
+        """``inverse_transform`` of the fitted estimator."""
+        return self.solve()._inner().inverse_transform(X)
+
+
+# -- labels and residuals ----------------------------------------------------------------------
+
+
 class _NumberedClasses(ClassifierMixin, BaseEstimator):
     """A classifier that takes only the numbers 0, 1, ... for classes, such as XGBoost's, with labels of any kind."""
 
@@ -143,7 +211,7 @@ class _NumberedClasses(ClassifierMixin, BaseEstimator):
         return labels
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "estimator_" not in vars(self):
+        if name.startswith("__") or name == "estimator_":  # which is not there before the fit
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.estimator_, name)
 
@@ -180,3 +248,67 @@ def residuals(estimator: Any, labels: Array | None, rows_of: Callable[[Block], A
         predicted = np.equal.outer(estimator.predict(rows_of(block)), estimator.classes_)
     residual = (indicators[:, 1:] - predicted[:, 1:]).astype(np.float64)
     return residual
+
+
+# -- rows of frames ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginalRows:
+    """What an estimator gets in place of numeric rows, and further arguments of its ``fit``.
+
+    Parameters
+    ----------
+    frame : frame or None
+        The frame that the numeric rows were made from; their ids are positions in it.
+    schema : TableSchema or None
+        If there is no frame: the schema by which numeric rows become a frame again. None: numeric rows are taken.
+    fit_params : mapping
+    """
+
+    frame: Any = None
+    schema: TableSchema | None = None
+    fit_params: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, block: Block) -> Any:
+        """The original rows of a block."""
+        if self.frame is not None:
+            return rows_at(self.frame, block.row_ids())
+        return block.X if self.schema is None else frame_view(self.schema, block.X)
+
+    def arguments(self) -> dict[str, Any]:
+        """Further arguments of ``fit``; frames of an ``eval_set`` become rows as those to learn from."""
+        params = dict(self.fit_params)
+        if self.schema is not None and "eval_set" in params:
+            params["eval_set"] = [(self._viewed(rows), labels) for rows, labels in params["eval_set"]]
+        return params
+
+    def _viewed(self, rows: Any) -> Any:
+        assert self.schema is not None
+        return frame_view(self.schema, self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
+
+
+def rows_at(frame: Any, positions: Array) -> Any:
+    """Some rows of a frame, as a frame of the same kind."""
+    if isinstance(frame, (pa.Table, pa.RecordBatch)):
+        return frame.take(positions)
+    return nw.from_native(frame, eager_only=True)[positions].to_native()
+
+
+def columns_of(frame: Any) -> list[str]:
+    """The names of the columns of a frame."""
+    return [
+        str(name) for name in (frame.schema.names if isinstance(frame, (pa.Table, pa.RecordBatch)) else frame.columns)
+    ]
+
+
+def selected(frame: Any, names: list[str]) -> Any:
+    """The frame with these columns in this order. Raises ValueError if one is missing."""
+    missing = [name for name in names if name not in columns_of(frame)]
+    if missing:
+        raise ValueError(f"The feature names should match those of the fit: there is no column {missing[0]!r}.")
+    if columns_of(frame) == names:
+        return frame
+    if isinstance(frame, (pa.Table, pa.RecordBatch)):
+        return frame.select(names)
+    return nw.from_native(frame, eager_only=True).select(names).to_native()

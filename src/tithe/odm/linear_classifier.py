@@ -15,8 +15,7 @@ from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Number
 from tithe.fit.fitted import FLOATS, FittedAttribute
-from tithe.linear.classifier import CoresetLinearClassifier
-from tithe.linear.learner import TOLERANCE
+from tithe.linear.learner import TOLERANCE, CoresetLinearClassifier, LinearFit
 from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.linear_problem import LinearProblem, Solution
@@ -208,39 +207,45 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     def _takes_all(self, rows: Block) -> bool:
         return self.coreset_size is None
 
-    def _learn(self, coreset: Any, data: DataPass | None, seed: int, **options: Any) -> None:
-        self.gap_ = np.nan
-        super()._learn(coreset, data, seed, **options)
-        if np.isnan(self.gap_):  # no solver has set it
-            certificate = self.certificate_
-            self.gap_ = np.inf if certificate is None or certificate.bound is None else float(certificate.bound)
-        rows = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
-        objective = self._objective()
-        margins = objective.row_margins(rows, self._params())
-        self.margin_distribution_ = MarginDistribution.of(margins, rows.sample_weight)
+    def _completed(self, fit: LinearFit, data: DataPass | None) -> LinearFit:
+        certificate = fit.certificate
+        bound = np.inf if certificate is None or certificate.bound is None else float(certificate.bound)
+        rows = data.rows if data is not None and isinstance(data.rows, Block) else fit.coreset
+        assert isinstance(rows, Block)
+        objective, params = self._objective(), np.ascontiguousarray(fit.params, np.float64)
+        margins = objective.row_margins(rows, params)
         # an intercept with a penalty is the coefficient of a constant feature
         intercept_factor = 0.0 if self._free or objective.constant == 0.0 else 1.0 / objective.constant
-        self.norm_ = float(np.hypot(np.linalg.norm(self.coef_), intercept_factor * np.linalg.norm(self.intercept_)))
+        coef, intercept = params[:, :-1].copy(), params[:, -1].copy()
+        more = {
+            "gap_": bound,  # unless a solver gave one
+            **fit.more,
+            "margin_distribution_": MarginDistribution.of(margins, rows.sample_weight),
+            "norm_": float(np.hypot(np.linalg.norm(coef), intercept_factor * np.linalg.norm(intercept))),
+        }
+        return replace(fit, more=more)
 
-    def _fit_all(self, data: DataPass | None, start: Array | None, seed: int) -> Array:
+    def _fit_all(self, coreset: Coreset | None, data: DataPass | None, start: Array | None, seed: int) -> LinearFit:
         objective = self._objective()
-        block = data.rows if data is not None and isinstance(data.rows, Block) else self.coreset_
+        block = data.rows if data is not None and isinstance(data.rows, Block) else coreset
+        assert isinstance(block, Block)
         n_rows = block.n_seen if isinstance(block, Coreset) else len(block)
         places = np.arange(len(block))
         if block.sample_weight is not None and not block.sample_weight.all():
             places = np.flatnonzero(block.sample_weight)
             block = block.take(places)
         if len(self.classes_) > 2:
-            params = self._fit_classes(objective, block, places, start, seed)
+            fit = self._fit_classes(objective, block, places, start, seed)
         else:
-            params = self._fit_two(block, places, start, seed)
+            fit = self._fit_two(block, places, start, seed)
+        certificate = None
         if data is not None:
             # for more than two classes gap_ is that of a convex problem, and the objective is not convex
-            bound = self.gap_ if len(self.classes_) == 2 else objective.evaluate(block, params).bound
-            self.certificate_ = bound_certificate(self.objective_curve_[-1], bound, n_rows, passes=1)
-        return params
+            bound = fit.more["gap_"] if len(self.classes_) == 2 else objective.evaluate(block, fit.params).bound
+            certificate = bound_certificate(fit.curve[-1], bound, n_rows, passes=1)
+        return replace(fit, certificate=certificate, coreset=coreset)
 
-    def _fit_two(self, block: Block, places: Array, start: Array | None, seed: int) -> Array:
+    def _fit_two(self, block: Block, places: Array, start: Array | None, seed: int) -> LinearFit:
         problem = self._problem(block)
         scale = 0.0 if problem.constant == 0.0 else 1.0 / problem.constant
         options: dict[str, Any] = {
@@ -250,20 +255,27 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
             "start": None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale),
         }
         solution = solve(problem, solver=self.solver, **options)
+        more: dict[str, Any] = {}
         if isinstance(solution, CoverSolution):
-            self.cover_ = replace(solution.cover, centres=places[solution.cover.centres])
+            more["cover_"] = replace(solution.cover, centres=places[solution.cover.centres])
         self._warn(solution)
-        self.gap_, self.n_iter_ = solution.gap, solution.n_iter
-        self.objective_curve_ = [*solution.curve[:-1], solution.point.value]
         support = np.flatnonzero(solution.duals)
-        self.support_ = places[support]
-        self.dual_coef_ = (problem.signs[support] * solution.duals[support])[None]
-        return np.append(solution.point.params[:-1], problem.constant * solution.point.params[-1])[None]
+        more |= {
+            "gap_": solution.gap,
+            "support_": places[support],
+            "dual_coef_": (problem.signs[support] * solution.duals[support])[None],
+        }
+        return LinearFit(
+            params=np.append(solution.point.params[:-1], problem.constant * solution.point.params[-1])[None],
+            curve=[*solution.curve[:-1], solution.point.value],
+            n_iter=solution.n_iter,
+            more=more,
+        )
 
     def _fit_classes(
         self, objective: MarginObjective, block: Block, places: Array, start: Array | None, seed: int
-    ) -> Array:
-        """More than two classes: (K, d + 1)."""
+    ) -> LinearFit:
+        """More than two classes."""
         exact = len(block) * len(self.classes_) <= MAX_EXACT_MULTIPLIERS
         solution = fit_classes(
             objective,
@@ -275,11 +287,11 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
             start=start,
             rng=rng_for(seed, "solve"),
         )
-        self.gap_, self.n_iter_, self.objective_curve_ = solution.gap, solution.n_iter, solution.curve
+        more: dict[str, Any] = {"gap_": solution.gap}
         if solution.value is not None:
             support = np.flatnonzero(solution.value.any(axis=1))
-            self.support_, self.dual_coef_ = places[support], np.ascontiguousarray(solution.value[support].T)
-        return solution.params
+            more |= {"support_": places[support], "dual_coef_": np.ascontiguousarray(solution.value[support].T)}
+        return LinearFit(params=solution.params, curve=solution.curve, n_iter=solution.n_iter, more=more)
 
     def _problem(self, block: Block) -> LinearProblem:
         assert block.y is not None

@@ -381,7 +381,6 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
     _chain: Chain | FinishedChain
     _names: list[Any]
     n_features_in_: int
-    schema_: TableSchema  # only where the rows came from a table
     feature_names_in_: Array
 
     # -- rows in -------------------------------------------------------------------------------

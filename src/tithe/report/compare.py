@@ -40,8 +40,8 @@ from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objectiv
 from tithe.fit.tables import block_of_rows
 from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
+from tithe.linear.regression import NumericTarget
 from tithe.linear.regression_objectives import SingleScoreObjective
-from tithe.linear.regressor import NumericTarget
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective

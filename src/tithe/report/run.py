@@ -20,7 +20,7 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
-from tithe.fit.from_coreset import with_classes
+from tithe.fit.base import with_classes
 from tithe.fit.results import BarChart
 from tithe.meta.estimator import CoresetEstimator
 from tithe.plot import weights

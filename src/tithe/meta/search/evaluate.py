@@ -1,34 +1,145 @@
-"""Fits candidates on the coresets of folds and scores them on held-out rows, with several workers."""
+"""Fits candidates on the coresets of folds with several workers, scores them, and tells the best."""
 
 from __future__ import annotations
 
+import numbers
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from joblib import effective_n_jobs
+from scipy.stats import rankdata
+from sklearn import get_config
 from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning
+from sklearn.metrics import check_scoring
+from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.parallel import Parallel, delayed
 
 from tithe.core.data import Array, Block
+from tithe.core.errors import warn_caller
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.fit.base import CoresetLearner
-from tithe.meta.other_estimators import fit_arguments, last_step
+from tithe.meta.other_estimators import fit_arguments, last_step, takes_weights
 from tithe.meta.search.folds import Fold
-from tithe.meta.search.scoring import Scores, score_rows
 from tithe.rows.arrays import plain_weights
 
 Params = dict[str, Any]
+Results = dict[str, Any]
+Scores = float | dict[str, Any]  # a score that raised an error is its text
+
+
+# -- scores ------------------------------------------------------------------------------------
+
+
+def is_multimetric(scoring: Any) -> bool:
+    """Whether ``scoring`` names several scores. A callable may return several as well."""
+    return isinstance(scoring, (list, tuple, set, dict))
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The score or scores of a fitted model that ``scoring`` names.
+
+    Parameters
+    ----------
+    estimator : estimator
+        The estimator of the search, whose ``score`` is used if ``scoring`` is None.
+    scoring : str, callable, list, tuple, set, dict or None
+    raise_errors : bool
+        Whether the error of one of several scores is raised. If not, its text takes the place of the score.
+    """
+
+    estimator: Any
+    scoring: Any
+    raise_errors: bool = True
+
+    def scorer(self) -> Any:
+        """The scorer, or a dict of scorers by name. scikit-learn refuses names and types that it does not know."""
+        if not is_multimetric(self.scoring):
+            return check_scoring(self.estimator, scoring=self.scoring)
+        if not self.scoring:
+            raise ValueError("scoring names no score: give at least one.")
+        check_scoring(self.estimator, scoring=self.scoring)
+        named = self.scoring if isinstance(self.scoring, dict) else {name: name for name in self.scoring}
+        return {name: check_scoring(self.estimator, scoring=score) for name, score in named.items()}
+
+    def __call__(self, model: Any, X: Any, y: Array | None, sample_weight: Array | None) -> tuple[Scores, bool]:
+        """The scores, and whether they took the weights. y is passed only if there is one."""
+        rows = (X,) if y is None else (X, y)
+        if is_multimetric(self.scoring):
+            scores, weighted = self._several(model, rows, sample_weight)
+        else:
+            scores, weighted = self._one(model, rows, sample_weight)
+        if isinstance(scores, Mapping):
+            numbers = {name: s if isinstance(s, str) else _number(s, name) for name, s in scores.items()}
+            return numbers, weighted
+        return _number(scores, "score"), weighted
+
+    def _one(self, model: Any, rows: tuple[Any, ...], weight: Array | None) -> tuple[Any, bool]:
+        scorer = self.scorer()
+        weighted = weight is not None
+        if self.scoring is None:
+            weighted = weighted and takes_weights(self.estimator, "score")
+        elif not _is_scorer(scorer):
+            weighted = weighted and "sample_weight" in signature(scorer).parameters
+        if not weighted:
+            return scorer(model, *rows), False
+        try:
+            return scorer(model, *rows, sample_weight=weight), True
+        except TypeError as error:  # only a call shows whether a metric of scikit-learn takes weights
+            if "sample_weight" not in str(error):
+                raise
+        return scorer(model, *rows), False
+
+    def _several(self, model: Any, rows: tuple[Any, ...], weight: Array | None) -> tuple[dict[str, Any], bool]:
+        """Several scores. scikit-learn computes those of its own together, each with weights if it takes them."""
+        named = self.scorer()
+        scores: dict[str, Any] = dict.fromkeys(named)
+        together = {name: scorer for name, scorer in named.items() if _is_scorer(scorer)}
+        if together:
+            scorer = check_scoring(self.estimator, scoring=together, raise_exc=self.raise_errors)
+            routed = bool(get_config()["enable_metadata_routing"])
+            takes = not routed or get_routing_for_object(scorer).consumes("score", ["sample_weight"])
+            scores |= scorer(model, *rows, **({"sample_weight": weight} if weight is not None and takes else {}))
+        for name in named.keys() - together.keys():
+            options = {"sample_weight": weight} if "sample_weight" in signature(named[name]).parameters else {}
+            try:
+                scores[name] = named[name](model, *rows, **({} if weight is None else options))
+            except Exception:
+                if self.raise_errors:
+                    raise
+                scores[name] = traceback.format_exc()
+        return scores, weight is not None
+
+
+def _is_scorer(scorer: Any) -> bool:
+    """Whether a scorer is of scikit-learn, not a plain function."""
+    return hasattr(scorer, "set_score_request")
+
+
+def _number(score: Any, name: str) -> float:
+    if hasattr(score, "item"):  # an array of one number
+        score = score.item()
+    if not isinstance(score, numbers.Number) or isinstance(score, complex):
+        raise TypeError(f"scoring must give a number, or a dict of numbers; {name} is {score!r} ({type(score)}).")
+    return float(score)  # type: ignore[arg-type]
+
+
+# -- candidates in folds -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """The result of one candidate in one fold. Scores are None if there was an error, whose text is ``error``."""
 
+    unweighted: bool = False  # whether there were weights that the score does not take
     test: Scores | None = None
     train: Scores | None = None
     fit_time: float = 0.0
@@ -47,9 +158,8 @@ class Evaluator:
     """Fits and scores a candidate in a fold. It is sent to workers, so all of it can be pickled."""
 
     estimator: Any
-    scorer: Any
+    scoring: Scoring
     labels: Array | None  # of classifiers, in the order of their numbers
-    weighted: bool  # whether the scorer is given weights
     train_scores: bool
     raise_errors: bool
     verbose: int
@@ -63,11 +173,10 @@ class Evaluator:
         # the bits of a BLAS product depend on the number of threads, which depends on the number of workers
         with single_blas_thread(), nullcontext() if self.n_threads is None else limit_threads(self.n_threads):
             for number, params in candidates:
-                if self.verbose > 3:
-                    print(f"{self._place(fold_number, number)} START {_shown(params)}")
                 outcome, model = self._outcome(fold, params, model)
                 outcomes.append(outcome)
-                self._print(outcome, fold_number, number, params)
+                if self.verbose > 1:
+                    self._print(outcome, fold_number, number, params)
         return outcomes
 
     def _outcome(self, fold: Fold, params: Params, last: Any) -> tuple[Outcome, Any]:
@@ -80,13 +189,14 @@ class Evaluator:
             elapsed = time.perf_counter() - start
             return Outcome(fit_time=elapsed, fit_failed=True, error=traceback.format_exc()), last
         middle = time.perf_counter()
-        test, error = self._scores(model, fold.held_out)
+        test, weighted, error = self._scores(model, fold.held_out)
         score_time = time.perf_counter() - middle
         train = None
         if self.train_scores:
-            train, train_error = self._scores(model, fold.coreset)
-            error = error or train_error
-        return Outcome(test=test, train=train, fit_time=middle - start, score_time=score_time, error=error), model
+            train, train_weighted, train_error = self._scores(model, fold.coreset)
+            weighted, error = weighted and train_weighted, error or train_error
+        scores = Outcome(test=test, train=train, error=error, unweighted=not weighted)
+        return replace(scores, fit_time=middle - start, score_time=score_time), model
 
     def _fitted(self, coreset: Block, params: Params, last: Any) -> Any:
         model = candidate(self.estimator, params)
@@ -101,44 +211,25 @@ class Evaluator:
     def _targets(self, block: Block) -> Array | None:
         return block.y if block.y is None or self.labels is None else self.labels[block.y]
 
-    def _scores(self, model: Any, block: Block) -> tuple[Scores | None, str]:
-        """The scores on a block, or what went wrong."""
-        weight = plain_weights(block.sample_weight) if self.weighted else None
+    def _scores(self, model: Any, block: Block) -> tuple[Scores | None, bool, str]:
+        """The scores on a block, whether weights were used if there are any, and what went wrong."""
+        weight = plain_weights(block.sample_weight)
         try:
-            scores = score_rows(self.scorer, model, block.X, self._targets(block), weight)
+            scores, weighted = self.scoring(model, block.X, self._targets(block), weight)
         except Exception:
             if self.raise_errors:
                 raise
-            return None, traceback.format_exc()
+            return None, True, traceback.format_exc()
         texts = [score for score in scores.values() if isinstance(score, str)] if isinstance(scores, dict) else []
-        return scores, next(iter(texts), "")
-
-    def _place(self, fold_number: int, number: int) -> str:
-        which = f"; {number + 1}/{self.n_candidates}" if self.verbose > 3 else ""
-        return f"[CV {fold_number + 1}/{self.n_folds}{which}]" if self.verbose > 2 else "[CV]"
+        return scores, weighted or weight is None, next(iter(texts), "")
 
     def _print(self, outcome: Outcome, fold_number: int, number: int, params: Params) -> None:
-        if self.verbose <= 1:
-            return
-        text = f"{self._place(fold_number, number)} END {_shown(params)};"
-        if self.verbose > 2:
-            text += "".join(f" {score}" for score in self._shown_scores(outcome))
-        print(f"{text} total time={outcome.fit_time + outcome.score_time:6.1f}s")
-
-    def _shown_scores(self, outcome: Outcome) -> Iterator[str]:
-        tests = outcome.test if isinstance(outcome.test, dict) else {"score": outcome.test}
-        trains = outcome.train if isinstance(outcome.train, dict) else {"score": outcome.train}
-        for name in sorted(tests):
-            test = _rounded(tests[name])
-            yield f"{name}=(train={_rounded(trains.get(name))}, test={test})" if self.train_scores else f"{name}={test}"
-
-
-def _shown(params: Params) -> str:
-    return ", ".join(f"{key}={params[key]}" for key in sorted(params))
-
-
-def _rounded(score: Any) -> str:
-    return f"{score:.3f}" if isinstance(score, float) else "nan"
+        place = f"[CV {fold_number + 1}/{self.n_folds}; {number + 1}/{self.n_candidates}]"
+        shown = [f"{key}={params[key]}" for key in sorted(params)]
+        for kind, scores in (("test", outcome.test), ("train", outcome.train)):
+            named = scores if isinstance(scores, dict) else {"score": scores}
+            shown += [f"{kind} {name}={score:.3f}" for name, score in named.items() if isinstance(score, float)]
+        print(f"{place} {', '.join(shown)}; total time={outcome.fit_time + outcome.score_time:6.1f}s")
 
 
 def starts_warm(model: Any) -> bool:
@@ -174,3 +265,128 @@ def evaluate(
             for _ in together:
                 yield [outcome for part in islice(done, len(tasks)) for outcome in part]
             first += len(together)
+
+
+# -- results -----------------------------------------------------------------------------------
+
+
+def cv_results(candidates: list[Params], outcomes: list[list[Outcome]], error_score: Any) -> tuple[Results, bool]:
+    """``cv_results_`` from the outcomes of each fold, and whether there are several scores.
+
+    Missing scores are ``error_score``, with a warning. It is an error if no candidate could be fitted.
+    """
+    by_candidate = list(zip(*outcomes, strict=True))
+    all_outcomes = [outcome for row in by_candidate for outcome in row]
+    if any(outcome.unweighted for outcome in all_outcomes):
+        warn_caller("The score takes no sample_weight: all rows count the same.")
+    names, multimetric = _names(all_outcomes)
+    text = _failures(all_outcomes, error_score)
+    if all(outcome.fit_failed for outcome in all_outcomes):
+        raise ValueError(f"No candidate has a score in every fold: {text}")
+    results: Results = {}
+    for kind in ("fit_time", "score_time"):
+        times = np.array([[getattr(outcome, kind) for outcome in row] for row in by_candidate])
+        results |= {f"mean_{kind}": times.mean(axis=1), f"std_{kind}": times.std(axis=1)}
+    results |= {f"param_{key}": column for key, column in _param_columns(candidates)}
+    results["params"] = candidates
+    with_train = any(outcome.train is not None for outcome in all_outcomes)
+    for name in names:
+        for kind in ("test", "train")[: 1 + with_train]:
+            scores = [[_score(getattr(outcome, kind), name, error_score) for outcome in row] for row in by_candidate]
+            results |= _summary(np.array(scores), f"{kind}_{name}", ranked=kind == "test")
+    if any(outcome.error for outcome in all_outcomes):
+        category = FitFailedWarning if any(outcome.fit_failed for outcome in all_outcomes) else UserWarning
+        warn_caller(text, category)
+    elif not all(np.isfinite(results[f"mean_test_{name}"]).all() for name in names):
+        warn_caller("Some scores are not finite: see cv_results_.")
+    return results, multimetric
+
+
+def _names(outcomes: list[Outcome]) -> tuple[list[str], bool]:
+    """The names of the scores, "score" if there is only one, and whether there are several."""
+    scores = next((outcome.test for outcome in outcomes if outcome.test is not None), None)
+    if isinstance(scores, dict):
+        return list(scores), True
+    return ["score"], False
+
+
+def _failures(outcomes: list[Outcome], error_score: Any) -> str:
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if not errors:
+        return ""
+    reason = errors[0].strip().splitlines()[-1]
+    return (
+        f"{len(errors)} of {len(outcomes)} scores are {error_score}, the first because of {reason}\n\n"
+        f"In full, with error_score='raise' to stop there:\n{errors[0]}"
+    )
+
+
+def _score(scores: Scores | None, name: str, error_score: Any) -> float:
+    score = scores.get(name) if isinstance(scores, dict) else scores
+    return float(error_score) if score is None or isinstance(score, str) else score
+
+
+def _summary(scores: Array, name: str, *, ranked: bool) -> Results:
+    """Scores (candidates, folds) of each fold, and their mean, standard deviation and rank."""
+    with np.errstate(invalid="ignore"):  # scores may be infinite
+        mean, deviation = scores.mean(axis=1), scores.std(axis=1)
+    columns = {f"split{j}_{name}": column for j, column in enumerate(scores.T)}
+    columns |= {f"mean_{name}": mean, f"std_{name}": deviation}
+    if ranked:
+        columns[f"rank_{name}"] = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
+    return columns
+
+
+def _param_columns(candidates: list[Params]) -> Iterator[tuple[str, Any]]:
+    """The values of each parameter, masked for candidates that do not set it."""
+    for key in sorted({key for params in candidates for key in params}):
+        chosen = [params[key] for params in candidates if key in params]
+        column = np.ma.MaskedArray(np.empty(len(candidates), _dtype(chosen)), mask=True)
+        for i, params in enumerate(candidates):
+            if key in params:
+                column[i] = params[key]
+        yield key, column
+
+
+def _dtype(values: list[Any]) -> Any:
+    """The type of numbers and booleans; object for all other values."""
+    plain = all(isinstance(value, (numbers.Number, np.bool_)) for value in values)
+    return np.array(values).dtype if plain else object
+
+
+def check_refit(refit: Any, names: list[str]) -> None:
+    """Refuse a ``refit`` that does not say which of several scores decides."""
+    if refit is not False and not callable(refit) and not (isinstance(refit, str) and refit in names):
+        raise ValueError(
+            f"With several scores, refit must be one of {sorted(names)}, a callable that takes cv_results_ and gives "
+            f"the index of the best candidate, or False; got {refit!r}."
+        )
+
+
+def chosen(results: Results, refit: Any, *, multimetric: bool) -> dict[str, Any]:
+    """``best_index_``, ``best_params_`` and ``best_score_``, as far as ``refit`` defines them."""
+    metric = "score"
+    if multimetric:
+        prefix = "mean_test_"
+        check_refit(refit, [key.removeprefix(prefix) for key in results if key.startswith(prefix)])
+        if not refit:
+            return {}
+        metric = refit
+    if callable(refit):
+        index = _called(refit, results)
+        return {"best_index_": index, "best_params_": results["params"][index]}
+    mean = results[f"mean_test_{metric}"]
+    if np.isnan(mean).all():
+        raise ValueError(f"No candidate has a {metric} in every fold: all means are nan.")
+    index = int(results[f"rank_test_{metric}"].argmin())
+    return {"best_index_": index, "best_params_": results["params"][index], "best_score_": float(mean[index])}
+
+
+def _called(refit: Any, results: Results) -> int:
+    """The index that a callable returns."""
+    index = refit(results)
+    if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
+        raise TypeError(f"refit must give the index of a candidate, an integer, got {index!r}.")
+    if not 0 <= index < len(results["params"]):
+        raise IndexError(f"refit must give an index below {len(results['params'])}, got {index}.")
+    return int(index)

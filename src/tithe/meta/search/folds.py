@@ -20,11 +20,9 @@ from tithe.core.seeding import Reservoir, fold_of, hash_limit, key_of, rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
 from tithe.fit.labels import objective_for
 from tithe.linear.learner import linear_auto_size
-from tithe.meta.search.scoring import Scoring
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
-from tithe.rows.arrays import plain_weights
 from tithe.rows.batches import is_like
 from tithe.rows.leaves import MappedSource
 
@@ -312,15 +310,12 @@ class FoldStreams(Storable):
 
 
 class RecordedFolds:
-    """Passes folds on, and records their coresets and the seconds spent on building them.
+    """Passes folds on, and records their coresets and the seconds spent on building them."""
 
-    Before the first fold, it warns if there are weights and the score takes none.
-    """
-
-    def __init__(self, folds: Iterator[Fold], scoring: Scoring, *, with_train_score: bool) -> None:
+    def __init__(self, folds: Iterator[Fold]) -> None:
         self.coresets: list[Coreset] = []
         self.seconds = 0.0
-        self._folds, self._scoring, self._with_train_score = folds, scoring, with_train_score
+        self._folds = folds
 
     def __iter__(self) -> Iterator[Fold]:
         while True:
@@ -329,8 +324,5 @@ class RecordedFolds:
             self.seconds += time.perf_counter() - start
             if fold is None:
                 return
-            if not self.coresets:
-                train_weight = fold.coreset.sample_weight if self._with_train_score else None
-                self._scoring.uses(fold.held_out.sample_weight, plain_weights(train_weight))
             self.coresets.append(fold.coreset)
             yield fold

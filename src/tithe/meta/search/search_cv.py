@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils.metadata_routing import UNUSED
 
 from tithe.certify import Certificate
-from tithe.certify.held_out import MIN_ROWS_TO_CERTIFY
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Coreset
+from tithe.core.errors import warn_caller
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber, check_params, resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
+from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
-from tithe.fit.base import CoresetLearner, check_no_extra_arrays, note_columns
+from tithe.fit.base import CoresetLearner, check_no_extra_arrays, fit_on_coreset, note_columns
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.fit.fitted import FittedAttribute, LazyFitMixin, attributes_of, check_learner, probe
-from tithe.fit.from_coreset import fit_on_coreset
+from tithe.fit.collections import as_rows
+from tithe.fit.fitted import FittedAttribute, attributes_of, check_learner, probe
 from tithe.fit.labels import (
-    EncodeLabels,
-    finite_target,
+    batch_with_class_numbers,
+    has_target,
     require_target,
-    stream_classes,
     usual_objective,
     with_class_numbers,
-    with_numbers,
 )
-from tithe.fit.tables import checked_block, schema_of
+from tithe.fit.results import Described
+from tithe.fit.tables import checked_block
 from tithe.meta.estimator import CoresetEstimator
-from tithe.meta.search.candidates import candidates_of, check_options
-from tithe.meta.search.evaluate import Evaluator, Params, candidate, evaluate
+from tithe.meta.other_estimators import OuterEstimator, check_learns_from_coresets, last_step
+from tithe.meta.search.evaluate import (
+    Evaluator,
+    Params,
+    Scoring,
+    candidate,
+    check_refit,
+    chosen,
+    cv_results,
+    evaluate,
+    is_multimetric,
+)
 from tithe.meta.search.folds import (
     Fold,
     FoldReducer,
@@ -48,14 +62,40 @@ from tithe.meta.search.folds import (
     n_folds_by_id,
     splits_of,
 )
-from tithe.meta.search.results import chosen, cv_results
-from tithe.meta.search.scoring import Scoring
-from tithe.meta.search.winner import WinnerMethods, winner_of
 from tithe.rows.arrays import check_weights
-from tithe.rows.schema import TableSchema
+
+_CONSTRAINTS: dict[str, Constraint] = {
+    "calibrate": Boolean(),
+    "return_train_score": Boolean(),
+    "n_iter": OneOf(None) | WholeNumber(least=1),
+    "n_jobs": OneOf(None) | Instance(numbers.Integral, "an integer other than 0"),
+    "verbose": WholeNumber(),
+    "error_score": OneOf("raise") | Instance(numbers.Real, "a number"),
+}
+_UNUSED = ("coreset_size", "construction", "calibrate")  # parameters without effect in a search
 
 
-class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable, BaseEstimator):
+def candidates_of(estimator: Any, param_grid: Any, n_iter: int | None, seed: int) -> list[Params]:
+    """All candidates of a grid, or ``n_iter`` drawn at random. Those that cannot learn from a coreset are refused."""
+    try:
+        sampler = partial(ParameterSampler, n_iter=n_iter, random_state=seed % 2**32)
+        candidates = list(ParameterGrid(param_grid) if n_iter is None else sampler(param_grid))
+    except TypeError as error:  # a distribution, for one
+        raise ValueError(f"{error} To draw candidates from distributions, set n_iter.") from error
+    if not candidates:
+        raise ValueError("param_grid holds no candidate: name at least one value of a parameter.")
+    for params in candidates:
+        model = candidate(estimator, params)
+        check_learns_from_coresets(model)
+        prefix, learner = last_step(model)
+        unused = {key for key in params if key in {f"{prefix}{name}" for name in _UNUSED}}
+        if unused and isinstance(learner, CoresetLearner):
+            reason = "all candidates of a fold learn from one coreset. Leave it out of param_grid."
+            raise ValueError(f"{min(unused)} of {type(learner).__name__} cannot be searched: {reason}")
+    return candidates
+
+
+class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, Storable, BaseEstimator):
     """Search a grid of parameters by cross-validation, on one coreset per fold.
 
     In each fold the training rows are reduced once; each candidate is fitted on this coreset and scored on all
@@ -102,7 +142,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         all processors. Estimators of this package run in threads, others in processes unless that context says
         otherwise. BLAS is kept to one thread, so that scores have the same bits for any number of jobs.
     verbose : int
-        Above 0, the number of fits is printed; up to 4 shows more of each fit: time, fold and score, start.
+        Above 0, the number of fits is printed; above 1 also the scores and the time of each fit.
 
     Attributes
     ----------
@@ -126,23 +166,14 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     scikit-learn's own search works too, with the weights routed to fit *and* score. Each candidate then builds its
     own coreset in each fold and polishes on all training rows: this is slower, and nearer to a full search.
 
-    >>> import numpy as np, sklearn
-    >>> from sklearn.model_selection import GridSearchCV
+    Examples
+    --------
+    >>> import numpy as np
     >>> from tithe import CoresetLogisticRegression, CoresetSearchCV
     >>> rng = np.random.default_rng(0)
     >>> X, weight = rng.normal(size=(30_000, 3)), rng.exponential(size=30_000)
     >>> y = np.where(X @ [1.0, -2.0, 0.5] + rng.logistic(size=30_000) > 0, "yes", "no")
     >>> model = CoresetLogisticRegression(coreset_size=1000, random_state=0)
-    >>> with sklearn.config_context(enable_metadata_routing=True):
-    ...     routed = model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
-    ...     slow = GridSearchCV(routed, {"C": [1e-5, 1.0]}, cv=3).fit(X, y, sample_weight=weight)
-    >>> slow.best_params_, slow.best_estimator_.certificate_.relative_excess < 1e-4
-    ({'C': 1.0}, True)
-
-    Examples
-    --------
-    The same on one coreset per fold:
-
     >>> search = CoresetSearchCV(model, {"C": [1e-5, 1.0]}, coreset_size=1000, cv=3, random_state=0)
     >>> search.fit(X, y, sample_weight=weight).best_params_
     {'C': 1.0}
@@ -162,16 +193,15 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
     """
 
     __metadata_request__fit = {"checkpoint": UNUSED, "progress": UNUSED}
-    _labels: Array | None  # of classifiers, in the order of their numbers
+    _labels: Array | None = None  # of classifiers, in the order of their numbers
 
-    n_features_in_: int
-    feature_names_in_: Array
-    schema_: TableSchema  # only where the rows came from a table
-    stream_: FoldStreams
+    stream_: FoldStreams  # None unless rows came by `partial_fit`
     best_params_ = FittedAttribute[Params](optional=True)
     best_score_ = FittedAttribute[float](optional=True)
     best_index_ = FittedAttribute[int](optional=True)
+    best_estimator_ = FittedAttribute[Any](optional=True)
     cv_results_ = FittedAttribute[dict[str, Any]]()
+    multimetric_ = FittedAttribute[bool]()
     n_splits_ = FittedAttribute[int]()
     refit_time_ = FittedAttribute[float](optional=True)
     reduce_time_ = FittedAttribute[float]()
@@ -223,7 +253,7 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             probe(values["best_estimator_"], sizes["d"])
         else:
             expect("cv_results_" not in values or not self.refit, "the best estimator is missing")
-        if "stream_" in values:
+        if self.stream_ is not None:
             like = self.stream_.streams[-1].state.rows.like
             expect(like is not None and like.n_features == sizes["d"], "a stream has other columns")
 
@@ -255,9 +285,10 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             Keep the state of each reduction in its own folder within the ``path``, and watch the passes over the
             data: see `build_coreset`. The passes of the winner are counted from 1 again.
         """
-        check_options(self)
+        self._check_options()
         seed = as_seed(self.random_state)
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
+        X, y, sample_weight = as_rows(X, y, sample_weight)
         if isinstance(X, Source):
             data = DataPass(check_no_extra_arrays(X, y, sample_weight, groups), self.engine, progress)
             folds, n_folds = self._source_folds(data, seed, checkpoint)
@@ -265,21 +296,20 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
             data, splits = self._array_splits(X, y, sample_weight, groups, progress)
             folds, n_folds = self._reducer(seed).array_folds(data, splits, checkpoint), len(splits)
         self._start_fit()
-        self._search(candidates, folds, n_folds)
+        values = self._search(candidates, folds, n_folds)
         if self.refit:
             start = time.perf_counter()
-            folder, winner = checkpoint and checkpoint.within("winner"), self._winner(data.n_expected, seed)
+            folder = checkpoint and checkpoint.within("winner")
+            winner = self._winner(values["best_params_"], data.n_expected, seed)
             winner.fit(X, y, sample_weight=sample_weight, checkpoint=folder, progress=progress)
-            self._keep_winner(winner, start)
-            has_score = isinstance(winner, CoresetEstimator) and hasattr(winner, "score")
-            if has_score and winner.n_set_aside() >= MIN_ROWS_TO_CERTIFY:
-                self.certificate_ = winner.certify(X, y, sample_weight)
+            values |= self._kept(winner, start)
+            if isinstance(winner, CoresetEstimator) and winner.can_certify():
+                values["certificate_"] = winner.certify(X, y, sample_weight)
+        self._fitted_values = values
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
-        """Add rows, which need not be kept. The search runs when an attribute is read.
-
-        ``hasattr`` reads an attribute too: the first call after new rows takes as long as a fit.
+        """Add rows, which need not be kept. `solve` runs the search, and so does `predict` if it was not called.
 
         The result does not depend on how rows are split into batches. A hash of the row number decides the fold, so
         ``cv`` must be a number of folds. There is a `CoresetStream` for each fold and one for all rows; at most
@@ -294,18 +324,15 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         classes : array, optional
             For classifiers, all labels that will ever occur. Needed on the first call, unless `fit` was called before.
         """
-        first = not self._is_streaming
+        first = self.stream_ is None
         self._refuse_lost_stream()
-        check_options(self)
+        self._check_options()
         n_folds = n_folds_by_id(self.cv)
-        require_target(self, y)
+        require_target(self, y is not None)
         checked = checked_block(self, X, y, reset=first)
         block = replace(checked, sample_weight=check_weights(sample_weight, len(checked)), mean=None)
-        if is_classifier(self.estimator):
-            self._labels = stream_classes(classes, self.__dict__.get("_labels"), first=first)
-            block = EncodeLabels(classes=self._labels)(block)
-        else:
-            self._labels, block = None, finite_target(block)
+        options = {"classifier": is_classifier(self.estimator), "first": first}
+        self._labels, block = batch_with_class_numbers(block, classes, self._labels, **options)
         if first:
             self._seed = as_seed(self.random_state)
             candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)  # wrong ones are refused at once
@@ -315,16 +342,41 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
         self._fitted_values = None
         return self
 
-    def _fit_from_stream(self) -> None:
+    def _solve_stream(self) -> dict[str, Any]:
         streams = self.stream_
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)
-        self._search(candidates, streams.folds(), streams.shares.n_folds)
+        values = self._search(candidates, streams.folds(), streams.shares.n_folds)
         if not self.refit:
-            return
+            return values
         start = time.perf_counter()
-        winner = self._winner(None, self._seed)
-        fit_on_coreset(winner, streams.coreset(), self._labels, self.__dict__.get("feature_names_in_"))
-        self._keep_winner(winner, start)
+        winner = self._winner(values["best_params_"], None, self._seed)
+        names = None if self.feature_names is None else self.feature_names_in_
+        fit_on_coreset(winner, streams.coreset(), self._labels, names)
+        return values | self._kept(winner, start)
+
+    # -- the search ----------------------------------------------------------------------------
+
+    def _check_options(self) -> None:
+        """Refuse wrong parameters before a row is read."""
+        check_params(self, _CONSTRAINTS)
+        if self.n_jobs == 0:
+            raise ValueError("n_jobs must be an integer other than 0, or None; got 0.")
+        named = {"construction": self.construction, "objective": self.objective, "engine": self.engine}
+        for kind, what in named.items():
+            if not (isinstance(what, str) and what == "auto"):
+                make(kind, what)
+        if self.coreset_size != "auto":
+            resolve_size(self.coreset_size, 1)
+        Scoring(self.estimator, self.scoring).scorer()
+        scoring, refit = self.scoring, self.refit
+        if is_multimetric(scoring):
+            check_refit(refit, list(scoring))
+        elif isinstance(refit, str) and not callable(scoring) and refit != scoring:
+            raise ValueError(
+                f"refit names the score {refit!r}, and scoring is {scoring!r}: set refit to True or False."
+            )
+        elif not isinstance(refit, (bool, np.bool_, str)) and not callable(refit):
+            raise ValueError(f"refit must be True, False, the name of a score or a callable, got {refit!r}.")
 
     def _reducer(self, seed: int) -> FoldReducer:
         n_classes = 0 if self._labels is None else len(self._labels)
@@ -341,60 +393,129 @@ class CoresetSearchCV(WinnerMethods, LazyFitMixin, MetaEstimatorMixin, Storable,
 
     def _array_splits(self, X: Any, y: Any, sample_weight: Any, groups: Any, progress: Any) -> tuple[DataPass, Splits]:
         """The rows in memory, and positions of training and held-out rows."""
-        require_target(self, y)
+        require_target(self, y is not None)
         block = checked_block(self, X, y, sample_weight, reset=True)
         splits = splits_of(self.cv, block, groups, classifier=is_classifier(self.estimator))
-        self._labels, numbered = with_numbers(block, classifier=is_classifier(self.estimator))
-        return DataPass(numbered, progress=progress), splits
+        data = DataPass(block, progress=progress)
+        self._labels, data = with_class_numbers(data, classifier=is_classifier(self.estimator))
+        return data, splits
 
     def _source_folds(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> tuple[Iterator[Fold], int]:
         """The folds of a source, which are reduced one by one. Takes one pass to count their rows and classes."""
-        source, n_folds, classifier = data.rows, n_folds_by_id(self.cv), is_classifier(self.estimator)
+        source, n_folds = data.rows, n_folds_by_id(self.cv)
         assert isinstance(source, Source)
         if not source.replayable:
             raise ValueError("A search reads all rows several times, and these come only once: use partial_fit.")
         note_columns(self, source, reset=True)
+        classifier = is_classifier(self.estimator)
         if not classifier:
-            require_target(self, source.sample(1, rng=rng_for(seed, "look")).y)
-        self._labels, rows = with_class_numbers(data, classifier=classifier)
-        data, reducer = data.over(rows), self._reducer(seed)
+            require_target(self, has_target(source))
+        self._labels, data = with_class_numbers(data, classifier=classifier)
+        reducer = self._reducer(seed)
         shares = Shares(seed=seed, n_folds=n_folds, n_classes=reducer.n_classes)
         shares.count(data)
         return reducer.source_folds(data, shares, checkpoint), n_folds
 
-    def _search(self, candidates: list[Params], folds: Iterator[Fold], n_folds: int) -> None:
-        """Evaluate the candidates, and set ``cv_results_`` and the best of them."""
+    def _search(self, candidates: list[Params], folds: Iterator[Fold], n_folds: int) -> dict[str, Any]:
+        """Evaluate the candidates: the fitted attributes but those of the winner."""
         raises = isinstance(self.error_score, str)
-        scoring = Scoring(self.estimator, self.scoring, raise_errors=raises)
         evaluator = Evaluator(
             estimator=self.estimator,
-            scorer=scoring.scorer(),
+            scoring=Scoring(self.estimator, self.scoring, raise_errors=raises),
             labels=self._labels,
-            weighted=scoring.takes_weights(),
             train_scores=self.return_train_score,
             raise_errors=raises,
             verbose=self.verbose,
             n_candidates=len(candidates),
             n_folds=n_folds,
         )
-        recorded = RecordedFolds(folds, scoring, with_train_score=self.return_train_score)
+        recorded = RecordedFolds(folds)
         # kernels of our own learners use all cores, and idle threads of BLAS would slow them down
         with single_blas_thread() if isinstance(self.estimator, CoresetLearner) else nullcontext():
             outcomes = list(evaluate(evaluator, iter(recorded), candidates, self.n_jobs))
-        self.coresets_, self.reduce_time_, self.n_splits_ = recorded.coresets, recorded.seconds, n_folds
-        results, self.multimetric_ = cv_results(candidates, outcomes, self.error_score)
-        for name, value in chosen(results, self.refit, multimetric=self.multimetric_).items():
-            setattr(self, name, value)
-        self.cv_results_ = results
+        results, multimetric = cv_results(candidates, outcomes, self.error_score)
+        return {
+            "coresets_": recorded.coresets,
+            "reduce_time_": recorded.seconds,
+            "n_splits_": n_folds,
+            "multimetric_": multimetric,
+            **chosen(results, self.refit, multimetric=multimetric),
+            "cv_results_": results,
+        }
 
-    def _winner(self, n_rows: int | None, seed: int) -> Any:
-        """The best candidate, as a learner on a coreset of all rows."""
-        return winner_of(candidate(self.estimator, self.best_params_), self._reducer(seed), n_rows, self.engine)
+    # -- the winner ----------------------------------------------------------------------------
 
-    def _keep_winner(self, winner: Any, start: float) -> None:
-        if schema_of(self) is not None:  # it was fitted on rows that the schema made
+    def _winner(self, params: Params, n_rows: int | None, seed: int) -> CoresetLearner:
+        """The best candidate as a learner on a coreset of all rows, which are reduced as those of the folds."""
+        best, reducer = candidate(self.estimator, params), self._reducer(seed)
+        if isinstance(best, CoresetLearner):
+            return best
+        size = reducer.size(n_rows)
+        prefix, learner = last_step(best)
+        if isinstance(learner, CoresetLearner):
+            best.set_params(**{f"{prefix}coreset_size": size})  # its rows are a coreset, not to be reduced again
+        return CoresetEstimator(
+            best,
+            objective=reducer.objective_for(reducer.n_classes),
+            coreset_size=size,
+            construction=reducer.construction,
+            calibrate=reducer.calibrate,
+            engine=self.engine,
+            random_state=int(rng_for(seed, "refit").integers(2**62)),
+        )
+
+    def _kept(self, winner: CoresetLearner, start: float) -> dict[str, Any]:
+        """The fitted attributes of the winner."""
+        if self.schema_ is not None:  # it was fitted on rows that the schema made
             winner.schema_ = self.schema_
             winner.feature_names_in_ = self.feature_names_in_
-        self.best_estimator_ = winner
-        self.refit_time_ = time.perf_counter() - start
-        self.certificate_ = getattr(winner, "certificate_", None)
+        seconds = time.perf_counter() - start
+        return {"best_estimator_": winner, "refit_time_": seconds, "certificate_": winner.certificate_}
+
+    def _inner(self) -> Any:
+        self._require_refit("The methods of the winner need it")
+        return self.best_estimator_ if self._fitted_values else self.estimator
+
+    def _require_refit(self, what: str) -> None:
+        if not self.refit:
+            raise AttributeError(f"{what} fitted on all rows, and refit is False: set it to True.")
+
+    def _call(self, method: str, X: Any) -> Any:
+        return getattr(self.solve().best_estimator_, method)(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The score of the winner by ``scoring``; of several scores, the one that ``refit`` names."""
+        self._require_refit("score() needs the winner")
+        self.solve()
+        if self.multimetric_ and not isinstance(self.refit, str):
+            raise ValueError("Several scores were taken, and refit is a callable that names none: use scorer_.")
+        scoring = self.scorer_[self.refit] if is_multimetric(self.scoring) else self.scoring
+        weight = check_weights(sample_weight, X.shape[0] if hasattr(X, "shape") else len(X))
+        scores, weighted = Scoring(self.estimator, scoring)(self.best_estimator_, X, y, weight)
+        if weight is not None and not weighted:
+            warn_caller("The score takes no sample_weight: all rows count the same.")
+        return float(scores[self.refit] if isinstance(scores, dict) else scores)
+
+    def summary(self) -> dict[str, Any]:
+        """The best parameters, and what the winner says about itself."""
+        values = self.solve()._fitted_values or {}
+        best = {name: values[f"{name}_"] for name in ("best_params", "best_score") if f"{name}_" in values}
+        winner = values.get("best_estimator_")
+        return {**best, **(winner.summary() if isinstance(winner, Described) else {})}
+
+    @property
+    def scorer_(self) -> Any:
+        """The scorer, or a dict of scorers by name.
+
+        It is made from ``scoring`` each time, because a saved model must not contain functions.
+        """
+        return Scoring(self.estimator, self.scoring).scorer()
+
+    @property
+    def classes_(self) -> Array:
+        self._require_refit("classes_ needs the winner")
+        classes: Array = self.best_estimator_.classes_
+        return classes
+
+    def __sklearn_tags__(self) -> Any:
+        return CoresetEstimator(self.estimator).__sklearn_tags__()

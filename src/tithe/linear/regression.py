@@ -1,0 +1,393 @@
+"""Linear regressions on a coreset, polished and certified on all rows: least squares, Poisson and Huber."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.metrics import d2_tweedie_score
+
+from tithe.core.contracts import Source
+from tithe.core.data import Array, Block
+from tithe.core.passes import DataPass
+from tithe.core.progress import Checkpoint, Progress
+from tithe.core.state_checks import Floats, Number
+from tithe.fit.bases import RegressorMixin
+from tithe.fit.collections import lazy_on_collections
+from tithe.fit.fitted import FLOATS, FittedAttribute
+from tithe.fit.results import BarChart, column_names, named_coefficients
+from tithe.linear.learner import TOLERANCE, CoresetLinearModel
+from tithe.linear.regression_objectives import (
+    HuberObjective,
+    LeastSquaresObjective,
+    PoissonObjective,
+    SingleScoreObjective,
+)
+from tithe.rows.arrays import check_weights
+from tithe.rows.leaves import MappedSource
+
+CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
+_HUBER_TOL_RATIO = 1e-8  # the same for Huber regression: the last steps of Newton's method cost little
+
+
+@dataclass(frozen=True)
+class NumericTarget:
+    """Converts y to double precision, and refuses targets that the loss is not defined for."""
+
+    loss: type[SingleScoreObjective]
+
+    def __call__(self, block: Block) -> Block:
+        if block.y is None:
+            raise ValueError("The source gives no y: name its column, target=...")
+        try:
+            y = np.asarray(block.y, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"y must hold numbers: {error}.") from error
+        if not np.isfinite(y).all():
+            raise ValueError("Input y contains NaN or infinity.")
+        self.loss.check_target(y)
+        return replace(block, y=y)
+
+
+class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
+    """A linear model with one score and a numeric target.
+
+    Subclasses have the parameters of `CoresetLinearModel`, ``alpha`` and ``max_iter``. They define ``_objective()``.
+    """
+
+    coef_ = FittedAttribute[Array](Floats("d", dtypes=FLOATS))
+    intercept_ = FittedAttribute[float](Number())
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        coreset_size: int | float | str = "auto",
+        construction: Any = "auto",
+        calibrate: bool = True,
+        polish: int | str = "auto",
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.coreset_size = coreset_size
+        self.construction = construction
+        self.calibrate = calibrate
+        self.polish = polish
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @abstractmethod
+    def _objective(self) -> SingleScoreObjective:
+        """The loss that a coreset has to preserve."""
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows, which need not be kept; see `CoresetLogisticRegression.partial_fit`."""
+        return self._push(X, y, sample_weight)
+
+    @lazy_on_collections
+    def predict(self, X: Any) -> Array:
+        """The expected target of each row: (n,); a column ``prediction`` of a Spark DataFrame."""
+        rows = self.solve()._checked(X, reset=False).X
+        return self._mean_of(np.asarray(rows @ self.coef_.astype(rows.dtype)) + rows.dtype.type(self.intercept_))
+
+    def _mean_of(self, score: Array) -> Array:
+        """The expected target of rows with these scores."""
+        return score
+
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included, and the coefficients."""
+        loss = super().summary()
+        coefficients = named_coefficients(self, self.coef_[None], ())
+        return {**loss, "intercept": float(self.intercept_), "coefficients": coefficients}
+
+    def charts(self) -> list[BarChart]:
+        """The coefficients."""
+        return [BarChart.of_largest("coefficients", column_names(self), self.solve().coef_, "coefficient")]
+
+    # -- methods of the base class -------------------------------------------------------------
+
+    def _params(self) -> Array:
+        return np.append(self.coef_, self.intercept_).astype(np.float64)[None]
+
+    def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
+        return {"coef_": params[0, :-1].astype(dtype), "intercept_": float(params[0, -1])}
+
+    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+        return NumericTarget(type(self._objective()))(block)
+
+    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
+        assert isinstance(data.rows, Source)
+        return data.over(MappedSource(data.rows, NumericTarget(type(self._objective()))))
+
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        return self._prepare_block(block, reset=False)
+
+
+class CoresetRidge(CoresetLinearRegressor):
+    """Least squares with an L2 penalty on a calibrated coreset, polished and certified on all rows.
+
+    Minimises sum_i u_i (y_i - x_i . w - b)^2 + alpha |w|^2, the intercept b free: the same as
+    `sklearn.linear_model.Ridge`.
+
+    Parameters
+    ----------
+    alpha : float
+        Strength of the penalty.
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
+        See `CoresetLogisticRegression`.
+    max_iter : int
+        Maximum number of rounds of the fit on the coreset.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array (d,), float
+    certificate_ : Certificate or None
+        How far the loss on all training rows is from the smallest possible; exact up to rounding if the curvature was
+        taken from all rows.
+    objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
+        See `CoresetLogisticRegression`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import CoresetRidge
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100_000, 3))
+    >>> y = X @ [1.0, -2.0, 0.5] + 3.0 + rng.normal(size=100_000)
+    >>> model = CoresetRidge(coreset_size=1000, random_state=0).fit(X, y)
+    >>> model.coef_.round(1).tolist(), round(model.intercept_, 1)
+    ([1.0, -2.0, 0.5], 3.0)
+    """
+
+    options = (*LeastSquaresObjective.options, TOLERANCE)
+
+    def _objective(self) -> LeastSquaresObjective:
+        return LeastSquaresObjective(
+            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=CORESET_TOL_RATIO * self.tol
+        )
+
+
+class CoresetPoissonRegressor(CoresetLinearRegressor):
+    """Poisson regression (L2) on a calibrated coreset, polished and certified on all rows.
+
+    Minimises the mean, weighted by u, of half the Poisson deviance of exp(x . w + b), plus alpha / 2 |w|^2, the
+    intercept b free: the same as `sklearn.linear_model.PoissonRegressor`.
+
+    Parameters
+    ----------
+    alpha : float
+        Strength of the penalty.
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
+        See `CoresetLogisticRegression`.
+    max_iter : int
+        Maximum number of rounds of the fit on the coreset.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array (d,), float
+    certificate_, objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
+        See `CoresetLogisticRegression`. The y of a coreset holds rates if there were exposures.
+
+    Notes
+    -----
+    With ``exposure`` e (years insured, hours observed) a row has y events in e units, and the mean of y is
+    e exp(x . w + b). Its loss e exp(z) - y (z + ln e) is, up to a constant, e times that of the rate y / e. So rates
+    are fitted with weights u e, as scikit-learn advises for its `PoissonRegressor`: `predict` gives events per unit,
+    and the loss is a mean over units, not over rows. With a source, give rates as its target and exposures as its
+    weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import CoresetPoissonRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100_000, 3))
+    >>> years = rng.uniform(0.1, 2.0, size=100_000)
+    >>> y = rng.poisson(years * np.exp(X @ [0.2, -0.5, 0.3] - 1.0))
+    >>> model = CoresetPoissonRegressor(alpha=1e-4, coreset_size=1000, random_state=0).fit(X, y, exposure=years)
+    >>> model.coef_.round(1).tolist(), round(model.intercept_, 1)
+    ([0.2, -0.5, 0.3], -1.0)
+    """
+
+    options = (*PoissonObjective.options, TOLERANCE)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
+        """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d), or a source
+        y : array of shape (n,)
+            Counts or rates, not negative. That of a source comes with its rows.
+        sample_weight : array of shape (n,), optional
+        exposure : array of shape (n,), optional
+            Positive. y are then counts in ``exposure`` units, see Notes.
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
+        """
+        return super().fit(X, *_rates(X, y, sample_weight, exposure), checkpoint=checkpoint, progress=progress)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, exposure: Any = None) -> Self:
+        """Add rows, which need not be kept; see `CoresetLogisticRegression.partial_fit` and `fit`."""
+        return super().partial_fit(X, *_rates(X, y, sample_weight, exposure))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the deviance that is explained (D^2), as in scikit-learn."""
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
+
+    def _mean_of(self, score: Array) -> Array:
+        return np.exp(score)
+
+    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+        prepared = super()._prepare_block(block, reset=reset)
+        if reset:
+            self._check_rows(prepared)
+        return prepared
+
+    def _check_rows(self, block: Block) -> None:
+        if block.y is None or not (block.weights() * block.y).any():
+            raise ValueError("All targets are 0, so the logarithm of their mean is not finite. Give positive ones too.")
+
+    def _objective(self) -> PoissonObjective:
+        return PoissonObjective(
+            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=CORESET_TOL_RATIO * self.tol
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
+def _rates(X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any]:
+    """Targets and weights, changed into rates and their weights if there are exposures."""
+    if exposure is None:
+        return y, sample_weight
+    if isinstance(X, Source) or y is None:
+        raise ValueError("exposure needs y. With a source, give rates as its target and exposures as its weight.")
+    y = np.asarray(y, np.float64)
+    units = check_weights(exposure, len(y))
+    if units is None or not units.all():
+        raise ValueError("exposure must be positive for every row.")
+    weight = check_weights(sample_weight, len(y))
+    return y / units, units if weight is None else weight * units
+
+
+class CoresetHuberRegressor(CoresetLinearRegressor):
+    """Huber regression (L2) on a calibrated coreset, polished and certified on all rows.
+
+    Minimises sum_i u_i (s + s H((y_i - x_i . w - b) / s)) + alpha |w|^2 over coefficients w, the intercept b and the
+    scale s: the same as `sklearn.linear_model.HuberRegressor`. H(t) = t^2 where |t| <= epsilon, else
+    2 epsilon |t| - epsilon^2: the loss of an outlier grows with its distance, not with the square of it.
+
+    Parameters
+    ----------
+    epsilon : float
+        >= 1: residuals beyond epsilon times the scale are outliers.
+    alpha : float
+        Strength of the penalty.
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
+        See `CoresetLogisticRegression`.
+    max_iter : int
+        Maximum number of rounds of the fit on the coreset.
+
+    Attributes
+    ----------
+    coef_, intercept_, scale_ : array (d,), float, float
+    certificate_, objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
+        See `CoresetLogisticRegression`. The certificate is about coefficients, intercept and scale together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe import CoresetHuberRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100_000, 3))
+    >>> y = X @ [1.0, -2.0, 0.5] + 3.0 + rng.normal(size=100_000)
+    >>> y[::50] += 1000.0
+    >>> model = CoresetHuberRegressor(coreset_size=1000, random_state=0).fit(X, y)
+    >>> model.coef_.round(1).tolist(), round(model.intercept_, 1)
+    ([1.0, -2.0, 0.5], 3.0)
+    """
+
+    options = (*HuberObjective.options, TOLERANCE)
+    scale_ = FittedAttribute[float](Number(least=0.0))
+
+    def __init__(
+        self,
+        epsilon: float = 1.35,
+        *,
+        alpha: float = 0.0001,
+        coreset_size: int | float | str = "auto",
+        construction: Any = "auto",
+        calibrate: bool = True,
+        polish: int | str = "auto",
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            alpha,
+            coreset_size=coreset_size,
+            construction=construction,
+            calibrate=calibrate,
+            polish=polish,
+            tol=tol,
+            fit_intercept=fit_intercept,
+            max_iter=max_iter,
+            warm_start=warm_start,
+            engine=engine,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            random_state=random_state,
+        )
+        self.epsilon = epsilon
+
+    def summary(self) -> dict[str, Any]:
+        """The loss, penalty included, and the scale."""
+        return {**super().summary(), "scale": self.scale_}
+
+    def _params(self) -> Array:
+        scale = np.append(np.zeros(len(self.coef_)), self.scale_)
+        return np.vstack([super()._params(), scale])
+
+    def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
+        return {**super()._attributes(params, dtype), "scale_": float(params[1, -1])}
+
+    def _objective(self) -> HuberObjective:
+        return HuberObjective(
+            alpha=self.alpha,
+            epsilon=self.epsilon,
+            fit_intercept=self.fit_intercept,
+            max_iter=self.max_iter,
+            tol=_HUBER_TOL_RATIO * self.tol,
+        )
