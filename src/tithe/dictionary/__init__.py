@@ -2,3 +2,4 @@
 
 from tithe.dictionary.denoiser import ImageDenoiser as ImageDenoiser
 from tithe.dictionary.ksvd import KSVD as KSVD
+from tithe.dictionary.objective import Reference as Reference

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -23,7 +23,7 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
-from tithe.dictionary.objective import REFERENCE_OPTIONS, DictionaryObjective
+from tithe.dictionary.objective import REFERENCE, REFERENCE_OPTIONS, DictionaryObjective, Reference, ReferenceKind
 from tithe.dictionary.solver import (
     REFINING,
     VARIANTS,
@@ -43,9 +43,43 @@ from tithe.reduce.kernels import sample_rows
 from tithe.rows.mapped import MappedSource
 
 _CHUNK_ROWS = 1 << 15  # rows coded at a time, which limits the memory for their codes
-MEANS = ("none", "global", "row")
 _MAX_VALUE = 1e150  # squares of larger numbers overflow in double precision
 _MAX_SINGLE_NORM = 1e35  # of a row in single precision: entries of its code may be some hundred times as large
+_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM = 5000, 100  # kept of rows that do not come as one array
+_REFINE_ROWS = 80_000  # rows of an iteration of refine_iter
+_MAX_LAST_ROWS, _MAX_LAST_NUMBERS = 300_000, 32_000_000  # of the last one
+_CERTIFICATE_ROWS = 10_000  # rows that the error of atoms from a coreset is estimated on
+
+CONSTRAINTS: dict[str, Constraint] = {
+    "n_components": OneOf(None) | WholeNumber(least=1),
+    "n_nonzero_coefs": OneOf(None) | WholeNumber(least=1),
+    "tol": OneOf(None) | RealNumber(least=0.0),
+    "max_iter": WholeNumber(least=1),
+    "center": OneOf("none", "global", "row"),
+    "alpha": OneOf(None) | RealNumber(least=0.0),
+    "positive": Boolean(),
+    "reference": REFERENCE,
+    "variant": OneOf(*VARIANTS),
+    "n_init": WholeNumber(least=1),
+    "refine_iter": WholeNumber(),
+}
+
+
+def _option(parameter: str, text: str, *flags: str) -> Option:
+    return Option(parameter, CONSTRAINTS[parameter], text, flags)
+
+
+OPTIONS = (
+    _option("n_components", "Atoms. [default: one for each column]", "-k", "--atoms"),
+    _option("n_nonzero_coefs", "Atoms of a row. [default: a tenth of the columns]"),
+    _option("tol", "Squared error at which a row takes no more atoms."),
+    _option("center", "What is subtracted from rows: nothing, the mean row, or a row's own mean."),
+    _option("max_iter", "Iterations on the coreset."),
+    _option("refine_iter", "Iterations after that, on more rows."),
+    _option("n_init", "Searches, of which the best is kept."),
+    _option("variant", "What an iteration does."),
+    REFERENCE_OPTIONS[0],
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,22 +91,22 @@ class RowCoder:
     atoms : array (k, d)
     coding : Coding
         How codes are found.
-    centring : Centring
+    centering : Centering
         Which means are taken out.
     """
 
     atoms: Array
     coding: Coding
-    centring: Centring
+    centering: Centering
 
-    def centred(self, block: Block) -> Array:
+    def centered(self, block: Block) -> Array:
         """The rows without their means, in the precision of the atoms."""
-        rows: Array = self.centring(check_magnitude(block, self.atoms.dtype)).X
+        rows: Array = self.centering(check_magnitude(block, self.atoms.dtype)).X
         return rows.astype(self.atoms.dtype, copy=False)
 
     def dense(self, block: Block) -> Array:
         """Codes (n, k) as an array."""
-        rows = self.centred(block)
+        rows = self.centered(block)
         codes = np.zeros((len(rows), len(self.atoms)), self.atoms.dtype)
         for at, chosen, values, _ in self._chunks(rows):
             i, t = np.nonzero(chosen >= 0)
@@ -81,7 +115,7 @@ class RowCoder:
 
     def sparse(self, block: Block) -> sparse.csr_matrix:
         """Codes (n, k) as a CSR matrix."""
-        rows = self.centred(block)
+        rows = self.centered(block)
         counts, columns, entries = [np.zeros(1, np.int64)], [], []
         for _, chosen, values, _ in self._chunks(rows):
             used = chosen >= 0
@@ -96,14 +130,14 @@ class RowCoder:
     def residuals(self, block: Block) -> Array:
         """The rows minus what their means and codes represent: (n, d)."""
         residuals: Array = np.empty_like(block.X, dtype=self.atoms.dtype)
-        for at, _, _, residual in self._chunks(self.centred(block), with_residual=True):
+        for at, _, _, residual in self._chunks(self.centered(block), with_residual=True):
             residuals[at] = residual
         return residuals
 
     def error_sums(self, block: Block, scale: float) -> Array:
         """Sums of u, u e, u^2, u^2 e and u^2 e^2 for weights u and squared errors e of an entry, in units of scale."""
         u = block.weights()
-        e = self.coding(self.centred(block), self.atoms)[2] / block.n_features / scale
+        e = self.coding(self.centered(block), self.atoms)[2] / block.n_features / scale
         return np.array([np.add.reduce(v) for v in (u, u * e, u * u, u * u * e, u * u * e * e)])
 
     def _chunks(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:
@@ -114,7 +148,7 @@ class RowCoder:
 
 
 @dataclass(frozen=True, eq=False)
-class Centring:
+class Centering:
     """Subtracts ``offset`` (d,) from each row, or the mean of the row if there is no offset."""
 
     mean: str
@@ -186,225 +220,7 @@ def initial_atoms(initial: Any, X: Array, n_atoms: int, *, positive: bool, rng: 
     return np.abs(atoms) if positive else atoms
 
 
-_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM = 5000, 100  # kept of rows that do not come as one array
-
-CONSTRAINTS: dict[str, Constraint] = {
-    "n_components": OneOf(None) | WholeNumber(least=1),
-    "n_nonzero_coefs": OneOf(None) | WholeNumber(least=1),
-    "tol": OneOf(None) | RealNumber(least=0.0),
-    "max_iter": WholeNumber(least=1),
-    "center": OneOf(*MEANS),
-    "coding": OneOf("omp", "lasso"),
-    "alpha": RealNumber(least=0.0),
-    "positive": Boolean(),
-    "exact_update": Boolean(),
-    "variant": OneOf(*VARIANTS),
-    "n_init": WholeNumber(least=1),
-    "refine_iter": WholeNumber(),
-}
-
-
-def _option(parameter: str, text: str, *flags: str) -> Option:
-    return Option(parameter, CONSTRAINTS[parameter], text, flags)
-
-
-OPTIONS = (
-    _option("n_components", "Atoms. [default: one for each column]", "-k", "--atoms"),
-    _option("n_nonzero_coefs", "Atoms of a row. [default: a tenth of the columns]"),
-    _option("tol", "Squared error at which a row takes no more atoms."),
-    _option("center", "What is subtracted from rows: nothing, the mean row, or a row's own mean."),
-    _option("max_iter", "Iterations on the coreset."),
-    _option("refine_iter", "Iterations after that, on more rows."),
-    _option("n_init", "Searches, of which the best is kept."),
-    _option("variant", "What an iteration does."),
-    *REFERENCE_OPTIONS,
-)
-
-
-class DictionaryParameters(CoresetLearner):
-    """How rows are coded and drawn, and how many are kept, by the parameters of `KSVD`."""
-
-    n_components: int | None
-    n_nonzero_coefs: int | None
-    tol: float | None
-    coding: str
-    alpha: float
-    positive: bool
-    center: str
-    include_reference: bool
-
-    options = OPTIONS
-    _constraints = CONSTRAINTS
-
-    def _check_options(self) -> None:
-        check_params(self, self._constraints)
-        if self.positive and self.center != "none":
-            raise ValueError("positive=True needs center='none': rows without their means have negative entries.")
-        if self.include_reference and self.coding == "lasso":
-            raise ValueError("include_reference=True needs coding='omp'.")
-        DictionaryObjective(positive=self.positive, **self._drawing())
-        self._check_names()
-
-    def _objective(self) -> DictionaryObjective:
-        coding = self._pursuit()
-        return DictionaryObjective(
-            n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive, **self._drawing()
-        )
-
-    def _drawing(self) -> dict[str, Any]:
-        """The parameters of the objective that have the same names here."""
-        return {name: getattr(self, name) for name in ("reference", "n_reference", "beta", "include_reference")}
-
-    def _coding(self) -> Coding:
-        """How rows are coded, with a reference among the atoms if it is included."""
-        coding = self._pursuit()
-        if not self.include_reference:
-            return coding
-        return replace(coding, n_reference=self._objective().n_included(self.n_features_in_))
-
-    def _pursuit(self) -> Coding:
-        """How rows are coded. More atoms per row than there are atoms or columns are refused."""
-        d, k, n_nonzero = self.n_features_in_, self._n_atoms(), self.n_nonzero_coefs
-        if self.coding == "lasso":
-            return Coding(n_nonzero=min(k, max(1, d // 10)), penalty=float(self.alpha), positive=bool(self.positive))
-        if n_nonzero is None:
-            n_nonzero = min(k, d if self.tol is not None else max(1, d // 10))
-        elif n_nonzero > min(d, k):
-            raise ValueError(f"n_nonzero_coefs={n_nonzero} is more than the {k} atoms or the {d} columns.")
-        return Coding(n_nonzero=int(n_nonzero), target=float(self.tol or 0.0), positive=bool(self.positive))
-
-    def _n_atoms(self) -> int:
-        return self.n_features_in_ if self.n_components is None else int(self.n_components)
-
-    def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
-        learner = copy(self)
-        learner.n_features_in_ = n_features  # the objective depends on it, and it is not known before a fit
-        return super(DictionaryParameters, learner).planned(n_rows, n_features)
-
-    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
-        return max(_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM * self._n_atoms())
-
-    def _size(self, n_rows: int | None, n_features: int) -> int:
-        k, size = self._n_atoms(), super()._size(n_rows, n_features)
-        if size < k:
-            advice = "ask for some hundred rows per atom."
-            raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows, fewer than {k} atoms: {advice}")
-        return size
-
-
-class FittedDictionary:
-    """Codes, reconstructions, errors and descriptions. A subclass has the fitted attributes and checks rows."""
-
-    components_: Any
-    objective_curve_: Any
-    best_iter_: Any
-    mean_: Array | None
-    center: str
-    engine: Any
-
-    _signals: Callable[..., Any]
-    _coding: Callable[[], Coding]
-
-    def transform(self, X: Any) -> Array:
-        """Codes (n, k) of the rows, dense. If they do not fit into memory, use ``encode``."""
-        rows = self._rows_to_code(X)
-        return self._coder().dense(rows)
-
-    def encode(self, X: Any) -> sparse.csr_matrix:
-        """Codes (n, k) of the rows as a CSR matrix: those of ``transform`` without the zeros."""
-        rows = self._rows_to_code(X)
-        return self._coder().sparse(rows)
-
-    def inverse_transform(self, codes: Any) -> Array:
-        """The rows (n, d) that codes, dense or CSR, represent.
-
-        A row's own mean (``center="row"``) is not part of its code and is not added: see ``reconstruct``.
-        """
-        check_is_fitted(self)
-        codes = check_array(codes, accept_sparse="csr", dtype=[np.float64, np.float32])
-        if codes.shape[1] != len(self.components_):
-            raise ValueError(f"codes have {codes.shape[1]} columns, and there are {len(self.components_)} atoms.")
-        rows: Array = codes @ self.components_
-        return rows if self.mean_ is None else rows + self.mean_.astype(rows.dtype)
-
-    def reconstruct(self, X: Any) -> Array:
-        """The rows as their codes represent them, with their means: (n, d)."""
-        rows = self._rows_to_code(X)
-        reconstructed: Array = rows.X - self._coder().residuals(rows)
-        return reconstructed
-
-    def _rows_to_code(self, X: Any) -> Block:
-        check_is_fitted(self)
-        block: Block = self._signals(X, None, reset=False)
-        return block
-
-    def _coder(self) -> RowCoder:
-        centring = Centring(self.center, self.mean_)
-        return RowCoder(atoms=self.components_, coding=self._coding(), centring=centring)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the mean squared error of an entry of ``X``."""
-        return -self.certify(X, sample_weight=sample_weight).value
-
-    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
-        """Mean squared error of an entry on ``X``, rows or a source, with its confidence interval.
-
-        Use rows that were not in the training data: then it is an unbiased estimate for rows of this kind.
-        ``coreset_error`` compares it with the error at the end of training.
-        """
-        check_is_fitted(self)
-        rows = X if isinstance(X, Source) else self._signals(X, sample_weight, reset=False)
-        return self._error_on(rows)
-
-    def _error_on(self, rows: Block | Source) -> Certificate:
-        if isinstance(rows, Block) and rows.sample_weight is not None:  # squares of weights must not overflow
-            rows = replace(rows, sample_weight=rows.sample_weight / rows.sample_weight.max())
-        data, coder = DataPass(rows, self.engine), self._coder()
-        scale = float(self.objective_curve_[0]) or 1.0  # squares of errors must not overflow either
-        sums = data.total(lambda block: coder.error_sums(block, scale))
-        return mean_certificate(sums, scale, data.n_rows, self._training_error())
-
-    def _training_error(self) -> float:
-        return float(self.objective_curve_[self.best_iter_])
-
-    # -- what reports say --------------------------------------------------------------------------
-
-    def summary(self) -> dict[str, Any]:
-        """The error at the end of training, and of each atom its largest entries and the share of the rows using it."""
-        names, shares = column_names(self), self._shares()
-        atoms = []
-        for i, atom in enumerate(np.asarray(self.components_, np.float64)):
-            largest = np.argsort(-np.abs(atom), kind="stable")[:MAX_BARS]
-            entries = {names[j]: float(atom[j]) for j in largest}
-            atoms.append({"atom": i, "share": None if shares is None else float(shares[i]), "entries": entries})
-        return {"mean_squared_error": self._training_error(), "atoms": atoms}
-
-    def charts(self) -> list[BarChart]:
-        """The share of the rows that use each atom."""
-        shares = self._shares()
-        if shares is None:
-            return []
-        return [BarChart.of_largest("atoms", range(len(shares)), shares, "share of the rows that use it, by weight")]
-
-    def _shares(self) -> Array | None:
-        """The share of the weight of the coreset's rows that use each atom; None if there is no coreset."""
-        rows = (vars(self).get("_fitted_values") or {}).get("coreset_")  # it may not have been saved
-        if not isinstance(rows, Coreset):
-            return None
-        chosen = self._coding()(rows.X, np.asarray(self.components_))[0]
-        weight = np.broadcast_to(rows.weights()[:, None], chosen.shape)
-        used = chosen >= 0
-        shares: Array = np.bincount(chosen[used], weights=weight[used], minlength=len(self.components_))
-        shares /= rows.weights().sum()
-        return shares
-
-
-_REFINE_ROWS = 80_000  # rows of an iteration of refine_iter
-_MAX_LAST_ROWS, _MAX_LAST_NUMBERS = 300_000, 32_000_000  # of the last one
-_CERTIFICATE_ROWS = 10_000  # rows that the error of atoms from a coreset is estimated on
-
-
-class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Dictionary learning by K-SVD, on all rows or on a coreset.
 
     Finds k unit atoms D (k, d) and codes a_i of at most T nonzero entries with small sum_i u_i |y_i - a_i D|^2 over
@@ -428,30 +244,25 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         Each atom should be used often: keep at least some ``100 * n_components / n_nonzero_coefs`` rows.
     construction, engine
         See `build_coreset`.
-    reference, n_reference, beta
-        The rough dictionary D0 that rows are drawn by, its number of vectors, and the share of the draws that is
-        uniform: see `DictionaryObjective`.
-    include_reference : bool
-        Keep the vectors of D0 as the first atoms; ``beta=0`` needs it.
+    reference : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"} or Reference
+        The rough dictionary D0 that rows are drawn by. A `Reference` also says how many vectors it has, which share of
+        the draws is uniform, and whether its vectors are kept as the first atoms.
     initial : {"data", "dct"} or array (k, d)
         Where the search starts: random rows, the overcomplete cosine transform, or given atoms.
     n_init : int
         Searches from different random rows, of which the best on the rows learned from is kept.
     center : {"none", "global", "row"}
         What is subtracted from the rows before they are coded: nothing, the mean row, or each row's own mean.
-    coding : {"omp", "lasso"}
-        Lasso codes minimise |y - a D|^2 / 2 + ``alpha`` |a|_1; ``n_nonzero_coefs`` and ``tol`` are not used then.
-    alpha : float
-        Penalty of lasso codes.
+    alpha : float, optional
+        With a number, rows are coded by the lasso, which minimizes |y - a D|^2 / 2 + ``alpha`` |a|_1;
+        ``n_nonzero_coefs`` and ``tol`` are not used then. By default they are coded by orthogonal matching pursuit.
     positive : bool
         Atoms and codes are not negative. For rows >= 0; needs ``center="none"``.
-    exact_update : bool
-        Each atom is replaced by the best one for the rows that use it (a singular value decomposition), instead of
-        moving one step towards it.
-    variant : {"accelerated", "plain"}
-        "plain" updates each atom once after each coding: with ``exact_update=True`` the textbook's K-SVD, else its fast
-        approximation (Rubinstein, Zibulevsky and Elad 2008). "accelerated" updates it four times, moves it on by half
-        the step, and at times gives up the least useful atom for a split of another one.
+    variant : {"accelerated", "exact", "plain", "textbook"}
+        "textbook" replaces each atom, after each coding, by the best one for the rows that use it, found by a singular
+        value decomposition. "plain" makes one step towards it (Rubinstein, Zibulevsky and Elad 2008). "accelerated"
+        makes four steps, moves the atom on by half of them, and at times gives up the least useful atom for a split of
+        another one; "exact" does so with the best atoms.
     refine_iter : int
         Iterations after those on a coreset, which make the atoms more accurate: on 80,000 rows drawn uniformly, the
         last on up to 300,000, without extrapolation.
@@ -474,7 +285,7 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         The rows learned from. None if all rows of an array were used because no size was given.
     best_iter_ : int
         The iteration whose atoms were kept: the one with the smallest error, with ``tol`` the one with the fewest
-        atoms per row, with lasso codes the one with the smallest penalised error.
+        atoms per row, with ``alpha`` the one with the smallest penalised error.
     certificate_ : Certificate or None
         The mean squared error of an entry: exact if all rows were learned from, else an estimate from up to 10,000 of
         all rows, drawn uniformly. None after `partial_fit` and `refine`, and for rows that can be read only once.
@@ -501,6 +312,8 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
     ((3000, 4), 2)
     """
 
+    options = OPTIONS
+    _constraints = CONSTRAINTS
     calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
 
     mean_: Array | None
@@ -520,17 +333,12 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         max_iter: int = 40,
         coreset_size: int | float | None = None,
         construction: Any = "auto",
-        reference: str = "constant",
-        n_reference: int | None = None,
-        beta: float = 0.1,
-        include_reference: bool = False,
+        reference: Reference | ReferenceKind = "constant",
         initial: Any = "data",
         n_init: int = 1,
         center: str = "none",
-        coding: str = "omp",
-        alpha: float = 1.0,
+        alpha: float | None = None,
         positive: bool = False,
-        exact_update: bool = False,
         variant: str = "accelerated",
         refine_iter: int = 0,
         engine: Any = "auto",
@@ -545,16 +353,11 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         self.coreset_size = coreset_size
         self.construction = construction
         self.reference = reference
-        self.n_reference = n_reference
-        self.beta = beta
-        self.include_reference = include_reference
         self.initial = initial
         self.n_init = n_init
         self.center = center
-        self.coding = coding
         self.alpha = alpha
         self.positive = positive
-        self.exact_update = exact_update
         self.variant = variant
         self.refine_iter = refine_iter
         self.engine = engine
@@ -611,7 +414,7 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         self._start_fit()
         self._coding()
         self.mean_ = offset(DataPass(rows), self.center)
-        rows = Centring(self.center, self.mean_)(rows)
+        rows = Centering(self.center, self.mean_)(rows)
         drawn = replace(coreset, X=rows.X, sample_weight=rows.sample_weight)
         self._learn(drawn, None, as_seed(self.random_state))
         self.coreset_ = None
@@ -643,12 +446,12 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._coding()
         self.mean_ = None
-        return Centring(self.center)(check_magnitude(block))
+        return Centering(self.center)(check_magnitude(block))
 
     def _training_rows(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> Block:
-        """The centred rows to learn from: all with a positive weight, or a coreset."""
-        centring, rows = Centring(self.center, self.mean_), data.rows
-        data = data.over(centring(rows) if isinstance(rows, Block) else MappedSource(rows, centring))
+        """The centered rows to learn from: all with a positive weight, or a coreset."""
+        centering, rows = Centering(self.center, self.mean_), data.rows
+        data = data.over(centering(rows) if isinstance(rows, Block) else MappedSource(rows, centering))
         if self.coreset_size is not None or not isinstance(data.rows, Block):
             return self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
         weight = data.rows.sample_weight
@@ -693,12 +496,13 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
     def _refine_on_more(self, rows: Any, seed: int) -> None:
         """The iterations of ``refine_iter``, each on other rows, the last on the most."""
         last_size = max(_REFINE_ROWS, min(_MAX_LAST_ROWS, _MAX_LAST_NUMBERS // self.n_features_in_))
+        refining = replace(REFINING, exact=VARIANTS[self.variant].exact)
         for left in range(self.refine_iter - 1, -1, -1):
             sample = sampled(rows, _REFINE_ROWS if left else last_size, rng_for(seed, "draw", left))
-            self._refine(sample, 1, rng_for(seed, "refine", left), REFINING)
+            self._refine(sample, 1, rng_for(seed, "refine", left), refining)
 
     def _refine(self, rows: Block, n_iter: int, rng: np.random.Generator, variant: Variant) -> Self:
-        learned = self._iterate(Centring(self.center, self.mean_)(rows), self.components_, n_iter, rng, variant)
+        learned = self._iterate(Centering(self.center, self.mean_)(rows), self.components_, n_iter, rng, variant)
         self.components_ = np.ascontiguousarray(learned.atoms, dtype=self.components_.dtype)
         self.objective_curve_ = np.append(self.objective_curve_, np.asarray(learned.curve[1:]) / self.n_features_in_)
         self.best_iter_ = self.n_iter_ + learned.best_number
@@ -706,11 +510,161 @@ class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMix
         return self
 
     def _iterate(self, rows: Block, atoms: Array, n_iter: int, rng: np.random.Generator, variant: Variant) -> Learned:
-        options: dict[str, Any] = {"exact": bool(self.exact_update), "variant": variant}
-        return learn_dictionary(rows.X, rows.sample_weight, atoms, self._coding(), max_iter=n_iter, rng=rng, **options)
+        return learn_dictionary(
+            rows.X, rows.sample_weight, atoms, self._coding(), max_iter=n_iter, rng=rng, variant=variant
+        )
 
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
-        super()._adopt_coreset(replace(coreset, X=Centring(self.center, self.mean_)(coreset).X), feature_names)
+        super()._adopt_coreset(replace(coreset, X=Centering(self.center, self.mean_)(coreset).X), feature_names)
+
+    # -- parameters ----------------------------------------------------------------------------
+
+    def _check_options(self) -> None:
+        check_params(self, self._constraints)
+        if self.positive and self.center != "none":
+            raise ValueError("positive=True needs center='none': rows without their means have negative entries.")
+        reference = Reference.of(self.reference)
+        if reference.include and self.alpha is not None:
+            raise ValueError("Reference(include=True) needs alpha=None: codes of the lasso may be worse than its own.")
+        reference.objective(positive=self.positive)
+        self._check_names()
+
+    def _objective(self) -> DictionaryObjective:
+        coding = self._pursuit()
+        return Reference.of(self.reference).objective(
+            n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive
+        )
+
+    def _coding(self) -> Coding:
+        """How rows are coded, with a reference among the atoms if it is included."""
+        coding = self._pursuit()
+        if not Reference.of(self.reference).include:
+            return coding
+        return replace(coding, n_reference=self._objective().n_included(self.n_features_in_))
+
+    def _pursuit(self) -> Coding:
+        """How rows are coded. More atoms per row than there are atoms or columns are refused."""
+        d, k, n_nonzero = self.n_features_in_, self._n_atoms(), self.n_nonzero_coefs
+        if self.alpha is not None:
+            return Coding(n_nonzero=min(k, max(1, d // 10)), penalty=float(self.alpha), positive=bool(self.positive))
+        if n_nonzero is None:
+            n_nonzero = min(k, d if self.tol is not None else max(1, d // 10))
+        elif n_nonzero > min(d, k):
+            raise ValueError(f"n_nonzero_coefs={n_nonzero} is more than the {k} atoms or the {d} columns.")
+        return Coding(n_nonzero=int(n_nonzero), target=float(self.tol or 0.0), positive=bool(self.positive))
+
+    def _n_atoms(self) -> int:
+        return self.n_features_in_ if self.n_components is None else int(self.n_components)
+
+    def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
+        learner = copy(self)
+        learner.n_features_in_ = n_features  # the objective depends on it, and it is not known before a fit
+        return super(KSVD, learner).planned(n_rows, n_features)
+
+    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
+        return max(_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM * self._n_atoms())
+
+    def _size(self, n_rows: int | None, n_features: int) -> int:
+        k, size = self._n_atoms(), super()._size(n_rows, n_features)
+        if size < k:
+            advice = "ask for some hundred rows per atom."
+            raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows, fewer than {k} atoms: {advice}")
+        return size
+
+    # -- codes ---------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Array:
+        """Codes (n, k) of the rows, dense. If they do not fit into memory, use ``encode``."""
+        rows = self._rows_to_code(X)
+        return self._coder().dense(rows)
+
+    def encode(self, X: Any) -> sparse.csr_matrix:
+        """Codes (n, k) of the rows as a CSR matrix: those of ``transform`` without the zeros."""
+        rows = self._rows_to_code(X)
+        return self._coder().sparse(rows)
+
+    def inverse_transform(self, codes: Any) -> Array:
+        """The rows (n, d) that codes, dense or CSR, represent.
+
+        A row's own mean (``center="row"``) is not part of its code and is not added: see ``reconstruct``.
+        """
+        check_is_fitted(self)
+        codes = check_array(codes, accept_sparse="csr", dtype=[np.float64, np.float32])
+        if codes.shape[1] != len(self.components_):
+            raise ValueError(f"codes have {codes.shape[1]} columns, and there are {len(self.components_)} atoms.")
+        rows: Array = codes @ self.components_
+        return rows if self.mean_ is None else rows + self.mean_.astype(rows.dtype)
+
+    def reconstruct(self, X: Any) -> Array:
+        """The rows as their codes represent them, with their means: (n, d)."""
+        rows = self._rows_to_code(X)
+        reconstructed: Array = rows.X - self._coder().residuals(rows)
+        return reconstructed
+
+    def _rows_to_code(self, X: Any) -> Block:
+        check_is_fitted(self)
+        block: Block = self._signals(X, None, reset=False)
+        return block
+
+    def _coder(self) -> RowCoder:
+        centering = Centering(self.center, self.mean_)
+        return RowCoder(atoms=self.components_, coding=self._coding(), centering=centering)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the mean squared error of an entry of ``X``."""
+        return -self.certify(X, sample_weight=sample_weight).value
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """Mean squared error of an entry on ``X``, rows or a source, with its confidence interval.
+
+        Use rows that were not in the training data: then it is an unbiased estimate for rows of this kind.
+        ``coreset_error`` compares it with the error at the end of training.
+        """
+        check_is_fitted(self)
+        rows = X if isinstance(X, Source) else self._signals(X, sample_weight, reset=False)
+        return self._error_on(rows)
+
+    def _error_on(self, rows: Block | Source) -> Certificate:
+        if isinstance(rows, Block) and rows.sample_weight is not None:  # squares of weights must not overflow
+            rows = replace(rows, sample_weight=rows.sample_weight / rows.sample_weight.max())
+        data, coder = DataPass(rows, self.engine), self._coder()
+        scale = float(self.objective_curve_[0]) or 1.0  # squares of errors must not overflow either
+        sums = data.total(lambda block: coder.error_sums(block, scale))
+        return mean_certificate(sums, scale, data.n_rows, self._training_error())
+
+    def _training_error(self) -> float:
+        return float(self.objective_curve_[self.best_iter_])
+
+    # -- what reports say --------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """The error at the end of training, and of each atom its largest entries and the share of the rows using it."""
+        names, shares = column_names(self), self._shares()
+        atoms = []
+        for i, atom in enumerate(np.asarray(self.components_, np.float64)):
+            largest = np.argsort(-np.abs(atom), kind="stable")[:MAX_BARS]
+            entries = {names[j]: float(atom[j]) for j in largest}
+            atoms.append({"atom": i, "share": None if shares is None else float(shares[i]), "entries": entries})
+        return {"mean_squared_error": self._training_error(), "atoms": atoms}
+
+    def charts(self) -> list[BarChart]:
+        """The share of the rows that use each atom."""
+        shares = self._shares()
+        if shares is None:
+            return []
+        return [BarChart.of_largest("atoms", range(len(shares)), shares, "share of the rows that use it, by weight")]
+
+    def _shares(self) -> Array | None:
+        """The share of the weight of the coreset's rows that use each atom; None if there is no coreset."""
+        rows = (self._fitted_values or {}).get("coreset_")  # it may not have been saved
+        if not isinstance(rows, Coreset):
+            return None
+        chosen = self._coding()(rows.X, np.asarray(self.components_))[0]
+        weight = np.broadcast_to(rows.weights()[:, None], chosen.shape)
+        used = chosen >= 0
+        shares: Array = np.bincount(chosen[used], weights=weight[used], minlength=len(self.components_))
+        shares /= rows.weights().sum()
+        return shares
 
     # -- checks --------------------------------------------------------------------------------
 

@@ -253,9 +253,9 @@ def estimate_sigma(image: Any) -> float:
             f"The picture has {planes.height} x {planes.width} pixels, too few to estimate its noise: give sigma."
         )
     wavelets, cosines, clipped = _blocks(planes)
-    coloured = wavelets.max(axis=1) > _EMPTY_PLANE * wavelets.max()  # a grey picture may have two empty planes
-    if coloured.any():
-        wavelets, cosines = wavelets[coloured], cosines[coloured]
+    colored = wavelets.max(axis=1) > _EMPTY_PLANE * wavelets.max()  # a grey picture may have two empty planes
+    if colored.any():
+        wavelets, cosines = wavelets[colored], cosines[colored]
     usable = clipped <= _MAX_CLIPPED_SHARE
     if usable.mean() < _START_SHARE:
         usable = clipped <= np.quantile(clipped, _START_SHARE)
