@@ -37,7 +37,7 @@ _CURVE_WIDTH = 60  # characters of a curve
 )
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @click.option("--max-clusters", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical", show_default=True)
+@click.option("--preset", type=click.Choice(["practical", "theory"]), default="practical", show_default=True)
 @click.option(
     "--many-centers", is_flag=True, help="Many centres for rows that fill a region, as those of sensors often do."
 )

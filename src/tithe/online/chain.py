@@ -153,6 +153,7 @@ def _joined(rows: Array, stride: int) -> Array:
     return np.stack([last[0], mean[1], last[2], mean[3]])
 
 
+_BALL = 2.0  # radius of the prior's ball, in units of the rows' radius R
 _MAX_CURB = 0.5  # over the loss of a row; below 1, a lower loss always lowers S_t
 _JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k = 1 or p
 
@@ -163,23 +164,17 @@ class Preset:
 
     Parameters
     ----------
-    ball : float
-        Radius of the prior's ball, in units of the rows' radius R.
     eta : float
     n_samples : int
-    kernel : str
     """
 
-    ball: float
     eta: float
     n_samples: int
-    kernel: str = "birth_death"
 
 
 PRESETS = {
-    "theory": Preset(ball=2.0, eta=1.0, n_samples=500),
-    "package": Preset(ball=1.5, eta=0.0, n_samples=500, kernel="paper"),
-    "practical": Preset(ball=2.0, eta=1.25, n_samples=12),
+    "practical": Preset(eta=1.25, n_samples=12),
+    "theory": Preset(eta=1.0, n_samples=500),
 }
 
 
@@ -199,9 +194,6 @@ def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | N
         falls = options["horizon"] is None and options["inverse_temperature"] is None
         rate = inverse_temperature(options, d, radius, 1.0)
         return np.array([rate, 0.0 if falls else np.inf, rate, never, eta, 0.0, never])
-    if preset == "package":
-        rate, curb = 5.0 * (d + 2) / (radius * temperature), (d + 2) / (1.5 * radius) ** 4
-        return np.array([rate, 1.0, curb, never, eta, 0.0, never])
     if scale is None:  # no rows were measured yet
         return np.array([0.0, 0.0, hot, _MAX_CURB, 0.0, 0.0, never])
     variance = max(scale.variance, (1e-12 * radius) ** 2)  # equal rows have variance 0
@@ -209,14 +201,12 @@ def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | N
     return np.array([rate, 0.0, hot, _MAX_CURB, 0.0, eta * variance * scale.split, surprise])
 
 
-def student_scale(preset: str, max_clusters: int, d: int, t: float, rate: float, ball: float) -> float:
+def student_scale(preset: str, max_clusters: int, t: float, rate: float, ball: float) -> float:
     """tau of the proposals that are drawn around means.
 
-    1 / sqrt(p t) for "theory", from the scale matrix of the R package for "package". For "practical" the width of the
-    distribution of a centre that has a p-th part of the weight, but at most that of the ball.
+    1 / sqrt(p t) for "theory". For "practical" the width of the distribution of a centre that has a p-th part of the
+    weight, but at most that of the ball.
     """
-    if preset == "package":
-        return math.sqrt(0.5 / math.sqrt(max_clusters * t * d))
     if preset == "theory":
         return 1.0 / math.sqrt(max_clusters * t)
     return 0.5 * math.sqrt(max_clusters / max(rate * t, 0.25 * max_clusters / ball**2))
@@ -441,7 +431,7 @@ class Chain(Storable):
         self.centers[:k] = direction / np.linalg.norm(direction, axis=1, keepdims=True) * distance
 
     def _set_radius(self, radius: float) -> None:
-        d, ball = self.centers.shape[1], PRESETS[self.options["preset"]].ball * radius
+        d, ball = self.centers.shape[1], _BALL * radius
         self.radius = radius
         self.prior = np.array([log_ball_density(ball, d), ball, radius])
         self._set_schedule()
@@ -545,7 +535,7 @@ class Chain(Storable):
         if o["preset"] == "practical" and self.n_rows >= self.next_survey:
             self._survey()
         rate, eta, total = self._temperature()
-        tau = student_scale(o["preset"], p, d, max(1.0, total), rate, self.prior[1])
+        tau = student_scale(o["preset"], p, max(1.0, total), rate, self.prior[1])
         accepted = swap_chain(
             self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.means, self.stamps, tau,
             float(log_student_constant(tau, d)), o["kernel"] == "symmetric", True, self.prior, self.jumps,
