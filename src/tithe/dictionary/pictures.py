@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
@@ -54,6 +55,8 @@ class Planes:
     """
 
     def __init__(self, image: Any) -> None:
+        if sparse.issparse(image):
+            raise TypeError("Sparse data was passed, and pictures are dense: convert it with image.toarray().")
         image = np.asarray(image)
         image = image.astype(image.dtype.newbyteorder("="), copy=False)
         colors = image.ndim == 3 and image.shape[2] == 3

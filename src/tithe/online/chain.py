@@ -398,6 +398,11 @@ class Chain(Storable):
         """The centres that the next row is predicted with: (k, d)."""
         return self.centers[: self.state[K]].copy()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the past and of the history."""
+        return self.past.nbytes + self.history.entries.nbytes + self.means.nbytes
+
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse other options than those that the rows so far were taken with."""
         if self.options != options:

@@ -181,6 +181,13 @@ class Past(Storable):
         """What kernels call the past: rows, columns, labels."""
         return self.rows, self.columns, self.labels
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows held, and of those in the stream."""
+        state = None if self.stream is None else self.stream.state
+        blocks = () if state is None else (*state.rows.parts, *state.tree.slots)
+        return sum(array.nbytes for array in self.arrays) + sum(block.X.nbytes for block in blocks)
+
     def room(self, state: Array) -> int:
         """The number of rows that can be added before `make_room`."""
         room = self.rows.shape[1] - int(state[N])
