@@ -20,6 +20,7 @@ from tithe.dictionary.pictures import Planes, as_pixels
 from tithe.dictionary.pursuit_kernels import pursue
 
 LEAF = 65_536  # patches cut at a time
+_CHUNK_PATCHES = 65_536  # patches coded at a time
 
 
 def corners(length: int, side: int, step: int) -> Array:
@@ -261,9 +262,6 @@ def averaged(
         yield base, total[:, : end - base] / (pixel_weight + np.multiply.outer(down[base:end], across))
         if progress is not None:
             progress(2, number + 1, len(source.groups) * last * len(lefts))
-
-
-_CHUNK_PATCHES = 65_536  # patches coded at a time
 
 
 def check_mask(image: Any, mask: Any) -> tuple[Array, Array]:

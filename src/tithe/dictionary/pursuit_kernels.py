@@ -19,6 +19,14 @@ _ROWS_AT_ONCE = 6  # rows at a time: with two vectors of a dozen sums each, what
 _TILE_ROWS = 8 * _ROWS_AT_ONCE  # rows that meet an atom while it is in the first-level cache
 _PANEL_BYTES = 64  # of the atoms at a time
 _CHUNK_BYTES = 1 << 18  # bytes of correlations at a time, so that they stay in the second-level cache
+_FAST = {"contract", "reassoc", "nsz", "nnan"}
+_RECOMPUTED_SHARE = {"float64": 1e-8, "float32": 1e-3}  # of the energy; less is only known from the residual itself
+_MIN_SQUARE = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
+_LANES = ATOM_MULTIPLE
+_ROUNDINGS = 64.0  # correlations below this multiple of the rounding of the signal's norm count as zero
+_FAST_WITH_NAN = {"contract", "reassoc", "nsz"}
+_TOLERANCE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
+_MAX_SWEEPS = 20_000
 
 
 @extending.intrinsic
@@ -102,15 +110,6 @@ def correlate(X: Array, panels: Array, first: int, last: int, alpha: Array) -> N
 
 
 Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared errors, residuals
-
-_FAST = {"contract", "reassoc", "nsz", "nnan"}
-_RECOMPUTED_SHARE = {
-    "float64": 1e-8,
-    "float32": 1e-3,
-}  # share of the energy that is only known from the residual itself
-_MIN_SQUARE = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
-_LANES = ATOM_MULTIPLE
-_ROUNDINGS = 64.0  # correlations below this multiple of the rounding of the signal's norm count as zero
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
 _row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ignore[call-overload]
@@ -444,10 +443,6 @@ def _code_rows(X: Array, atoms: Array, code: Callable[..., None], options: tuple
 
     over_parts(run, -(-n // rows), serial=serial)
 
-
-_FAST_WITH_NAN = {"contract", "reassoc", "nsz"}
-_TOLERANCE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
-_MAX_SWEEPS = 20_000
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
 _row_njit_with_nan = njit(cache=True, nogil=True, fastmath=_FAST_WITH_NAN, _nrt=False)  # type: ignore[call-overload]

@@ -47,6 +47,14 @@ from tithe.online.memory import Past, with_zeros
 _MIN_EXPECTED = 12.0  # rows of a cluster that goes on; none of them is held with a probability of exp(-12)
 _MIN_HALF_LIVES = 1.5  # without a row; shorter pauses are common in streams with days and weeks
 _MAX_HALF_LIVES = 60.0  # older rows have no weight; powers of two must not overflow
+MAX_ENTRIES = 65_536
+_BALL = 2.0  # radius of the prior's ball, in units of the rows' radius R
+_MAX_CURB = 0.5  # over the loss of a row; below 1, a lower loss always lowers S_t
+_JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k = 1 or p
+KERNELS = ("birth_death", "symmetric", "paper")
+SCALES = ("clusters", "centers")
+TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
+_SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
 
 
 def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> Array:
@@ -73,9 +81,6 @@ def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> A
     held_since = np.searchsorted(np.sort(age), gap)
     ended: Array = (gap >= _MIN_HALF_LIVES) & (share * held_since >= _MIN_EXPECTED)
     return ended[labels]
-
-
-MAX_ENTRIES = 65_536
 
 
 class History(Storable):
@@ -151,11 +156,6 @@ def _joined(rows: Array, stride: int) -> Array:
     groups = rows.reshape(len(rows), -1, stride)
     last, mean = groups[:, :, -1], groups.mean(axis=2)
     return np.stack([last[0], mean[1], last[2], mean[3]])
-
-
-_BALL = 2.0  # radius of the prior's ball, in units of the rows' radius R
-_MAX_CURB = 0.5  # over the loss of a row; below 1, a lower loss always lowers S_t
-_JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k = 1 or p
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,12 +250,6 @@ def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Ar
     taus = 0.5 / np.sqrt(np.maximum(rate * scale.weights, 1e-300))
     taus = np.clip(np.concatenate([taus, np.full(LATEST, 0.5 * math.sqrt(scale.variance))]), 1e-9 * ball, ball)
     return anchors, taus, log_student_constant(taus, anchors.shape[1]), scale.n_cut, scale.levels
-
-
-KERNELS = ("birth_death", "symmetric", "paper")
-SCALES = ("clusters", "centers")
-TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
-_SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
 
 
 _OPTIONS = {

@@ -51,14 +51,14 @@ def _square(point):
 
 
 @njit(cache=True, nogil=True)
-def _draw_student(dice, centre, tau, out):
+def _draw_student(dice, center, tau, out):
     """m + sqrt(2) tau g / sqrt(chi2_3 / 3)."""
     normals = np.empty(3)
     _normals(dice, normals)
     stretch = math.sqrt(2.0 * _DOF / _square(normals)) * tau
     _normals(dice, out)
     for j in range(out.shape[0]):
-        out[j] = centre[j] + stretch * out[j]
+        out[j] = center[j] + stretch * out[j]
 
 
 @njit(cache=True, nogil=True)
