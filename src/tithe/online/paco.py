@@ -81,6 +81,13 @@ def regret_bounds(
     return bounds
 
 
+def register_with_river(kind: type) -> None:
+    """Let ``isinstance(model, river.base.Clusterer)`` hold if river is imported, which is not done here."""
+    base = sys.modules.get("river.base")
+    if base is not None and hasattr(base, "Clusterer"):  # not while river is being imported
+        base.Clusterer.register(kind)
+
+
 def in_order(names: Iterable[Any]) -> list[Any]:
     """Names of features in a fixed order."""
     return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))
@@ -219,6 +226,7 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
         summary_size: int | None = 1000,
         random_state: Any = None,
     ) -> None:
+        register_with_river(type(self))
         self.max_clusters = max_clusters
         self.preset = preset
         self.n_samples = n_samples
@@ -358,12 +366,6 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
         return self._chain
 
     # -- river ---------------------------------------------------------------------------------
-
-    def __new__(cls, *args: Any, **params: Any) -> Self:
-        base = sys.modules.get("river.base")
-        if base is not None and hasattr(base, "Clusterer"):  # not while river is being imported
-            base.Clusterer.register(cls)  # isinstance holds, whichever is imported first
-        return super().__new__(cls)
 
     # what river's pipelines, checks and evaluations read besides
     _supervised = False
@@ -514,6 +516,10 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
         names["schema_"] = Instance(TableSchema)
         check_fields(self, names, optional=names, sizes=sizes)
         expect(self._home is None, "a model says where it is kept")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        register_with_river(type(self))
+        super().__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
