@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
@@ -23,7 +24,7 @@ from tithe.core.params import (
 )
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Storable, check_fields, expect
+from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Parts, Storable, check_fields, expect
 from tithe.dictionary.ksvd import KSVD
 from tithe.dictionary.noise import ClippedNoise, data_range, estimate_sigma, find_clipping
 from tithe.dictionary.objective import REFERENCE, DictionaryObjective, Reference, ReferenceKind
@@ -428,7 +429,9 @@ class ImageDenoiser(Storable, BaseEstimator):
             )
 
     def _check_state(self) -> None:
-        if not any(name in self.__dict__ for name in ("components_", "learner_", "sigma_", "clipped_", "coreset_")):
+        try:
+            check_is_fitted(self)
+        except NotFittedError:
             return
         self._check()
         atoms = Floats(int(self.n_components), "d", dtypes=FLOATS)
@@ -438,4 +441,4 @@ class ImageDenoiser(Storable, BaseEstimator):
         expect(d == pixels or (self.colours == "stacked" and d == 3 * pixels), "atoms have another size than patches")
         parts = {"learner_": Instance(KSVD), "seconds_": Instance(dict), "coreset_": Instance(Coreset)}
         check_fields(self, parts, optional=("coreset_",))
-        expect(vars(self.learner_).get("n_features_in_") == d, "the learner has atoms of another size")
+        check_fields(self.learner_, {"n_features_in_": Integer(size="d")}, sizes={"d": d})
