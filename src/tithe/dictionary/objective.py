@@ -62,6 +62,12 @@ class Reference(Storable):
         Share of the draws that is uniform. 0 needs ``include``.
     include : bool
         Keep its vectors as the first atoms.
+
+    Examples
+    --------
+    >>> from tithe.dictionary import KSVD, Reference
+    >>> KSVD(64, reference=Reference("singular", size=4)).reference.size
+    4
     """
 
     kind: ReferenceKind = "constant"
